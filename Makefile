@@ -1,0 +1,40 @@
+# Everything a developer runs. `make demo` and `make test` work from a fresh clone; both call `setup` first.
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+RUN := .venv/bin/python
+QUICK := -m "not slow and not long and not s3"
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-long check format bench lock clean
+
+##@ Start here
+demo: setup ## from a fresh clone: set everything up, then run the main job on the example graph
+	@$(RUN) examples/demo.py
+test: setup ## from a fresh clone: set everything up, then run all tests
+	@$(RUN) -m pytest -q -n $(WORKERS) -m "not long"
+
+##@ While you work
+setup: ## make .venv hold the locked dependencies (quick when it already does)
+	@test -n "$(PYTHON)" || { echo "OmniGraph needs Python 3.11 or newer on PATH (or make PYTHON=...)"; exit 1; }
+	@$(PYTHON) tools/setup.py
+check: setup ## format, lint, types, layers and the quick tests, in about a minute
+	@$(RUN) -m ruff format --check --quiet . || { echo "run: make format"; exit 1; }
+	@$(RUN) -m ruff check --quiet .
+	@$(RUN) -m mypy --no-error-summary
+	@$(RUN) -m pytest -q -n $(WORKERS) $(QUICK)
+format: setup ## rewrite the code in the house format
+	@$(RUN) -m ruff check --quiet --fix-only . && $(RUN) -m ruff format --quiet .
+
+##@ Once in a while
+test-long: setup ## the long campaigns, with everything else
+	@$(RUN) -m pytest -q -n $(WORKERS)
+bench: setup ## measure, and rewrite docs/benchmarks.md
+	@$(RUN) -m benchmarks
+lock: setup ## resolve the dependencies anew and rewrite requirements/
+	@tools/lock.sh
+clean: ## remove what the other targets made
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+help:
+	@awk 'BEGIN {FS = ":.*##"} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*##/ {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

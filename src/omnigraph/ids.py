@@ -1,0 +1,42 @@
+"""Identifiers: ULIDs from one seam, and a distinct type for each kind of id.
+
+Ground layer: imports only `clock`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NewType
+
+from ulid import ULID
+
+from omnigraph import clock
+
+CommitId = NewType("CommitId", str)
+OperationId = NewType("OperationId", str)
+BranchId = NewType("BranchId", str)
+
+_random: Callable[[int], bytes] = os.urandom
+
+
+def new_ulid() -> str:
+    """Return a fresh ULID: 26 upper-case characters that sort by time of creation.
+
+    >>> len(new_ulid()), new_ulid().isupper() or new_ulid().isdigit()
+    (26, True)
+    """
+    milliseconds = max(clock.now_us(), 0) // 1_000
+    return str(ULID.from_bytes(milliseconds.to_bytes(6, "big") + _random(10)))
+
+
+@contextmanager
+def seeded(random: Callable[[int], bytes]) -> Iterator[None]:
+    """Let tests supply the randomness, so that a seed controls every id."""
+    global _random
+    before, _random = _random, random
+    try:
+        yield
+    finally:
+        _random = before

@@ -1,0 +1,114 @@
+"""The catalog: an accepted schema, resolved and ready to ask.
+
+Pure values. Made from the identity-bearing schema IR by `lang.schema`; read by the query compiler and every engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omnigraph.lang.types import PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class Embed:
+    """Where the vectors of a Vector property come from."""
+
+    source: str
+    model: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    name: str
+    type: PropertyType
+    property_id: int
+    description: str | None = None
+    embed: Embed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RangeRule:
+    """An inclusive numeric bound; None leaves a side open."""
+
+    property: str
+    minimum: float | int | None
+    maximum: float | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRule:
+    """An unanchored regular expression that a String must match somewhere."""
+
+    property: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cardinality:
+    """How many edges of a type may leave one source; no maximum means any number."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeType:
+    """A node type. `properties` is in name order; `key` is in stable property-id order, empty when keyless."""
+
+    name: str
+    type_id: int
+    incarnation_id: int
+    properties: Mapping[str, Property]
+    key: tuple[str, ...] = ()
+    unique: tuple[tuple[str, ...], ...] = ()
+    index: tuple[tuple[str, ...], ...] = ()
+    ranges: tuple[RangeRule, ...] = ()
+    checks: tuple[CheckRule, ...] = ()
+    implements: tuple[str, ...] = ()
+    description: str | None = None
+    instruction: str | None = None
+
+    @property
+    def table_key(self) -> str:
+        return f"node:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeType:
+    """An edge type from one node type to another. `unique` and `index` may name `src` and `dst`."""
+
+    name: str
+    type_id: int
+    incarnation_id: int
+    source: str
+    target: str
+    properties: Mapping[str, Property]
+    cardinality: Cardinality = Cardinality()
+    unique: tuple[tuple[str, ...], ...] = ()
+    index: tuple[tuple[str, ...], ...] = ()
+    description: str | None = None
+    instruction: str | None = None
+
+    @property
+    def table_key(self) -> str:
+        return f"edge:{self.name}"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """All types of a graph. `ir_hash` names the exact schema, identities included."""
+
+    nodes: Mapping[str, NodeType]
+    edges: Mapping[str, EdgeType]
+    interfaces: tuple[str, ...]
+    ir_hash: str
+    _edge_words: dict[str, EdgeType] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._edge_words.update({name.lower(): edge for name, edge in self.edges.items()})
+
+    def edge_by_word(self, word: str) -> EdgeType | None:
+        """Find an edge as a traversal spells it: in any case."""
+        return self._edge_words.get(word.lower())

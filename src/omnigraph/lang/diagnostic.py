@@ -1,0 +1,98 @@
+"""Diagnostics: what is wrong, where, and what to do about it, as text for people and as data for programs.
+
+Pure. Compilers collect `Diagnostic`s; `LanguageError` carries them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.lang.source import Source, Span
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    INFO = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding at one place of one source."""
+
+    code: str
+    message: str
+    source: Source
+    span: Span
+    hint: str | None = None
+    severity: Severity = Severity.ERROR
+
+    def render(self) -> str:
+        """Return the finding with its source line and a caret underline.
+
+        >>> print(Diagnostic("S25", "node type `A` is declared twice", Source("s.pg", "node A {}"), Span(5, 6)).render())
+        error[S25]: node type `A` is declared twice
+          --> s.pg:1:6
+           |
+         1 | node A {}
+           |      ^
+        """
+        start = self.source.position(self.span.start)
+        line = self.source.line_text(start.line)
+        end = min(self.span.end - self.span.start, max(len(line) - start.column + 1, 1))
+        gutter = len(str(start.line)) + 1
+        # Tabs keep their width under the caret because the padding repeats them.
+        padding = "".join("\t" if char == "\t" else " " for char in line[: start.column - 1])
+        lines = [
+            f"{self.severity}[{self.code}]: {self.message}",
+            f"{' ' * gutter}--> {self.source.name}:{start.line}:{start.column}",
+            f"{' ' * gutter} |",
+            f" {start.line} | {line}",
+            f"{' ' * gutter} | {padding}{'^' * max(end, 1)}",
+        ]
+        if self.hint:
+            lines.append(f"{' ' * gutter} = hint: {self.hint}")
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, object]:
+        start = self.source.position(self.span.start)
+        end = self.source.position(self.span.end)
+        return {
+            "code": self.code,
+            "severity": self.severity.value,
+            "message": self.message,
+            "hint": self.hint,
+            "file": self.source.name,
+            "line": start.line,
+            "column": start.column,
+            "end_line": end.line,
+            "end_column": end.column,
+            "source_line": self.source.line_text(start.line),
+        }
+
+
+class LanguageError(OmniGraphError):
+    """A source was refused; `diagnostics` says all that is known to be wrong with it."""
+
+    code = "language.rejected"
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        effect: Effect = Effect.NONE,
+        diagnostics: tuple[Diagnostic, ...] = (),
+        **context: object,
+    ) -> None:
+        first = diagnostics[0].message if diagnostics else "the source was refused"
+        super().__init__(message or first, effect=effect, diagnostics=diagnostics, **context)
+        self.diagnostics = diagnostics
+
+    def render(self) -> str:
+        return "\n\n".join(diagnostic.render() for diagnostic in self.diagnostics)
+
+    def to_json(self) -> dict[str, object]:
+        shown: dict[str, object] = {"code": self.code, "error": self.message, "effect": self.effect.value}
+        return {**shown, "diagnostics": [diagnostic.to_json() for diagnostic in self.diagnostics]}

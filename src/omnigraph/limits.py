@@ -1,0 +1,14 @@
+"""Every named bound of the product, in one place; `docs/limits.md` lists them all and a test says so.
+
+Ground layer: imports nothing of ours. Names end in their unit; sizes are bytes unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Languages: a source larger or deeper than this is refused before it is parsed.
+SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
+SOURCE_NESTING_MAX: Final = 64
+DIAGNOSTICS_MAX: Final = 100
+VECTOR_DIMENSION_MAX: Final = 2_147_483_647

@@ -1,0 +1,10 @@
+#!/bin/sh
+# Resolve pyproject.toml anew and rewrite the lock files. Run it on purpose, then run `make test`.
+set -eu
+cd "$(dirname "$0")/.."
+compile() {
+  .venv/bin/uv pip compile pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header \
+    --python-version 3.11 --quiet "$@"
+}
+compile --extra dev --output-file requirements/dev.lock
+compile --extra java --output-file requirements/java.lock --constraint requirements/dev.lock

@@ -1,0 +1,85 @@
+"""Make `.venv` hold exactly the locked dependencies, with a Java runtime if the machine has none.
+
+Runs on any Python 3.11+ with the standard library alone; doing nothing when all is in place is its usual job.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "omnigraph-setup"
+JAVA_MINIMUM = 17
+
+
+def main() -> int:
+    locks = ["requirements/dev.lock"]
+    if not find_java():
+        locks.append("requirements/java.lock")
+    wanted = fingerprint(locks)
+    if STAMP.exists() and STAMP.read_text() == wanted:
+        return 0
+    if not (VENV / "bin" / "python").exists():
+        create_venv()
+    for lock in locks:
+        print(f"installing {lock} into .venv", flush=True)
+        pip("install", "--require-hashes", "--requirement", str(ROOT / lock))
+    pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    STAMP.write_text(wanted)
+    return 0
+
+
+def fingerprint(locks: list[str]) -> str:
+    inputs = [ROOT / "pyproject.toml", Path(__file__), *(ROOT / lock for lock in locks)]
+    digest = hashlib.sha256(str(ROOT).encode())
+    for path in inputs:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def find_java() -> str | None:
+    """Return a Java 17+ launcher of this machine, or None."""
+    candidates = [os.path.join(os.environ["JAVA_HOME"], "bin", "java")] if os.environ.get("JAVA_HOME") else []
+    candidates += [found] if (found := shutil.which("java")) else []
+    for java in candidates:
+        try:
+            text = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+        except (OSError, subprocess.CalledProcessError):
+            continue
+        match = re.search(r'version "(\d+)', text)
+        if match and int(match.group(1)) >= JAVA_MINIMUM:
+            return java
+    return None
+
+
+def create_venv() -> None:
+    print("creating .venv", flush=True)
+    if subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True).returncode == 0:
+        return
+    # Debian ships Python without ensurepip; the machine's own pip can still fill the environment from outside.
+    shutil.rmtree(VENV, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
+
+
+def pip(*arguments: str) -> None:
+    python = str(VENV / "bin" / "python")
+    inside = subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode == 0
+    command = [python, "-m", "pip"] if inside else [sys.executable, "-m", "pip", "--python", python]
+    quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+    completed = subprocess.run([*command, arguments[0], *quiet, *arguments[1:]])
+    if completed.returncode != 0:
+        shutil.rmtree(VENV, ignore_errors=True)
+        sys.exit(f"pip could not install the locked dependencies (exit {completed.returncode}); see its output above")
+
+
+if __name__ == "__main__":
+    if sys.version_info < (3, 11):
+        sys.exit("OmniGraph needs Python 3.11 or newer; run make with PYTHON=/path/to/python3.11")
+    sys.exit(main())
