@@ -33,6 +33,7 @@ class ErrorKind:
 
 _TABLE = (
     ErrorKind("language.rejected", 400, 1, False, "A schema, query or migration was refused by the compiler."),
+    ErrorKind("data.rejected", 400, 1, False, "Data breaks a rule of the schema or of the input format; see `rule`."),
     ErrorKind("usage.invalid", 400, 1, False, "The call itself is wrong: unknown option, missing file, bad value."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
@@ -72,9 +73,7 @@ class OmniGraphError(Exception):
         return _rebuild, (type(self), self.message, self.effect, self.context)
 
 
-def _rebuild(
-    cls: type[OmniGraphError], message: str, effect: Effect, context: dict[str, object]
-) -> OmniGraphError:
+def _rebuild(cls: type[OmniGraphError], message: str, effect: Effect, context: dict[str, object]) -> OmniGraphError:
     return cls(message, effect=effect, **context)
 
 
@@ -82,3 +81,9 @@ class UsageError(OmniGraphError):
     """The caller asked for something that cannot be asked."""
 
     code = "usage.invalid"
+
+
+class DataError(OmniGraphError):
+    """Data breaks a rule; `context["rule"]` holds its code, such as `E6` or `N9`."""
+
+    code = "data.rejected"

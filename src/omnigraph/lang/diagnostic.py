@@ -32,7 +32,8 @@ class Diagnostic:
     def render(self) -> str:
         """Return the finding with its source line and a caret underline.
 
-        >>> print(Diagnostic("S25", "node type `A` is declared twice", Source("s.pg", "node A {}"), Span(5, 6)).render())
+        >>> source = Source("s.pg", "node A {}")
+        >>> print(Diagnostic("S25", "node type `A` is declared twice", source, Span(5, 6)).render())
         error[S25]: node type `A` is declared twice
           --> s.pg:1:6
            |
