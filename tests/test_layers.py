@@ -1,0 +1,156 @@
+"""The import contract: arrows point down only, heavy libraries have one home each, and the languages are pure.
+
+Reads the syntax tree of every module, so imports inside functions count like those at the top.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src"
+
+# From the ground up; a module imports from its own layer and those before it. `""` is `omnigraph/__init__.py`.
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", "limits", "ids", "clock"}),
+    frozenset({"lang"}),
+    frozenset({"files"}),
+    frozenset({"store"}),
+    frozenset({"manifest"}),
+    frozenset({"rules"}),
+    frozenset({"engine"}),
+    frozenset({"graph", ""}),
+    frozenset({"pipeline"}),
+    frozenset({"policy"}),
+    frozenset({"server", "client", "cluster", "cli", "studio", "__main__"}),
+)
+HOMES = {"lance": "store", "pyspark": "pipeline"}
+IMPURE_LIBRARIES = frozenset(
+    {"os", "io", "pathlib", "shutil", "tempfile", "glob", "socket", "subprocess", "urllib", "http", "asyncio"}
+    | {"time", "random", "secrets", "uuid", "ulid", "threading", "multiprocessing", "logging", "obstore"}
+)
+IMPURE_GROUND = frozenset({"omnigraph.clock", "omnigraph.ids"})
+IMPURE_CALLS = frozenset({"open", "print", "input"})
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(SRC).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted((SRC / "omnigraph").rglob("*.py"))}
+
+
+def part_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+def rank(module: str) -> int | None:
+    return next((index for index, layer in enumerate(LAYERS) if part_of(module) in layer), None)
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the line and full name of everything a module imports, by statement or by call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # `from omnigraph import clock` names a module, `from omnigraph import __version__` the package.
+            for alias in node.names:
+                longer = f"{node.module}.{alias.name}"
+                is_module = longer in MODULES or (node.module == "omnigraph" and rank(longer) is not None)
+                yield node.lineno, longer if is_module else node.module or ""
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) in {"__import__", "importlib.import_module"}:
+            name = node.args[0] if node.args else None
+            constant = isinstance(name, ast.Constant) and isinstance(name.value, str)
+            yield node.lineno, str(name.value) if constant and isinstance(name, ast.Constant) else "<computed>"
+
+
+def violations(module: str, source: str) -> list[str]:
+    """Return every breach of the contract in one module's source, as `module:line: reason`."""
+    tree = ast.parse(source)
+    own = rank(module)
+    if own is None:
+        return [f"{module}: give `{part_of(module)}` a place in LAYERS"]
+    found: list[tuple[int, str]] = []
+    for line, name in imports(tree):
+        root = name.split(".")[0]
+        if name == "<computed>":
+            found.append((line, "imports a module whose name is computed"))
+        if root in HOMES and part_of(module) != HOMES[root]:
+            found.append((line, f"imports `{root}`, whose only home is `{HOMES[root]}/`"))
+        if root == "omnigraph":
+            other = rank(name)
+            if other is None or other > own:
+                found.append((line, f"imports `{name}` of a higher layer"))
+        if part_of(module) == "lang" and (root in IMPURE_LIBRARIES or name in IMPURE_GROUND):
+            found.append((line, f"imports `{name}`, but languages are pure"))
+    if part_of(module) == "lang":
+        calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name))
+        found += [(c.lineno, f"calls `{ast.unparse(c.func)}`") for c in calls if ast.unparse(c.func) in IMPURE_CALLS]
+    return [f"{module}:{line}: {reason}" for line, reason in sorted(found)]
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_module_imports_keep_the_contract(module: str) -> None:
+    assert violations(module, MODULES[module].read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source", "reason"),
+    [
+        ("omnigraph.errors", "import omnigraph.lang.source", "higher layer"),
+        ("omnigraph.lang.x", "from omnigraph.store import y", "higher layer"),
+        ("omnigraph.lang.x", "from omnigraph import files", "higher layer"),
+        ("omnigraph.store.x", "def f():\n    from omnigraph import manifest", "higher layer"),
+        ("omnigraph.manifest.x", "from omnigraph.rules import y", "higher layer"),
+        ("omnigraph.rules.x", "from omnigraph.engine.read import y", "higher layer"),
+        ("omnigraph.engine.x", "from omnigraph.graph import Graph", "higher layer"),
+        ("omnigraph.engine.x", "from omnigraph import __version__", "higher layer"),
+        ("omnigraph.graph", "from omnigraph.pipeline import load", "higher layer"),
+        ("omnigraph.pipeline.x", "from omnigraph.cli import main", "higher layer"),
+        ("omnigraph.policy.x", "import importlib\nimportlib.import_module('omnigraph.server')", "higher layer"),
+        ("omnigraph.engine.x", "import lance", "home is `store/`"),
+        ("omnigraph.pipeline.x", "def task():\n    import lance.fragment", "home is `store/`"),
+        ("omnigraph.store.x", "from pyspark.sql import DataFrame", "home is `pipeline/`"),
+        ("omnigraph.cli.x", "__import__('pyspark')", "home is `pipeline/`"),
+        ("omnigraph.cli.x", "__import__(name)", "computed"),
+        ("omnigraph.lang.x", "import os.path", "pure"),
+        ("omnigraph.lang.x", "def f():\n    import time", "pure"),
+        ("omnigraph.lang.x", "from pathlib import Path", "pure"),
+        ("omnigraph.lang.x", "from random import random", "pure"),
+        ("omnigraph.lang.x", "from omnigraph import clock", "pure"),
+        ("omnigraph.lang.x", "from omnigraph.ids import new_ulid", "pure"),
+        ("omnigraph.lang.x", "open('a.pg')", "calls `open`"),
+        ("omnigraph.newcomer", "", "LAYERS"),
+    ],
+)
+def test_violations_deliberate_breach_is_found(module: str, source: str, reason: str) -> None:
+    [found] = violations(module, source)
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("omnigraph.lang.x", "from omnigraph.errors import UsageError\nfrom omnigraph.lang.source import Source"),
+        ("omnigraph.store.x", "import lance\nimport os"),
+        ("omnigraph.pipeline.x", "import pyspark\nfrom omnigraph.graph import Graph"),
+        ("omnigraph.cli.x", "from omnigraph import __version__, files\nfrom omnigraph.client import Client"),
+    ],
+)
+def test_violations_allowed_import_is_not_found(module: str, source: str) -> None:
+    assert violations(module, source) == []
+
+
+def test_compile_path_imports_no_heavy_library() -> None:
+    heavy = ["pyarrow", "numpy", "lance", "pyspark", "pandas"]
+    modules = "omnigraph.lang.schema, omnigraph.lang.migrate, omnigraph.lang.query, omnigraph.cli"
+    program = f"import sys, {modules}; print([m for m in {heavy} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
