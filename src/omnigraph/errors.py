@@ -35,6 +35,34 @@ _TABLE = (
     ErrorKind("language.rejected", 400, 1, False, "A schema, query or migration was refused by the compiler."),
     ErrorKind("data.rejected", 400, 1, False, "Data breaks a rule of the schema or of the input format; see `rule`."),
     ErrorKind("usage.invalid", 400, 1, False, "The call itself is wrong: unknown option, missing file, bad value."),
+    ErrorKind(
+        "conflict.read_set_changed", 409, 1, True, "Something the write relied on changed; read again and retry."
+    ),
+    ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version the caller expected."),
+    ErrorKind("conflict.key", 409, 1, False, "An entity with this id already exists."),
+    ErrorKind("conflict.busy", 409, 1, True, "Other writers kept winning; the bounded retries are spent."),
+    ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit the caller named."),
+    ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
+    ErrorKind("graph.already_initialized", 409, 1, False, "A graph, or a part of one, already lives at this address."),
+    ErrorKind("graph.initialization_claimed", 409, 1, True, "Another process is creating a graph at this address."),
+    ErrorKind("graph.initialization_committed", 500, 1, False, "The graph was created, but a later check failed."),
+    ErrorKind("graph.initialization_indeterminate", 500, 1, False, "The graph may or may not have been created."),
+    ErrorKind("graph.format", 409, 1, False, "The stored format is one that this release does not read."),
+    ErrorKind("graph.corrupt", 500, 1, False, "Stored state contradicts itself; nothing was changed."),
+    ErrorKind(
+        "graph.moved", 409, 1, False, "The graph was moved or copied; its branches still point at the old place."
+    ),
+    ErrorKind("graph.read_only", 409, 1, False, "The graph was opened read-only."),
+    ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
+    ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
+    ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
+    ErrorKind("branch.in_use", 409, 1, False, "Other branches still stand on this branch."),
+    ErrorKind("branch.invalid_name", 400, 1, False, "The name cannot be that of a branch or tag."),
+    ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
+    ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
+    ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
+    ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
+    ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
 
@@ -87,3 +115,86 @@ class DataError(OmniGraphError):
     """Data breaks a rule; `context["rule"]` holds its code, such as `E6` or `N9`."""
 
     code = "data.rejected"
+
+
+class StorageKind(StrEnum):
+    """What sort of failure storage reported, from typed evidence only."""
+
+    TRANSIENT = "transient"
+    CONFIGURATION = "configuration"
+    NOT_FOUND = "not_found"
+    PRECONDITION = "precondition"
+    PERMANENT = "permanent"
+    UNKNOWN = "unknown"
+
+
+class StorageError(OmniGraphError):
+    """Storage failed; `kind` says how, `object` names what was asked for."""
+
+    code = "storage.failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        effect: Effect = Effect.NONE,
+        kind: StorageKind = StorageKind.UNKNOWN,
+        **context: object,
+    ) -> None:
+        super().__init__(message, effect=effect, kind=kind, **context)
+        self.storage_kind = kind
+
+    @property
+    def retryable(self) -> bool:
+        return self.storage_kind is StorageKind.TRANSIENT
+
+
+class ConflictError(OmniGraphError):
+    """Base of what a writer may lose to; nothing was published."""
+
+    code = "conflict.busy"
+
+
+class ReadSetChanged(ConflictError):
+    """`member` of what the write relied on was `expected` and is `actual`."""
+
+    code = "conflict.read_set_changed"
+
+
+class VersionMismatch(ConflictError):
+    """A type's published version is `actual`, not `expected`."""
+
+    code = "conflict.version_mismatch"
+
+
+class KeyConflict(ConflictError):
+    """An entity with this id already exists."""
+
+    code = "conflict.key"
+
+
+class PreconditionFailed(OmniGraphError):
+    """The branch head is `actual`, not the `expected` commit."""
+
+    code = "precondition.failed"
+
+
+class DriftDetected(OmniGraphError):
+    """A dataset moved by path, outside of any commit of the graph."""
+
+    code = "storage.drift"
+
+
+class GraphError(OmniGraphError):
+    """The graph as a whole cannot be created, opened or read; `code` says why."""
+
+    def __init__(self, message: str, *, code: str, effect: Effect = Effect.NONE, **context: object) -> None:
+        super().__init__(message, effect=effect, **context)
+        self.code = code  # type: ignore[misc]  # one class serves the many ways in which a graph is not there
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_graph_error, (self.message, self.code, self.effect, self.context)
+
+
+def _rebuild_graph_error(message: str, code: str, effect: Effect, context: dict[str, object]) -> GraphError:
+    return GraphError(message, code=code, effect=effect, **context)

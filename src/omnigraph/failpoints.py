@@ -1,0 +1,88 @@
+"""Failpoints: named places where a test may make the product fail, stop, or die.
+
+Ground layer: imports nothing of ours. While nothing is armed, passing a point costs one attribute test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+Action = Callable[[str], None]
+
+
+class Point(StrEnum):
+    """Every failpoint of the product; a name that is not here cannot be armed."""
+
+    DURABLE_BEFORE = "durable.before"
+    DURABLE_AFTER = "durable.after"
+    COMMIT_PREPARED = "commit.prepared"
+    COMMIT_STAGED = "commit.staged"
+    COMMIT_SYNCED = "commit.synced"
+    PUBLISH_BEFORE = "publish.before"
+    PUBLISH_AFTER = "publish.after"
+    LINK_BEFORE = "link.before"
+    INIT_CLAIMED = "init.claimed"
+    INIT_DATASETS_CREATED = "init.datasets_created"
+    INIT_MANIFEST_CREATED = "init.manifest_created"
+    SWEEP_LISTED = "sweep.listed"
+
+
+_armed: dict[Point, Action] | None = None
+
+
+def hit(point: Point, detail: str = "") -> None:
+    """Pass a failpoint; whatever is armed there happens now."""
+    if _armed is not None and (action := _armed.get(point)) is not None:
+        action(detail)
+
+
+@contextmanager
+def armed(actions: dict[Point, Action]) -> Iterator[None]:
+    """Arm points for a while; what was armed before returns afterwards.
+
+    >>> seen: list[str] = []
+    >>> with armed({Point.PUBLISH_BEFORE: seen.append}):
+    ...     hit(Point.PUBLISH_BEFORE, "main")
+    >>> hit(Point.PUBLISH_BEFORE, "again"); seen
+    ['main']
+    """
+    global _armed
+    before, _armed = _armed, {**(_armed or {}), **actions}
+    try:
+        yield
+    finally:
+        _armed = before
+
+
+def fail_with(error: Exception) -> Action:
+    """Return an action that raises."""
+
+    def action(_: str) -> None:
+        raise error
+
+    return action
+
+
+def kill(_: str) -> None:
+    """Die at once, as if the power went: no handler, no flush, no cleanup."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Park:
+    """An action that holds whoever comes by until the test lets go."""
+
+    def __init__(self) -> None:
+        self.arrived = threading.Event()
+        self._go = threading.Event()
+
+    def __call__(self, _: str) -> None:
+        self.arrived.set()
+        self._go.wait()
+
+    def release(self) -> None:
+        self._go.set()

@@ -1,0 +1,54 @@
+"""Every environment variable that the product reads, in one table; `docs/settings.md` lists them all.
+
+Ground layer: imports only `errors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from omnigraph.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One variable: its default, the values it may take (empty: any), and what it does."""
+
+    name: str
+    default: str
+    choices: tuple[str, ...]
+    summary: str
+
+
+_TABLE = (
+    Setting(
+        "OMNIGRAPH_DURABILITY",
+        "power",
+        ("power", "process"),
+        "`power`: an acknowledged commit survives power loss; `process`: it survives the death of the process.",
+    ),
+    Setting("AWS_REGION", "us-east-1", (), "Region of `s3://` graphs."),
+    Setting("AWS_ACCESS_KEY_ID", "", (), "Access key of `s3://` graphs."),
+    Setting("AWS_SECRET_ACCESS_KEY", "", (), "Secret key of `s3://` graphs."),
+    Setting("AWS_SESSION_TOKEN", "", (), "Session token of `s3://` graphs, if the keys are temporary."),
+    Setting("AWS_ENDPOINT_URL", "", (), "Endpoint of an S3-compatible store."),
+    Setting("AWS_ENDPOINT_URL_S3", "", (), "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`."),
+    Setting("AWS_S3_FORCE_PATH_STYLE", "", (), "`true` addresses buckets by path instead of by host name."),
+    Setting("AWS_ALLOW_HTTP", "", (), "`true` allows an endpoint without TLS."),
+)
+
+SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})
+
+
+def read(name: str) -> str:
+    """Return the value of a setting, or its default; a value outside its choices is refused."""
+    setting = SETTINGS[name]
+    value = os.environ.get(name, "") or setting.default
+    if setting.choices and value not in setting.choices:
+        raise UsageError(
+            f"{name} is `{value}`; set it to one of: {', '.join(setting.choices)}", setting=name, value=value
+        )
+    return value
