@@ -1,0 +1,74 @@
+"""A tour of what OmniGraph does today, on the supply chain graph beside this file.
+
+Shows the product and adds nothing to it; `make demo` runs it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from omnigraph.files import read_source
+from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.migrate import plan_migration
+from omnigraph.lang.query import compile_query, format_plan, lint_queries
+from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.source import Source
+
+SUPPLY = Path(__file__).parent / "supply"
+MISTAKE = """query mistake() {
+  match {
+    $p: Package
+    $p dependsOn $q
+    $q.donwloads > 1000
+  }
+  return { $q.name }
+}"""
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    schema = compile_schema(read_source(SUPPLY / "schema.pg", "S1"), domain=new_ulid())
+    queries = read_source(SUPPLY / "queries.gq", "Q000")
+    step("A schema becomes a catalog of types", "examples/supply/schema.pg")
+    console.print(catalog_table(schema.catalog))
+
+    step("Queries are checked against it before anything runs", "examples/supply/queries.gq")
+    report = lint_queries([queries], schema.catalog)
+    console.print(f"{len(report.queries)} queries, status {report.status}")
+
+    step("Each compiles to a typed plan", "the query `blast_radius`")
+    console.print(format_plan(compile_query(queries, schema.catalog, name="blast_radius").ir), markup=False)
+
+    step("A mistake is explained where it stands", "a misspelt property")
+    try:
+        compile_query(Source("mistake.gq", MISTAKE), schema.catalog)
+    except LanguageError as error:
+        console.print(error.render(), markup=False, style="red")
+
+    step("A new schema becomes a migration plan", "examples/supply/next.pg")
+    console.print(plan_migration(schema.ir, read_source(SUPPLY / "next.pg", "S1")).render(), markup=False)
+
+
+def step(title: str, subject: str) -> None:
+    console.print(f"\n[bold cyan]{title}[/] [dim]({subject})[/]")
+
+
+def catalog_table(catalog: Catalog) -> Table:
+    table = Table("type", "key", "properties", box=None, header_style="bold")
+    for node in catalog.nodes.values():
+        properties = ", ".join(f"{p.name}: {p.type}" for p in node.properties.values())
+        table.add_row(node.name, ", ".join(node.key), properties)
+    for edge in catalog.edges.values():
+        properties = ", ".join(f"{p.name}: {p.type}" for p in edge.properties.values())
+        table.add_row(f"{edge.source} -{edge.name}-> {edge.target}", "", properties)
+    return table
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""From arguments to a command, and from any failure to a message and an exit status.
+
+Builds the Typer application from the table of commands; the commands import what they need when they run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import typer
+from typer.exceptions import TyperException
+
+from omnigraph.cli.commands import COMMANDS, GROUPS
+from omnigraph.cli.output import print_error
+from omnigraph.errors import OmniGraphError, UsageError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # Asked of the arguments themselves, because a call that does not parse has no other answer.
+    as_json = "--json" in given
+    try:
+        status = build()(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
+    except TyperException as error:
+        return print_error(_usage_error(error), as_json=as_json)
+    except OmniGraphError as error:
+        return print_error(error, as_json=as_json)
+    return status if isinstance(status, int) else 0
+
+
+def build() -> typer.Typer:
+    """Return the application with every command of the table."""
+    # Rich panels would double the start-up time of `--help`.
+    plain = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False}
+    summary = "A typed property graph on open Lance datasets."
+    app = typer.Typer(help=summary, **plain)  # type: ignore[arg-type]
+    app.callback()(lambda: None)
+    groups = {name: typer.Typer(help=help, **plain) for name, help in GROUPS.items()}  # type: ignore[arg-type]
+    for name, group in groups.items():
+        app.add_typer(group, name=name)
+    for command in COMMANDS:
+        owner = groups[command.words[0]] if len(command.words) > 1 else app
+        help = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
+        owner.command(command.words[-1], help=help, short_help=command.summary)(command.run)
+    return app
+
+
+def _usage_error(error: TyperException) -> UsageError:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "omnigraph"
+    command = next((c for c in COMMANDS if c.path == path), None)
+    next_step = f"Type for example: {command.example}" if command else f"See `{path} --help`"
+    message = error.format_message()
+    return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)
