@@ -12,3 +12,10 @@ SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
 SOURCE_NESTING_MAX: Final = 64
 DIAGNOSTICS_MAX: Final = 100
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
+
+# Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.
+PUBLISH_DEADLINE_SECONDS: Final = 30
+REPREPARE_MAX: Final = 32
+COMMIT_WINDOW_ROWS: Final = 128
+HANDLE_CACHE_MAX: Final = 512
+STORAGE_THREADS: Final = 8
