@@ -1,0 +1,73 @@
+"""Gives every declared type its full set of properties: its own, then what its interfaces add.
+
+Pure, and silent about mistakes: the rules look at the result and report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from omnigraph.lang.schema.syntax import Declaration, PropertyDeclaration, Word
+from omnigraph.lang.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A property of a type, and the interface word that brought it in, if one did."""
+
+    property: PropertyDeclaration
+    via: Word | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A declaration with all its members; `is_complete` is false when an interface of it is unknown."""
+
+    declaration: Declaration
+    members: Mapping[str, Member]
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A parsed schema, expanded and ready to be checked. A name declared twice means its first declaration."""
+
+    source: Source
+    owners: tuple[Owner, ...]
+    interfaces: Mapping[str, Owner]
+    nodes: Mapping[str, Owner]
+
+
+def expand_interfaces(source: Source, declarations: tuple[Declaration, ...]) -> Draft:
+    """Return the draft of a schema, owners in source order."""
+    interfaces: dict[str, Owner] = {}
+    for declaration in declarations:
+        if declaration.kind == "interface":
+            interfaces.setdefault(declaration.name.text, Owner(declaration, _own(declaration)))
+    owners = tuple(_expand(declaration, interfaces) for declaration in declarations)
+    nodes: dict[str, Owner] = {}
+    for owner in owners:
+        if owner.declaration.kind == "node":
+            nodes.setdefault(owner.declaration.name.text, owner)
+    return Draft(source, owners, interfaces, nodes)
+
+
+def _own(declaration: Declaration) -> dict[str, Member]:
+    members: dict[str, Member] = {}
+    for property_ in declaration.properties:
+        members.setdefault(property_.name.text, Member(property_))
+    return members
+
+
+def _expand(declaration: Declaration, interfaces: Mapping[str, Owner]) -> Owner:
+    members = _own(declaration)
+    is_complete = True
+    for word in declaration.implements:
+        interface = interfaces.get(word.text)
+        if interface is None:
+            is_complete = False
+            continue
+        for name, member in interface.members.items():
+            members.setdefault(name, Member(member.property, via=word))
+    return Owner(declaration, members, is_complete)

@@ -1,0 +1,195 @@
+"""Says a syntax error in words: what was found, what was expected, and how the common mistakes are mended.
+
+Pure; runs only after Lark has refused a text.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from lark import UnexpectedInput
+
+from omnigraph.lang.schema.builder import SyntaxFault
+from omnigraph.lang.schema.nearest import did_you_mean
+from omnigraph.lang.source import Source, Span
+
+_FOUND: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?|->|\.\.|==|--|/\*|//|.", re.DOTALL)
+_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
+_OPENING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*|/\*(?:.*?\*/|.*)|([(\[{])|([)\]}])', re.DOTALL)
+_SHOWN_MAX: Final = 40
+
+# What the parser may wait for, in the order in which it is said; the first word of a group speaks for the group.
+_WORDS: Final = (
+    ({"NODE", "EDGE", "INTERFACE"}, "a declaration (`node`, `edge` or `interface`)"),
+    ({"BASE", "ENUM", "VECTOR"}, "a type"),
+    ({"TYPE_NAME"}, "a type name"),
+    ({"PROPERTY"}, "a property name"),
+    ({"ANNOTATION"}, "an annotation name"),
+    ({"ENUM_VALUE"}, "an enum value"),
+    ({"NAME"}, "an argument"),
+    ({"DOTDOT"}, "`..`"),
+    ({"IMPLEMENTS"}, "`implements`"),
+    ({"COLON"}, "`:`"),
+    ({"__ANON_0"}, "`->`"),
+    ({"COMMA"}, "`,`"),
+    ({"LBRACE"}, "`{`"),
+    ({"RBRACE"}, "`}`"),
+    ({"LPAR"}, "`(`"),
+    ({"RPAR"}, "`)`"),
+    ({"RSQB"}, "`]`"),
+)
+_TYPES: Final = (
+    "String",
+    "Blob",
+    "Bool",
+    "I32",
+    "I64",
+    "U32",
+    "U64",
+    "F32",
+    "F64",
+    "Date",
+    "DateTime",
+    "Vector",
+    "enum",
+)
+_FOREIGN_TYPES: Final = {
+    **dict.fromkeys(("int", "integer", "number", "i32"), "`I32` or `I64`"),
+    **dict.fromkeys(("long", "bigint", "int64", "i64"), "`I64`"),
+    **dict.fromkeys(("float", "double", "real", "decimal", "f64"), "`F64`"),
+    **dict.fromkeys(("str", "text", "varchar", "uuid", "json"), "`String`"),
+    **dict.fromkeys(("timestamp", "time"), "`DateTime`"),
+    **dict.fromkeys(("bytes", "binary"), "`Blob`"),
+    **dict.fromkeys(("list", "array"), "`[String]`, a base type in brackets"),
+}
+_FOREIGN_KEYWORDS: Final = {
+    **dict.fromkeys(("type", "class", "entity", "vertex", "table", "struct"), "`node`"),
+    **dict.fromkeys(("relation", "relationship", "link", "rel"), "`edge`"),
+    **dict.fromkeys(("trait", "mixin", "abstract"), "`interface`"),
+}
+
+
+def explain_unexpected(error: UnexpectedInput, source: Source) -> SyntaxFault:
+    """Return the fault for a refused text, at the token that the parser could not take."""
+    text = source.text
+    # Lark points to the end of the last token when the text runs out; people look at the end of the text.
+    start = error.pos_in_stream if error.pos_in_stream is not None and error.pos_in_stream >= 0 else len(text)
+    start = min(start, len(text))
+    if _at_end(error):
+        start = len(text)
+    match = _FOUND.match(text, start)
+    found = match[0] if match else ""
+    accepted = _accepted(error)
+    span = Span(start, start + len(found)) if found else Span(len(text), len(text))
+    if found in ('"', "/*"):
+        what = "string" if found == '"' else "comment"
+        if found == "/*" or "STRING" in accepted:
+            return SyntaxFault(f"this {what} is never closed", span)
+    message = f"expected {_expected(accepted)}, found {_shown(found)}"
+    return SyntaxFault(message, span, _hint(found, accepted, source, start))
+
+
+def _at_end(error: UnexpectedInput) -> bool:
+    token = getattr(error, "token", None)
+    return token is not None and token.type == "$END"
+
+
+def _accepted(error: UnexpectedInput) -> frozenset[str]:
+    # The table of a LALR state lists more than the whole stack would take, so the stack itself is asked.
+    parser = getattr(error, "interactive_parser", None)
+    return frozenset(parser.accepts()) if parser is not None else frozenset()
+
+
+def _expected(accepted: frozenset[str]) -> str:
+    # An argument may also be a range, so `..` adds nothing where any argument fits.
+    said = accepted - {"DOTDOT"} if "NAME" in accepted else accepted
+    words = [word for terminals, word in _WORDS if terminals & said]
+    if not words and "STRING" in accepted:
+        words = ["a quoted string, a number, `true` or `false`"]
+    elif "INT" in accepted and "NAME" not in accepted:
+        words.insert(0, "a number")
+    if not words:
+        return "the end of the source"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+
+
+def _shown(found: str) -> str:
+    if not found:
+        return "the end of the source"
+    if not found.isprintable():
+        return f"the character U+{ord(found[0]):04X}"
+    return f"`{found if len(found) <= _SHOWN_MAX else found[:_SHOWN_MAX] + '…'}`"
+
+
+def _hint(found: str, accepted: frozenset[str], source: Source, start: int) -> str | None:
+    if not found:
+        return _unclosed(source)
+    if found in "'`“”":
+        return 'strings stand in double quotes: "…"'
+    if found in ("#", "--"):
+        return "a comment starts with `//` or stands between `/*` and `*/`"
+    if found in ",;" and accepted & {"PROPERTY", "NODE"}:
+        return f"members and declarations need no separator: remove the `{found}`"
+    if "DOTDOT" in accepted and "INT" not in accepted and "STRING" not in accepted:
+        return "a range is written `low..high`, `low..` or `..high`"
+    if "BASE" in accepted:
+        return _type_hint(found, accepted)
+    if found == "?" and "RSQB" in accepted:
+        return "the `?` goes behind the bracket: `[String]?`"
+    if found == "@" and accepted == {"COMMA", "LBRACE"}:
+        return "annotations of a node come before `implements`"
+    if found[0].isalpha() or found[0] == "_":
+        return _word_hint(found, accepted)
+    return _symbol_hint(found, accepted, source.text, start)
+
+
+def _type_hint(found: str, accepted: frozenset[str]) -> str | None:
+    if "ENUM" not in accepted:
+        return "a list holds a base type such as `[String]` or `[I64]`; no list, vector or enum"
+    if found.lower() in _FOREIGN_TYPES:
+        return f"use {_FOREIGN_TYPES[found.lower()]}"
+    if not found[0].isalpha():
+        return "a type is a word such as `String`, a list `[I64]`, `Vector(3)` or `enum(a, b)`"
+    return did_you_mean(found, _TYPES) or f"the types are {', '.join(_TYPES)}"
+
+
+def _word_hint(found: str, accepted: frozenset[str]) -> str | None:
+    if "NODE" in accepted:
+        if found.lower() in _FOREIGN_KEYWORDS:
+            return f"use {_FOREIGN_KEYWORDS[found.lower()]}"
+        return did_you_mean(found, ("node", "edge", "interface"))
+    if "TYPE_NAME" in accepted:
+        return f"type names start with an upper-case letter: `{found[0].upper()}{found[1:]}`"
+    if "PROPERTY" in accepted and "RPAR" not in accepted and found[0].isupper():
+        return f"property names start with a lower-case letter: `{found[0].lower()}{found[1:]}`"
+    if "STRING" in accepted and found[0].isupper():
+        return f'put it in quotes: "{found}"' if len(found) <= _SHOWN_MAX else "put it in quotes"
+    return None
+
+
+def _symbol_hint(found: str, accepted: frozenset[str], text: str, start: int) -> str | None:
+    if found == ")" and "NAME" in accepted:
+        return "write the name without parentheses when it has no arguments"
+    if found == "-" and "STRING" in accepted:
+        return "only the bounds of a `@range` may be negative"
+    if found == "=" and "COLON" in accepted:
+        return "a property is written `name: Type`"
+    if found[0].isdigit() and accepted & {"TYPE_NAME", "PROPERTY"}:
+        return "names start with a letter"
+    if found == "(" and "PROPERTY" in accepted and _BLANK.fullmatch(text, 0, start) is None:
+        return "only `Vector`, `enum` and `@` words take parentheses"
+    return None
+
+
+def _unclosed(source: Source) -> str | None:
+    opened: list[re.Match[str]] = []
+    for match in _OPENING.finditer(source.text):
+        if match[1]:
+            opened.append(match)
+        elif match[2] and opened:
+            opened.pop()
+    if not opened:
+        return None
+    place = source.position(opened[-1].start())
+    return f"the `{opened[-1][0]}` at line {place.line}, column {place.column} is never closed"

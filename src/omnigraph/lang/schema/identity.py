@@ -1,0 +1,173 @@
+"""Gives every type, property and table its identity: the accepted one where there is one, else a new one.
+
+Pure. An exact name wins, then a rename hint; everything else is new (I1 to I6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from omnigraph.lang.diagnostic import Diagnostic, Severity
+from omnigraph.lang.schema.encode import Identities, TypeIds
+from omnigraph.lang.schema.integrity import IDENTITY_MAX
+from omnigraph.lang.schema.ir import KINDS, SchemaIR
+from omnigraph.lang.schema.nearest import did_you_mean
+from omnigraph.lang.schema.origin import Origins, PropertyOrigin
+from omnigraph.lang.schema.shape import SchemaShape, TypeShape
+from omnigraph.lang.schema.syntax import Kind, Word
+from omnigraph.lang.source import Source, Span
+
+
+@dataclass(slots=True)
+class Resolution:
+    """The outcome of a resolution in the making: findings, notes, and the accepted name behind each new one."""
+
+    source: Source
+    origins: Origins
+    accepted: SchemaIR | None
+    errors: list[Diagnostic] = field(default_factory=list)
+    notes: list[Diagnostic] = field(default_factory=list)
+    types: dict[tuple[Kind, str], str] = field(default_factory=dict)
+    properties: dict[tuple[Kind, str, str], str] = field(default_factory=dict)
+
+    def refuse(self, code: str, message: str, span: Span, hint: str | None = None) -> None:
+        self.errors.append(Diagnostic(code, message, self.source, span, hint))
+
+    def ignore(self, word: Word, reason: str) -> None:
+        message = f'`@rename_from("{word.text}")` is ignored: {reason}'
+        hint = "remove the hint"
+        self.notes.append(Diagnostic("I8", message, self.source, word.span, hint, Severity.INFO))
+
+
+def resolve_names(shape: SchemaShape, origins: Origins, source: Source, accepted: SchemaIR | None) -> Resolution:
+    """Find the accepted name, and with it the identity, behind every name of the new schema."""
+    resolution = Resolution(source, origins, accepted)
+    types: dict[Kind, tuple[TypeShape, ...]] = {"interface": shape.interfaces, "node": shape.nodes, "edge": shape.edges}
+    for kind in KINDS:
+        _resolve_types(resolution, kind, [type_.name for type_ in types[kind]])
+    for kind in KINDS:
+        for type_ in types[kind]:
+            _resolve_properties(resolution, kind, type_)
+    resolution.errors.sort(key=lambda item: item.span.start)
+    resolution.notes.sort(key=lambda item: item.span.start)
+    return resolution
+
+
+def _resolve_types(resolution: Resolution, kind: Kind, names: list[str]) -> None:
+    known = resolution.accepted.ids(kind) if resolution.accepted is not None else {}
+    claimed = {name: name for name in names if name in known}
+    resolution.types.update({(kind, name): name for name in claimed})
+    # Hints are taken in source order, so that of two claims the later one is at fault.
+    for name in sorted(names, key=lambda name: resolution.origins[kind, name].span.start):
+        hint = resolution.origins[kind, name].hint
+        if hint is None:
+            continue
+        if resolution.accepted is None:
+            resolution.ignore(hint, "the graph is new")
+        elif name in known:
+            resolution.ignore(hint, f"`{name}` exists already")
+        elif hint.text not in known:
+            _refuse_type_hint(resolution, resolution.accepted, kind, hint)
+        elif hint.text in claimed:
+            message = f"accepted type `{hint.text}` is claimed by both `{claimed[hint.text]}` and `{name}`"
+            resolution.refuse("I3", message, hint.span, "an accepted type has one successor: remove one of the claims")
+        else:
+            claimed[hint.text] = name
+            resolution.types[kind, name] = hint.text
+
+
+def _refuse_type_hint(resolution: Resolution, accepted: SchemaIR, kind: Kind, hint: Word) -> None:
+    other = next((other for other in KINDS if hint.text in accepted.ids(other)), None)
+    if other is not None:
+        message = f"`@rename_from` names `{hint.text}`, which is accepted as {_a(other)}, not as {_a(kind)}"
+        resolution.refuse("I2", message, hint.span, "a type keeps its kind for life: drop the old one, add a new one")
+    else:
+        message = f"`@rename_from` names `{hint.text}`, which the accepted schema does not have"
+        suggestion = did_you_mean(hint.text, accepted.ids(kind))
+        resolution.refuse("I1", message, hint.span, suggestion or "remove the hint to add a new type")
+
+
+def _a(kind: Kind) -> str:
+    return f"a {kind}" if kind == "node" else f"an {kind}"
+
+
+def _resolve_properties(resolution: Resolution, kind: Kind, type_: TypeShape) -> None:
+    accepted = resolution.accepted
+    old_owner = resolution.types.get((kind, type_.name))
+    origins = resolution.origins[kind, type_.name].properties
+    known = accepted.ids(kind)[old_owner].property_ids if accepted is not None and old_owner is not None else {}
+    claimed = {item.name: item.name for item in type_.properties if item.name in known}
+    resolution.properties.update({(kind, type_.name, name): name for name in claimed})
+    for name, origin in sorted(origins.items(), key=lambda entry: entry[1].span.start):
+        hint = origin.hint
+        if hint is None:
+            continue
+        if accepted is None or name in known:
+            if not origin.is_injected:
+                resolution.ignore(hint, "the graph is new" if accepted is None else f"`{name}` exists already")
+        elif old_owner is None:
+            _refuse_hint_in_new_type(resolution, type_.name, origin, hint)
+        elif hint.text not in known:
+            message = f"`@rename_from` names `{hint.text}`, which is no accepted property of `{old_owner}`"
+            suggestion = did_you_mean(hint.text, known) or "a property cannot move from one type to another"
+            resolution.refuse("I4", message, hint.span, suggestion)
+        elif hint.text in claimed:
+            message = (
+                f"accepted property `{old_owner}.{hint.text}` is claimed by both `{claimed[hint.text]}` and `{name}`"
+            )
+            resolution.refuse("I6", message, hint.span, "an accepted property has one successor: remove a claim")
+        else:
+            claimed[hint.text] = name
+            resolution.properties[kind, type_.name, name] = hint.text
+
+
+def _refuse_hint_in_new_type(resolution: Resolution, owner: str, origin: PropertyOrigin, hint: Word) -> None:
+    # An interface's hint speaks to the nodes that had the property; a new node simply starts with the new name.
+    if not origin.is_injected:
+        message = f"`@rename_from` inside `{owner}`, which is a new type and has no earlier properties"
+        resolution.refuse("I5", message, hint.span, "remove the hint, or give the type its own `@rename_from`")
+
+
+def allocate(shape: SchemaShape, resolution: Resolution, domain: str) -> SchemaIR | Diagnostic:
+    """Return the IR with all identities, new ones in three passes: types, properties, tables; or I7 when none is left."""
+    accepted = resolution.accepted
+    counter = accepted.next_identity_id if accepted is not None else 1
+    type_ids: dict[tuple[Kind, str], int] = {}
+    property_ids: dict[tuple[Kind, str], dict[str, int]] = {}
+    incarnation_ids: dict[tuple[Kind, str], int] = {}
+    types = [("interface", item) for item in shape.interfaces]
+    types += [("node", item) for item in shape.nodes]
+    types += [("edge", item) for item in shape.edges]
+    keyed: list[tuple[tuple[Kind, str], TypeShape]] = [((kind, item.name), item) for kind, item in types]  # type: ignore[misc]
+    for key, _ in keyed:
+        old = _accepted_ids(resolution, key)
+        type_ids[key], counter = (old.type_id, counter) if old is not None else (counter, counter + 1)
+    by_id = sorted(keyed, key=lambda entry: type_ids[entry[0]])
+    for key, item in by_id:
+        old = _accepted_ids(resolution, key)
+        property_ids[key] = own = {}
+        for property_ in item.properties:
+            old_name = resolution.properties.get((*key, property_.name))
+            if old is not None and old_name is not None:
+                own[property_.name] = old.property_ids[old_name]
+            else:
+                own[property_.name], counter = counter, counter + 1
+    for key, _ in by_id:
+        old = _accepted_ids(resolution, key)
+        if key[0] != "interface":
+            kept = old.incarnation_id if old is not None else None
+            incarnation_ids[key], counter = (kept, counter) if kept is not None else (counter, counter + 1)
+    if counter > IDENTITY_MAX:
+        span = max(origin.span for origin in resolution.origins.values()) if resolution.origins else Span(0, 0)
+        return Diagnostic("I7", "the graph has no identities left to give", resolution.source, span)
+    made: dict[Kind, dict[str, TypeIds]] = {"interface": {}, "node": {}, "edge": {}}
+    for key, _ in keyed:
+        made[key[0]][key[1]] = TypeIds(type_ids[key], incarnation_ids.get(key), property_ids[key])
+    return SchemaIR(domain, counter, shape, Identities(made["interface"], made["node"], made["edge"]))
+
+
+def _accepted_ids(resolution: Resolution, key: tuple[Kind, str]) -> TypeIds | None:
+    old_name = resolution.types.get(key)
+    if resolution.accepted is None or old_name is None:
+        return None
+    return resolution.accepted.ids(key[0])[old_name]

@@ -1,0 +1,136 @@
+"""Turns a checked draft into its shape and the origins of its parts.
+
+Pure. Runs only on drafts without errors, so it asks no questions.
+"""
+
+from __future__ import annotations
+
+from typing import Final, cast
+
+from omnigraph.lang.catalog import Cardinality, Embed
+from omnigraph.lang.schema.expand import Draft, Member, Owner
+from omnigraph.lang.schema.number import parse_bound
+from omnigraph.lang.schema.origin import Origins, PropertyOrigin, TypeOrigin
+from omnigraph.lang.schema.shape import (
+    ConstraintKind,
+    ConstraintShape,
+    EdgeShape,
+    InterfaceShape,
+    NodeShape,
+    OpaqueAnnotation,
+    PropertyShape,
+    SchemaShape,
+    TypeShape,
+)
+from omnigraph.lang.schema.syntax import Declaration, Item, PropertyDeclaration, Word
+
+_MARKS: Final = ("index", "key", "unique")
+_KNOWN: Final = frozenset({*_MARKS, "embed", "description", "instruction", "rename_from"})
+
+
+def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
+    """Return the canonical shape of a draft and where everything in it came from."""
+    shapes = sorted((_lower_owner(owner) for owner in draft.owners), key=lambda shape: shape.name)
+    schema = SchemaShape(
+        tuple(shape for shape in shapes if isinstance(shape, InterfaceShape)),
+        tuple(shape for shape in shapes if isinstance(shape, NodeShape)),
+        tuple(shape for shape in shapes if isinstance(shape, EdgeShape)),
+    )
+    origins = {(owner.declaration.kind, owner.declaration.name.text): _origin(owner) for owner in draft.owners}
+    return schema, origins
+
+
+def _lower_owner(owner: Owner) -> TypeShape:
+    declaration = owner.declaration
+    name = declaration.name.text
+    properties = tuple(_lower_property(owner.members[key]) for key in sorted(owner.members))
+    if declaration.kind == "interface":
+        return InterfaceShape(name, properties)
+    constraints = {_lower_constraint(item) for item in declaration.constraints}
+    ordered = tuple(sorted(constraints, key=lambda constraint: constraint.sort_key))
+    description, instruction = _text(declaration, "description"), _text(declaration, "instruction")
+    annotations = _opaque(declaration.annotations)
+    if declaration.kind == "node":
+        implements = tuple(sorted({word.text for word in declaration.implements}))
+        return NodeShape(name, properties, ordered, implements, description, instruction, annotations)
+    assert declaration.source is not None and declaration.target is not None
+    return EdgeShape(
+        name,
+        declaration.source.text,
+        declaration.target.text,
+        properties,
+        ordered,
+        _lower_cardinality(declaration.cardinality),
+        description,
+        instruction,
+        annotations,
+    )
+
+
+def _lower_property(member: Member) -> PropertyShape:
+    declared = member.property
+    embeds = declared.annotated("embed")
+    embed = None
+    if embeds:
+        model = next((keyword.text for keyword in embeds[0].keywords), None)
+        embed = Embed(embeds[0].value or "", model)
+    return PropertyShape(
+        name=declared.name.text,
+        type=declared.type.type,
+        marks=tuple(mark for mark in _MARKS if declared.annotated(mark)),
+        embed=embed,
+        description=_text(declared, "description"),
+        annotations=_opaque(declared.annotations),
+        is_injected=member.via is not None,
+    )
+
+
+def _lower_constraint(item: Item) -> ConstraintShape:
+    assert item.arguments is not None
+    columns = tuple(sorted({argument.text for argument in item.arguments if argument.kind == "name"}))
+    kind, last = cast(ConstraintKind, item.word), item.arguments[-1]
+    if kind == "range":
+        low, high = (None if text is None else parse_bound(text) for text in (last.low, last.high))
+        return ConstraintShape(kind, columns, minimum=low, maximum=high)
+    return ConstraintShape(kind, columns, pattern=last.text if kind == "check" else None)
+
+
+def _lower_cardinality(item: Item | None) -> Cardinality:
+    if item is None or item.arguments is None:
+        return Cardinality()
+    bounds = item.arguments[0]
+    return Cardinality(int(bounds.low or "0"), None if bounds.high is None else int(bounds.high))
+
+
+def _text(declared: Declaration | PropertyDeclaration, word: str) -> str | None:
+    items = declared.annotated(word)
+    return items[0].value if items else None
+
+
+def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:
+    return tuple(
+        sorted(
+            {
+                OpaqueAnnotation(item.word, item.value, tuple(sorted((k.key or "", k.text) for k in item.keywords)))
+                for item in items
+                if item.word not in _KNOWN
+            },
+            key=repr,
+        )
+    )
+
+
+def _hint(declared: Declaration | PropertyDeclaration) -> Word | None:
+    items = declared.annotated("rename_from")
+    return Word(items[0].value or "", items[0].span) if items else None
+
+
+def _origin(owner: Owner) -> TypeOrigin:
+    properties = {
+        name: PropertyOrigin(
+            member.property.name.span, member.property.type.span, _hint(member.property), member.via is not None
+        )
+        for name, member in owner.members.items()
+    }
+    constraints = {str(_lower_constraint(item)): item.span for item in owner.declaration.constraints}
+    return TypeOrigin(owner.declaration.name.span, properties, constraints, _hint(owner.declaration))

@@ -1,0 +1,37 @@
+"""The rules of the schema language, a module per stage, in the order in which they are checked.
+
+Pure. A rule takes the draft and yields diagnostics; it never raises and never sees another rule's findings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from omnigraph.lang.diagnostic import Diagnostic
+from omnigraph.lang.schema.expand import Draft
+from omnigraph.lang.schema.rules.annotation import check_annotations
+from omnigraph.lang.schema.rules.constraint import check_constraints
+from omnigraph.lang.schema.rules.interface import check_interfaces
+from omnigraph.lang.schema.rules.naming import check_names
+from omnigraph.lang.schema.rules.note import note_inert
+from omnigraph.lang.schema.rules.value import check_values
+from omnigraph.limits import DIAGNOSTICS_MAX
+
+Rule = Callable[[Draft], Iterator[Diagnostic]]
+
+STAGES: tuple[Rule, ...] = (check_values, check_interfaces, check_annotations, check_constraints, check_names)
+
+
+def check_draft(draft: Draft) -> tuple[Diagnostic, ...]:
+    """Return all that is wrong: stage by stage, in source order within a stage, each finding once."""
+    found: list[Diagnostic] = []
+    for stage in STAGES:
+        # An interface's mistake shows in every node that implements it; one report of it is enough.
+        unique = {(item.code, item.span): item for item in stage(draft)}
+        found += sorted(unique.values(), key=lambda item: item.span.start)
+    return tuple(found[:DIAGNOSTICS_MAX])
+
+
+def note_draft(draft: Draft) -> tuple[Diagnostic, ...]:
+    """Return remarks on what is legal and has no effect, in source order."""
+    return tuple(sorted(note_inert(draft), key=lambda item: item.span.start)[:DIAGNOSTICS_MAX])
