@@ -37,13 +37,13 @@ def build() -> typer.Typer:
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)  # type: ignore[arg-type]
     app.callback()(lambda: None)
-    groups = {name: typer.Typer(help=help, **plain) for name, help in GROUPS.items()}  # type: ignore[arg-type]
+    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items()}  # type: ignore[arg-type]
     for name, group in groups.items():
         app.add_typer(group, name=name)
     for command in COMMANDS:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
-        help = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
-        owner.command(command.words[-1], help=help, short_help=command.summary)(command.run)
+        text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
+        owner.command(command.words[-1], help=text, short_help=command.summary)(command.run)
     return app
 
 

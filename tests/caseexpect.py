@@ -1,0 +1,123 @@
+"""What a case may expect of a step that compiles, and how it is compared.
+
+Each check raises `CaseFailure` with the expectation's line.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from omnigraph.lang.diagnostic import Diagnostic, Severity
+from omnigraph.lang.schema import SchemaIR
+from tests.casefile import Step
+
+_PLACE = re.compile(r"(?P<code>\S+)(?: (?P<line>\d+):(?P<column>\d+))?")
+
+
+class CaseFailure(AssertionError):
+    """The product and the case disagree; `line` is the place in the case file, if not the step itself."""
+
+    def __init__(self, message: str, line: int | None = None) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a step gave: a result, or the diagnostics of its refusal."""
+
+    result: Any
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def part(self, name: str, step: Step) -> Any:
+        """Return an attribute of the result, or say that this expectation does not go with this step."""
+        if not hasattr(self.result, name):
+            raise CaseFailure(f"`-- {step.verb}` cannot be expected of a {type(self.result).__name__}", step.line)
+        return getattr(self.result, name)
+
+
+def check(outcome: Outcome, expectations: Sequence[Step]) -> None:
+    """Compare an outcome with everything expected of it; nothing expected means success."""
+    errors = [e for e in expectations if e.verb == "error"]
+    notes = [e for e in expectations if e.verb == "note"]
+    _check_diagnostics(_errors(outcome, expectations), errors)
+    if notes:
+        _check_diagnostics(outcome.part("notes", notes[0]), notes)
+    for expectation in expectations:
+        if expectation.verb not in {"error", "note", "ok"}:
+            _CHECKS[expectation.verb](outcome, expectation)
+
+
+def _errors(outcome: Outcome, expectations: Sequence[Step]) -> Sequence[Diagnostic]:
+    """Return all that is wrong, also where a result carries it instead of an exception."""
+    verbs = {e.verb for e in expectations}
+    if "findings" not in verbs and hasattr(outcome.result, "findings"):
+        return [f for f in outcome.result.findings if f.severity is Severity.ERROR]
+    if "steps" not in verbs and hasattr(outcome.result, "supported"):
+        return [refusal for refusal in outcome.result.refusals]
+    return outcome.diagnostics
+
+
+def _check_diagnostics(found: Sequence[Diagnostic], expected: Sequence[Step]) -> None:
+    shown = "\n".join(diagnostic.render() for diagnostic in found) or "(nothing)"
+    if len(found) != len(expected):
+        wanted = ", ".join(step.arguments for step in expected) or "nothing wrong"
+        raise CaseFailure(f"expected {wanted}, found {len(found)}:\n{shown}")
+    for diagnostic, step in zip(found, expected, strict=True):
+        place = _PLACE.fullmatch(step.arguments)
+        if place is None:
+            raise CaseFailure(f"`-- {step.verb}` takes `CODE [LINE:COL]`, not `{step.arguments}`", step.line)
+        start = diagnostic.source.position(diagnostic.span.start)
+        if diagnostic.code != place["code"]:
+            raise CaseFailure(f"expected {place['code']}, found {diagnostic.code}:\n{shown}", step.line)
+        if place["line"] and (start.line, start.column) != (int(place["line"]), int(place["column"])):
+            raise CaseFailure(f"expected it at {place['line']}:{place['column']}:\n{shown}", step.line)
+        for words in step.lines:
+            if words not in diagnostic.message and words not in (diagnostic.hint or ""):
+                raise CaseFailure(f"expected the words `{words}`:\n{shown}", step.line)
+
+
+def _same(found: Sequence[object], expected: Sequence[object], step: Step) -> None:
+    if list(found) != list(expected):
+        shown = "\n".join(f"  {item}" for item in found) or "  (nothing)"
+        raise CaseFailure(f"`-- {step.verb}` differs; found:\n{shown}", step.line)
+
+
+def _check_steps(outcome: Outcome, step: Step) -> None:
+    found = outcome.part("to_json", step)()["steps"]
+    shown = [json.dumps(item, sort_keys=True) for item in found]
+    _same(shown, [json.dumps(json.loads(line), sort_keys=True) for line in step.lines], step)
+
+
+def _check_ids(outcome: Outcome, step: Step) -> None:
+    holder = outcome.part("compiled", step) if hasattr(outcome.result, "compiled") else outcome.result
+    known = identities(holder.ir)
+    found = [f"{line.rpartition(' ')[0]} {known.get(line.rpartition(' ')[0])}" for line in step.lines]
+    _same(found, step.lines, step)
+
+
+def identities(ir: SchemaIR) -> dict[str, int]:
+    """Return every identity of a schema under the name that `-- ids` gives it."""
+    known = {"next": ir.next_identity_id}
+    for kind in (ir.identities.interfaces, ir.identities.nodes, ir.identities.edges):
+        for name, ids in kind.items():
+            known[name] = ids.type_id
+            known |= {f"{name}.{prop}": number for prop, number in ids.property_ids.items()}
+            if ids.incarnation_id is not None:
+                known[f"incarnation {name}"] = ids.incarnation_id
+    return known
+
+
+def _check_key(outcome: Outcome, step: Step) -> None:
+    _same([outcome.result], [step.arguments], step)
+
+
+_CHECKS: Mapping[str, Callable[[Outcome, Step], None]] = {
+    "steps": _check_steps,
+    "ids": _check_ids,
+    "key": _check_key,
+}

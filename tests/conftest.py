@@ -1,0 +1,28 @@
+"""What every test shares: how Hypothesis behaves, and the count of pending cases after a run."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+from tests.casefile import CASES, CaseSyntaxError, read_cases
+
+# A shared machine is no stopwatch: slow examples are not wrong ones.
+settings.register_profile("omnigraph", deadline=None)
+settings.load_profile("omnigraph")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how much of the conformance corpus still waits for an engine, when it was run."""
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    if any("test_cases.py" in getattr(report, "nodeid", "") for report in reports):
+        try:
+            cases = [case for path in sorted(CASES.glob("*.case")) for case in read_cases(path)]
+        except CaseSyntaxError:
+            return
+        numbers = {case.number for case in cases if case.number}
+        waiting = {case.number for case in cases if case.number and case.pending}
+        terminalreporter.write_line(
+            f"cases: {len(cases)}, of them pending {sum(case.pending is not None for case in cases)};"
+            f" conformance numbers: {len(numbers)} of 120, of them waiting for an engine {len(waiting)}"
+        )

@@ -1,0 +1,150 @@
+"""The documents are true: limits, codes, commands, links and examples in them are checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+
+from omnigraph import limits
+from omnigraph.cli.commands import COMMANDS
+from omnigraph.errors import ERRORS
+from omnigraph.lang.codes import LANGUAGE_CODES
+from omnigraph.lang.query import lint_queries
+from omnigraph.lang.schema import CompiledSchema, compile_schema
+from omnigraph.lang.source import Source
+from tests.caserunner import DOMAIN, fixture
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("tests/**/*.md")])
+LIMITS = {name: value for name, value in vars(limits).items() if name.isupper()}
+BLOCK = re.compile(
+    r"(?:^<!-- schema: (?P<schema>\S+) -->\n+)?^```(?P<language>pg|gq)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+def read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def rows(text: str) -> dict[str, list[str]]:
+    """Return the table rows of a document by their first cell, backticks removed."""
+    cells = ([c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|"))
+    return {first.strip("`"): rest for first, *rest in cells}
+
+
+def examples(language: str) -> Iterator[tuple[Path, int, str | None, str]]:
+    for path in DOCUMENTS:
+        text = path.read_text(encoding="utf-8")
+        for found in BLOCK.finditer(text):
+            if found["language"] == language:
+                line = text.count("\n", 0, found.start("text")) + 1
+                yield path, line, found["schema"], found["text"]
+
+
+def schema_for(path: Path, named: str | None) -> CompiledSchema:
+    if named is None:
+        return fixture("F")
+    text = (path.parent / named).read_text(encoding="utf-8")
+    return compile_schema(Source(named, text), domain=DOMAIN)
+
+
+def broken_links(path: Path, text: str) -> list[str]:
+    """Return the relative links of a document that lead nowhere, headings included."""
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = (path.parent / file).resolve() if file else path
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    return broken
+
+
+def anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", sorted(LIMITS))
+def test_limits_page_states_limit_with_its_value(name: str) -> None:
+    assert rows(read("docs/limits.md")).get(name, [""])[0] == str(LIMITS[name])
+
+
+def test_limits_page_states_no_limit_that_is_gone() -> None:
+    assert {name for name in rows(read("docs/limits.md")) if name.isupper()} <= LIMITS.keys()
+
+
+@pytest.mark.parametrize("code", sorted(ERRORS))
+def test_errors_page_states_code_with_its_statuses(code: str) -> None:
+    kind = ERRORS[code]
+    retry = "yes" if kind.retryable else "no"
+    expected = [str(kind.http_status), str(kind.exit_status), retry, kind.summary]
+    assert rows(read("docs/errors.md")).get(code) == expected
+
+
+@pytest.mark.parametrize("code", sorted(LANGUAGE_CODES))
+def test_language_pages_list_code(code: str) -> None:
+    listed = rows(read("docs/languages.md")) | rows(read("docs/schema.md"))
+    assert code in listed
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.path)
+def test_cli_page_describes_command_and_options(command: object) -> None:
+    [known] = [c for c in COMMANDS if c is command]
+    page = read("docs/cli.md")
+    _, _, section = page.partition(f"## {known.path}\n")
+    section = section.split("\n## ")[0]
+    assert known.example in section
+    assert any(known.path in first and known.summary in rest for first, rest in rows(page).items())
+    documented = {first.split()[0]: rest for first, rest in rows(section).items() if first.startswith("--")}
+    assert documented.keys() == options(known.run)
+
+
+def options(run: object) -> set[str]:
+    """Return the option names a command declares in its annotations."""
+    hints = get_type_hints(run, include_extras=True)
+    metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
+    return {name for option in metadata for name in (option.default, *option.param_decls) if isinstance(name, str)}
+
+
+def test_readme_names_the_two_commands_on_its_first_screen() -> None:
+    first_screen = "\n".join(read("README.md").splitlines()[:20])
+    assert "make demo" in first_screen
+    assert "make test" in first_screen
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_document_links_resolve(path: Path) -> None:
+    assert broken_links(path, path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("link", ["gone.md", "docs/gone.md", "README.md#no-such-heading", "#no-such-heading"])
+def test_broken_links_deliberate_breach_is_found(link: str) -> None:
+    assert broken_links(ROOT / "README.md", f"# Here\n\n[text]({link})") == [link]
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "text"),
+    [pytest.param(p, n, t, id=f"{p.relative_to(ROOT)}:{n}") for p, n, _, t in examples("pg")],
+)
+def test_schema_example_compiles(path: Path, line: int, text: str) -> None:
+    compile_schema(Source(f"{path.name}:{line}", text), domain=DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("path", "line", "schema", "text"),
+    [pytest.param(p, n, s, t, id=f"{p.relative_to(ROOT)}:{n}") for p, n, s, t in examples("gq")],
+)
+def test_query_example_compiles(path: Path, line: int, schema: str | None, text: str) -> None:
+    report = lint_queries([Source(f"{path.name}:{line}", text)], schema_for(path, schema).catalog)
+    assert [finding.render() for finding in report.findings if finding.severity == "error"] == []
+
+
+def test_examples_are_found_in_the_readme() -> None:
+    for language in ("pg", "gq"):
+        assert any(path.name == "README.md" for path, *_ in examples(language)), language

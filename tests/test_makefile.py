@@ -1,0 +1,43 @@
+"""The Makefile offers what the documents promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+TARGETS = ("help", "setup", "demo", "test", "check", "bench", "clean")
+
+
+@cache
+def make_help() -> str:
+    return subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
+def declared() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):(?!=)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_makefile_promised_target_exists(target: str) -> None:
+    assert target in declared()
+
+
+@pytest.mark.parametrize("target", [target for target in TARGETS if target != "help"])
+def test_make_help_lists_target_with_a_sentence(target: str) -> None:
+    assert re.search(rf"^  make {target} +\S.{{10,}}", make_help(), re.MULTILINE)
+
+
+def test_make_help_lists_only_targets_that_exist() -> None:
+    listed = set(re.findall(r"^  make ([a-z-]+)", make_help(), re.MULTILINE))
+    assert listed <= declared()
+
+
+@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/cli.md", "docs/benchmarks.md"])
+def test_document_names_only_targets_that_exist(document: str) -> None:
+    named = set(re.findall(r"\bmake ([a-z-]+)(?=[`\s]*(?:#|`|$))", (ROOT / document).read_text(encoding="utf-8")))
+    assert named <= declared()
