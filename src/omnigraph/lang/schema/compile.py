@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
+from omnigraph.lang.schema.allocate import allocate_identities
 from omnigraph.lang.schema.encode import shape_hash
 from omnigraph.lang.schema.expand import expand_interfaces
-from omnigraph.lang.schema.identity import allocate, resolve_names
+from omnigraph.lang.schema.identity import resolve_names
 from omnigraph.lang.schema.integrity import DOMAIN
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.lower import lower_draft
@@ -59,8 +60,6 @@ def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = N
     resolution = resolve_names(shape, origins, source, accepted)
     if resolution.errors:
         raise LanguageError(diagnostics=tuple(resolution.errors[:DIAGNOSTICS_MAX]))
-    ir = allocate(shape, resolution, domain)
-    if isinstance(ir, Diagnostic):
-        raise LanguageError(diagnostics=(ir,))
+    ir = allocate_identities(shape, resolution, domain)
     notes = (*note_draft(draft), *resolution.notes)
     return CompiledSchema(source, shape, shape_hash(shape), ir, catalog_of(ir), notes, origins)

@@ -74,10 +74,8 @@ def explain_unexpected(error: UnexpectedInput, source: Source) -> SyntaxFault:
     """Return the fault for a refused text, at the token that the parser could not take."""
     text = source.text
     # Lark points to the end of the last token when the text runs out; people look at the end of the text.
-    start = error.pos_in_stream if error.pos_in_stream is not None and error.pos_in_stream >= 0 else len(text)
-    start = min(start, len(text))
-    if _at_end(error):
-        start = len(text)
+    position: int | None = getattr(error, "pos_in_stream", None)
+    start = len(text) if position is None or _is_at_end(error) else min(position, len(text))
     match = _FOUND.match(text, start)
     found = match[0] if match else ""
     accepted = _accepted(error)
@@ -90,7 +88,7 @@ def explain_unexpected(error: UnexpectedInput, source: Source) -> SyntaxFault:
     return SyntaxFault(message, span, _hint(found, accepted, source, start))
 
 
-def _at_end(error: UnexpectedInput) -> bool:
+def _is_at_end(error: UnexpectedInput) -> bool:
     token = getattr(error, "token", None)
     return token is not None and token.type == "$END"
 

@@ -1,4 +1,4 @@
-"""Gives every type, property and table its identity: the accepted one where there is one, else a new one.
+"""Finds the accepted type or property behind every name of a new schema.
 
 Pure. An exact name wins, then a rename hint; everything else is new (I1 to I6).
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from omnigraph.lang.diagnostic import Diagnostic, Severity
-from omnigraph.lang.schema.encode import Identities, TypeIds
-from omnigraph.lang.schema.integrity import IDENTITY_MAX
 from omnigraph.lang.schema.ir import KINDS, SchemaIR
 from omnigraph.lang.schema.nearest import did_you_mean
 from omnigraph.lang.schema.origin import Origins, PropertyOrigin
@@ -126,48 +124,3 @@ def _refuse_hint_in_new_type(resolution: Resolution, owner: str, origin: Propert
     if not origin.is_injected:
         message = f"`@rename_from` inside `{owner}`, which is a new type and has no earlier properties"
         resolution.refuse("I5", message, hint.span, "remove the hint, or give the type its own `@rename_from`")
-
-
-def allocate(shape: SchemaShape, resolution: Resolution, domain: str) -> SchemaIR | Diagnostic:
-    """Return the IR with all identities, new ones in three passes: types, properties, tables; or I7 when none is left."""
-    accepted = resolution.accepted
-    counter = accepted.next_identity_id if accepted is not None else 1
-    type_ids: dict[tuple[Kind, str], int] = {}
-    property_ids: dict[tuple[Kind, str], dict[str, int]] = {}
-    incarnation_ids: dict[tuple[Kind, str], int] = {}
-    types = [("interface", item) for item in shape.interfaces]
-    types += [("node", item) for item in shape.nodes]
-    types += [("edge", item) for item in shape.edges]
-    keyed: list[tuple[tuple[Kind, str], TypeShape]] = [((kind, item.name), item) for kind, item in types]  # type: ignore[misc]
-    for key, _ in keyed:
-        old = _accepted_ids(resolution, key)
-        type_ids[key], counter = (old.type_id, counter) if old is not None else (counter, counter + 1)
-    by_id = sorted(keyed, key=lambda entry: type_ids[entry[0]])
-    for key, item in by_id:
-        old = _accepted_ids(resolution, key)
-        property_ids[key] = own = {}
-        for property_ in item.properties:
-            old_name = resolution.properties.get((*key, property_.name))
-            if old is not None and old_name is not None:
-                own[property_.name] = old.property_ids[old_name]
-            else:
-                own[property_.name], counter = counter, counter + 1
-    for key, _ in by_id:
-        old = _accepted_ids(resolution, key)
-        if key[0] != "interface":
-            kept = old.incarnation_id if old is not None else None
-            incarnation_ids[key], counter = (kept, counter) if kept is not None else (counter, counter + 1)
-    if counter > IDENTITY_MAX:
-        span = max(origin.span for origin in resolution.origins.values()) if resolution.origins else Span(0, 0)
-        return Diagnostic("I7", "the graph has no identities left to give", resolution.source, span)
-    made: dict[Kind, dict[str, TypeIds]] = {"interface": {}, "node": {}, "edge": {}}
-    for key, _ in keyed:
-        made[key[0]][key[1]] = TypeIds(type_ids[key], incarnation_ids.get(key), property_ids[key])
-    return SchemaIR(domain, counter, shape, Identities(made["interface"], made["node"], made["edge"]))
-
-
-def _accepted_ids(resolution: Resolution, key: tuple[Kind, str]) -> TypeIds | None:
-    old_name = resolution.types.get(key)
-    if resolution.accepted is None or old_name is None:
-        return None
-    return resolution.accepted.ids(key[0])[old_name]

@@ -10,7 +10,7 @@ from typing import Final
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.schema.encode import Identities, TypeIds
-from omnigraph.lang.schema.shape import EdgeShape, SchemaShape, TypeShape
+from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape, TypeShape
 from omnigraph.lang.source import Source, Span
 
 DOMAIN: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
@@ -75,7 +75,8 @@ def _check_references(shape: SchemaShape) -> None:
     for edge in shape.edges:
         if not {edge.source, edge.target} <= nodes:
             raise malformed(f"`{edge.name}` ends at a node type that is not there")
-    for owner in (*shape.nodes, *shape.edges):
+    owners: tuple[NodeShape | EdgeShape, ...] = (*shape.nodes, *shape.edges)
+    for owner in owners:
         known = {item.name for item in owner.properties} | ({"src", "dst"} if isinstance(owner, EdgeShape) else set())
         named = {column for item in owner.constraints for column in item.columns}
         named |= {item.embed.source for item in owner.properties if item.embed is not None}

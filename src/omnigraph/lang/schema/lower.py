@@ -53,7 +53,8 @@ def _lower_owner(owner: Owner) -> TypeShape:
     if declaration.kind == "node":
         implements = tuple(sorted({word.text for word in declaration.implements}))
         return NodeShape(name, properties, ordered, implements, description, instruction, annotations)
-    assert declaration.source is not None and declaration.target is not None
+    assert declaration.source is not None
+    assert declaration.target is not None
     return EdgeShape(
         name,
         declaration.source.text,

@@ -84,8 +84,8 @@ class EdgeShape:
     source: str
     target: str
     properties: tuple[PropertyShape, ...]
-    constraints: tuple[ConstraintShape, ...] = ()
-    cardinality: Cardinality = Cardinality()
+    constraints: tuple[ConstraintShape, ...]
+    cardinality: Cardinality
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[OpaqueAnnotation, ...] = ()

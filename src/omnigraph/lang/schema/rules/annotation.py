@@ -70,8 +70,8 @@ def _check_property(owner: Owner, property_: PropertyDeclaration, source: Source
         seen.add(item.word)
         if owner.declaration.kind == "edge" and item.word in ("key", "embed"):
             message = f"`@{item.word}` works on node properties only"
-            hint = "use `@unique` to forbid duplicates among edges" if item.word == "key" else None
-            yield Diagnostic("S16", message, source, item.span, hint)
+            advice = "use `@unique` to forbid duplicates among edges" if item.word == "key" else None
+            yield Diagnostic("S16", message, source, item.span, advice)
             continue
         is_refused = type_.is_list or type_.scalar is Scalar.BLOB
         if is_refused or (type_.scalar is Scalar.VECTOR and item.word in ("key", "unique")):
