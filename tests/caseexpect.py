@@ -58,7 +58,7 @@ def _errors(outcome: Outcome, expectations: Sequence[Step]) -> Sequence[Diagnost
     if "findings" not in verbs and hasattr(outcome.result, "findings"):
         return [f for f in outcome.result.findings if f.severity is Severity.ERROR]
     if "steps" not in verbs and hasattr(outcome.result, "supported"):
-        return [refusal for refusal in outcome.result.refusals]
+        return list(outcome.result.refusals)
     return outcome.diagnostics
 
 

@@ -17,7 +17,7 @@ SETUP = frozenset({"fixture", "accepted", "params", "index", "embedder", "branch
 ACTIONS = frozenset({"schema", "migrate", "query", "mutate", "lint", "load", "export", "values"})
 EXPECTATIONS = frozenset(
     {"ok", "error", "note", "rows", "ordered", "columns", "types", "affected", "commits", "export-lines"}
-    | {"steps", "supported", "unsupported", "ids", "findings", "reads", "writes", "descriptor", "key", "plan"}
+    | {"steps", "ids", "findings", "reads", "writes", "descriptor", "key", "plan"}
 )
 PENDING = frozenset({"reads", "writes", "branches"})
 
