@@ -1,0 +1,28 @@
+"""The page of measurements says what was measured, and nothing about the host."""
+
+from __future__ import annotations
+
+import platform
+
+from benchmarks.page import machine, render_page
+from benchmarks.topic import Measure, Topic, median_ms
+
+
+def test_render_page_topic_becomes_a_table() -> None:
+    topic = Topic("Speed", "How fast.", (Measure("compile", 1.5, 3, 100), Measure("load", 20.0, rounds=5)))
+    page = render_page([topic])
+    assert "## Speed\n\nHow fast.\n" in page
+    assert "| compile | 1.50 ms | 3 ms | 0.50 | 100 |\n| load | 20.00 ms |  |  | 5 |\n" in page
+    assert "`make bench`" in page
+
+
+def test_machine_names_cores_and_python_but_no_host() -> None:
+    assert platform.python_version() in machine()
+    assert "cores" in machine()
+    assert platform.node() not in machine() or not platform.node()
+
+
+def test_median_ms_calls_warm_up_and_rounds() -> None:
+    calls: list[int] = []
+    assert median_ms(lambda: calls.append(1), rounds=4, warm_up=2) >= 0
+    assert len(calls) == 6
