@@ -1,0 +1,148 @@
+"""What a version of `__manifest` says: the whole catalog of one branch at one moment.
+
+Pure values; `rows` turns them into Arrow and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.store.dataset import DatasetRef
+
+MAIN = "main"
+MANIFEST_PATH = "__manifest"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TypeIdentity:
+    """Which life of which type: it survives a rename and ends with a drop."""
+
+    type_id: int
+    incarnation_id: int
+
+    def __str__(self) -> str:
+        return f"{self.type_id:016x}:{self.incarnation_id:016x}"
+
+    def path(self, table_key: str) -> str:
+        """Return where the dataset of this life is kept, below the graph's root."""
+        folder = "nodes" if table_key.startswith("node:") else "edges"
+        return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """The published version of one type's dataset."""
+
+    identity: TypeIdentity
+    table_key: str
+    path: str
+    version: int
+    branch: BranchId | None
+    row_count: int
+
+    @property
+    def ref(self) -> DatasetRef:
+        return DatasetRef(self.path, self.branch, self.version)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A dropped type: older versions of the manifest may still show its data."""
+
+    identity: TypeIdentity
+    table_key: str
+    path: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One graph-visible change, with its place in history."""
+
+    commit_id: CommitId
+    branch: BranchId | None
+    manifest_version: int
+    parent: CommitId | None
+    merged_parent: CommitId | None
+    actor: str | None
+    created_at_us: int
+    kind: str
+    operation_id: OperationId
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A readable name for an opaque physical branch. Only main's manifest holds these."""
+
+    name: str
+    branch_id: BranchId
+    parent: BranchId | None
+    parent_version: int
+    created_at_us: int
+    actor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A named, protected commit. Only main's manifest holds these."""
+
+    name: str
+    commit_id: CommitId
+    branch: BranchId | None
+    manifest_version: int
+    created_at_us: int
+    actor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AcceptedSchema:
+    """The schema that all data of the branch obeys."""
+
+    source: str
+    ir: str
+    ir_hash: str
+    shape_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A published version whose manifest may still wait under its staged name."""
+
+    ref: DatasetRef
+    manifest: str
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The complete catalog of a branch: every publish writes all of it, so each version stands alone."""
+
+    branch_id: BranchId | None
+    head: CommitId | None
+    schema: AcceptedSchema
+    pins: Mapping[str, Pin]
+    tombstones: tuple[Tombstone, ...] = ()
+    commits: tuple[Commit, ...] = ()
+    branches: Mapping[str, Branch] = field(default_factory=dict)
+    tags: Mapping[str, Tag] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A state, and the manifest version that holds it. `links` are the versions it published last."""
+
+    branch: str
+    version: int
+    operation_id: OperationId
+    state: State
+    links: tuple[Link, ...] = ()
+
+    @property
+    def ref(self) -> DatasetRef:
+        return DatasetRef(MANIFEST_PATH, self.state.branch_id, self.version)
+
+    @property
+    def head(self) -> CommitId | None:
+        return self.state.head

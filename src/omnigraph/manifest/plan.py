@@ -1,0 +1,69 @@
+"""Plans: everything a change needs to become visible, as data.
+
+Effects are staged and invisible; updates say what the manifest will say; requirements say what must still hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from omnigraph.ids import CommitId, OperationId, new_ulid
+from omnigraph.limits import REPREPARE_MAX
+from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.requirements import Requirement
+from omnigraph.manifest.updates import Update
+from omnigraph.store.change import Change
+from omnigraph.store.dataset import Dataset
+
+
+class Work(Enum):
+    """What kind of work a plan does, and so what may happen when the branch moves under it.
+
+    `queued` work waits for its turn before it looks at the graph, so writers of one process never lose to each other;
+    `attempts` says how often it may be prepared anew because a writer elsewhere was faster.
+    """
+
+    INSERT = (False, REPREPARE_MAX)
+    CHANGE = (True, 0)
+    LONG_CHANGE = (False, 0)
+    MAINTENANCE = (False, REPREPARE_MAX)
+    CONTROL = (True, REPREPARE_MAX)
+
+    def __init__(self, queued: bool, attempts: int) -> None:
+        self.queued = queued
+        self.attempts = attempts
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Changes of one type, staged on one pinned dataset."""
+
+    table_key: str
+    base: Dataset
+    changes: tuple[Change, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A prepared change of one branch. `kind` is None for control work that leaves no commit in history."""
+
+    kind: str | None
+    effects: tuple[Effect, ...] = ()
+    updates: tuple[Update, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
+    actor: str | None = None
+    merged_parent: CommitId | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    operation_id: OperationId = field(default_factory=lambda: OperationId(new_ulid()))
+    commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """Proof of one publish: the state it made, and its commit unless it was control work."""
+
+    snapshot: Snapshot
+    commit: Commit | None
+    operation_id: OperationId

@@ -1,0 +1,311 @@
+"""The rows of `__manifest`: Arrow in, values out, and a refusal of everything that is not ours.
+
+Knows the format stamp. Reads and writes no storage itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.errors import GraphError
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.manifest.model import (
+    AcceptedSchema,
+    Branch,
+    Commit,
+    Link,
+    Pin,
+    Snapshot,
+    State,
+    Tag,
+    Tombstone,
+    TypeIdentity,
+)
+from omnigraph.store.dataset import DatasetRef
+
+FORMAT_STAMP = 7
+STAMP_KEY = b"omnigraph:internal_schema_version"
+OPERATION_KEY = b"omnigraph:operation_id"
+LINKS_KEY = b"omnigraph:links"
+BRANCH_KEY = b"omnigraph:branch_id"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("object_id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.string())),
+        pa.field("table_key", pa.string(), nullable=False),
+        pa.field("stable_table_id", pa.uint64()),
+        pa.field("table_incarnation_id", pa.uint64()),
+        pa.field("table_version", pa.uint64()),
+        pa.field("table_branch", pa.string()),
+        pa.field("row_count", pa.uint64()),
+    ]
+)
+
+_Row = tuple[
+    str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None
+]
+
+
+def metadata_of(operation_id: OperationId, branch_id: BranchId | None, links: tuple[Link, ...]) -> pa.Schema:
+    """Return the schema of a coming version: its metadata names the operation and what it still has to link."""
+    listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
+    return SCHEMA.with_metadata(
+        {
+            STAMP_KEY: str(FORMAT_STAMP).encode(),
+            OPERATION_KEY: operation_id.encode(),
+            BRANCH_KEY: (branch_id or "").encode(),
+            LINKS_KEY: orjson.dumps(listed),
+        }
+    )
+
+
+def encode(state: State) -> pa.Table:
+    """Return the complete state as rows, in a fixed order."""
+    rows: list[_Row] = [_head_row(state), _schema_row(state.schema)]
+    for key in sorted(state.pins):
+        rows.extend(_pin_rows(state.pins[key]))
+    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda one: one.identity))
+    rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
+    rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
+    rows.extend(commit_row(commit) for commit in state.commits)
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+
+
+def _head_row(state: State) -> _Row:
+    metadata = _json({"head_commit_id": state.head})
+    return (f"graph_head:{state.branch_id or 'main'}", "graph_head", None, metadata, None, "", *_NOTHING)
+
+
+_NOTHING = (None, None, None, None, None)
+
+
+def _schema_row(schema: AcceptedSchema) -> _Row:
+    members = {"source": schema.source, "ir": schema.ir, "ir_hash": schema.ir_hash, "shape_hash": schema.shape_hash}
+    return ("schema", "schema", None, _json(members), None, "", *_NOTHING)
+
+
+def _pin_rows(pin: Pin) -> list[_Row]:
+    identity = (pin.identity.type_id, pin.identity.incarnation_id)
+    return [
+        (f"table:{pin.identity}", "table", pin.path, None, None, pin.table_key, *identity, None, None, None),
+        (
+            f"table_version:{pin.identity}:{pin.version:020d}",
+            "table_version",
+            None,
+            None,
+            None,
+            pin.table_key,
+            *identity,
+            pin.version,
+            pin.branch,
+            pin.row_count,
+        ),
+    ]
+
+
+def _tombstone_row(tombstone: Tombstone) -> _Row:
+    identity = tombstone.identity
+    object_id = f"table_tombstone:{identity}:{tombstone.version:020d}"
+    key = tombstone.table_key
+    numbers = (identity.type_id, identity.incarnation_id, tombstone.version, None, None)
+    return (object_id, "table_tombstone", tombstone.path, None, None, key, *numbers)
+
+
+def _branch_row(branch: Branch) -> _Row:
+    members = {
+        "branch_id": branch.branch_id,
+        "parent": branch.parent,
+        "parent_version": branch.parent_version,
+        "created_at": branch.created_at_us,
+        "actor_id": branch.actor,
+    }
+    return (f"branch:{branch.name}", "branch", None, _json(members), None, "", *_NOTHING)
+
+
+def _tag_row(tag: Tag) -> _Row:
+    members = {"commit_id": tag.commit_id, "created_at": tag.created_at_us, "actor_id": tag.actor}
+    return (f"tag:{tag.name}", "tag", None, _json(members), None, "", None, None, tag.manifest_version, tag.branch, None)
+
+
+def commit_row(commit: Commit) -> _Row:
+    members = {
+        "parent_commit_id": commit.parent,
+        "merged_parent_commit_id": commit.merged_parent,
+        "actor_id": commit.actor,
+        "created_at": commit.created_at_us,
+        "kind": commit.kind,
+        "operation_id": commit.operation_id,
+        "properties": dict(commit.properties),
+    }
+    place = (None, None, commit.manifest_version, commit.branch, None)
+    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
+
+
+def _json(members: Mapping[str, object]) -> str:
+    return orjson.dumps(members).decode()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def check_stamp(schema: pa.Schema, where: str) -> None:
+    """Refuse a manifest that this release cannot read, and say what to do about it."""
+    raw = (schema.metadata or {}).get(STAMP_KEY)
+    if raw is None and "stable_table_id" in schema.names:
+        raise GraphError(
+            f"{where} has no format stamp: an interrupted init, or damaged metadata. Restore it from a backup;"
+            " delete the directory only if you know that the graph was never finished",
+            code="graph.format",
+            found=None,
+        )
+    text = (raw or b"1").decode(errors="replace")
+    if not text.isdigit():
+        raise GraphError(
+            f"{where} carries the unreadable format stamp `{text}`; restore it from a backup",
+            code="graph.format",
+            found=text,
+        )
+    if int(text) > FORMAT_STAMP:
+        raise GraphError(
+            f"{where} has format {text}; this release reads format {FORMAT_STAMP}. Upgrade omnigraph first",
+            code="graph.format",
+            found=int(text),
+        )
+    if int(text) < FORMAT_STAMP:
+        raise GraphError(
+            f"{where} has format {text}, written by an older release; this one reads format {FORMAT_STAMP}. Export it"
+            " with the release that wrote it, then `omnigraph init` and `omnigraph load` the export: data, vectors and"
+            " blobs survive, history and branches do not",
+            code="graph.format",
+            found=int(text),
+        )
+
+
+def decode(table: pa.Table, branch: str, version: int, schema: pa.Schema) -> Snapshot:
+    """Return what a version of the manifest says; rows that contradict themselves are corruption."""
+    metadata = schema.metadata or {}
+    where = f"`__manifest` version {version}"
+    try:
+        operation_id = OperationId(metadata[OPERATION_KEY].decode())
+        listed = orjson.loads(metadata[LINKS_KEY])
+        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
+        state = _decode_state(table, BranchId(metadata[BRANCH_KEY].decode()) or None)
+    except GraphError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise GraphError(
+            f"{where} is damaged: {error!r}; read an older version, or restore it from a backup",
+            code="graph.corrupt",
+            object=where,
+        ) from error
+    return Snapshot(branch, version, operation_id, state, links)
+
+
+def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
+        found.setdefault(row["object_type"], []).append(row)
+    (head,), (schema,) = found["graph_head"], found["schema"]
+    names = ("source", "ir", "ir_hash", "shape_hash")
+    return State(
+        branch_id,
+        head["json"]["head_commit_id"],
+        AcceptedSchema(**{name: schema["json"][name] for name in names}),
+        _decode_pins(found.get("table", []), found.get("table_version", [])),
+        tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
+        tuple(decode_commit(row) for row in found.get("graph_commit", [])),
+        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))},
+        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))},
+    )
+
+
+def _decode_pins(tables: list[dict[str, Any]], versions: list[dict[str, Any]]) -> dict[str, Pin]:
+    paths = {_identity(row): row["location"] for row in tables if _owns(row, "table:{}")}
+    pins: dict[str, Pin] = {}
+    for row in versions:
+        identity = _identity(row)
+        assert_consistent(row["object_id"] == f"table_version:{identity}:{row['table_version']:020d}", row)
+        assert_consistent(identity in paths and row["table_key"] not in pins, row)
+        pins[row["table_key"]] = Pin(
+            identity,
+            row["table_key"],
+            paths[identity],
+            row["table_version"],
+            row["table_branch"],
+            row["row_count"],
+        )
+    if len(pins) != len(paths):
+        raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")
+    return pins
+
+
+def _identity(row: dict[str, Any]) -> TypeIdentity:
+    return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
+
+
+def _owns(row: dict[str, Any], pattern: str) -> bool:
+    assert_consistent(row["object_id"] == pattern.format(_identity(row)), row)
+    return True
+
+
+def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
+    """Refuse a row whose id does not follow from its columns: someone else wrote it."""
+    if not claim:
+        raise ValueError(f"row `{row['object_id']}` contradicts itself or another row")
+
+
+def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
+    identity = _identity(row)
+    assert_consistent(row["object_id"] == f"table_tombstone:{identity}:{row['table_version']:020d}", row)
+    return Tombstone(identity, row["table_key"], row["location"], row["table_version"])
+
+
+def _decode_branch(row: dict[str, Any]) -> Branch:
+    members = row["json"]
+    return Branch(
+        row["object_id"].removeprefix("branch:"),
+        members["branch_id"],
+        members["parent"],
+        members["parent_version"],
+        members["created_at"],
+        members["actor_id"],
+    )
+
+
+def _decode_tag(row: dict[str, Any]) -> Tag:
+    members = row["json"]
+    return Tag(
+        row["object_id"].removeprefix("tag:"),
+        members["commit_id"],
+        row["table_branch"],
+        row["table_version"],
+        members["created_at"],
+        members["actor_id"],
+    )
+
+
+def decode_commit(row: dict[str, Any]) -> Commit:
+    """Return a commit from its row; `json` holds its parsed metadata."""
+    members = row["json"]
+    return Commit(
+        CommitId(row["object_id"]),
+        row["table_branch"],
+        row["table_version"],
+        members["parent_commit_id"],
+        members["merged_parent_commit_id"],
+        members["actor_id"],
+        members["created_at"],
+        members["kind"],
+        members["operation_id"],
+        members["properties"],
+    )

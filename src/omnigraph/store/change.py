@@ -1,0 +1,95 @@
+"""Changes: uncommitted Lance transactions, with the files that must be on disk before anyone relies on them.
+
+Staging writes data files that nothing names yet; abandoning a change leaves only residue for the sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from lance import LanceOperation, Transaction
+from lance.fragment import FragmentMetadata, write_fragments
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Point
+from omnigraph.store.dataset import Dataset, lance_errors
+
+ROWS_PER_FILE = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One staged transaction on one dataset, and the row count it leaves behind.
+
+    `files` are relative to the dataset's directory on its branch; a path that ends in `/` stands for all files in it.
+    """
+
+    transaction: Transaction
+    files: tuple[str, ...]
+    row_count: int
+
+    @property
+    def read_version(self) -> int:
+        return int(self.transaction.read_version)
+
+    def rebased(self, onto: Dataset) -> Change:
+        """Return the same appended rows as a change of a newer version; only a pure append can move like this."""
+        operation = self.transaction.operation
+        assert isinstance(operation, LanceOperation.Append), "only an append may be rebased"
+        added = sum(fragment.num_rows for fragment in operation.fragments)
+        transaction = Transaction(onto.version, operation, None, self.transaction.transaction_properties)
+        return replace(self, transaction=transaction, row_count=onto.count() + added)
+
+
+def append(dataset: Dataset, rows: pa.Table) -> Change:
+    """Stage new rows; the caller vouches that no id among them exists."""
+    fragments = _write(dataset, rows, "append")
+    operation = LanceOperation.Append(fragments)
+    return changed(dataset, operation, dataset.count() + rows.num_rows)
+
+
+def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
+    """Stage the replacement of all rows, zero rows included; stable row ids and the key mark survive."""
+    fragments = _write(dataset, rows, "overwrite") if rows.num_rows else []
+    return changed(dataset, LanceOperation.Overwrite(rows.schema, fragments), rows.num_rows)
+
+
+def changed(dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int) -> Change:
+    """Wrap an operation that was staged at this version of the dataset."""
+    transaction = Transaction(dataset.version, operation)
+    return Change(transaction, tuple(sorted(set(_written_files(operation)))), row_count)
+
+
+def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata]:
+    failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
+    with lance_errors(f"staging rows of {dataset.ref}"):
+        transaction = write_fragments(
+            rows,
+            dataset.lance,
+            mode=mode,
+            return_transaction=True,
+            max_rows_per_file=ROWS_PER_FILE,
+            data_storage_version=dataset.store.file_format,
+            storage_options=dataset.store.lance_options or None,
+        )
+    dataset.store.meter.count("stage", dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
+    assert isinstance(transaction, Transaction)
+    return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # both modes carry fragments
+
+
+def _written_files(operation: LanceOperation.BaseOperation) -> Iterable[str]:
+    fragments: list[FragmentMetadata] = []
+    for name in ("fragments", "new_fragments", "updated_fragments"):
+        fragments.extend(getattr(operation, name, ()) or ())
+    for group in getattr(operation, "groups", ()) or ():
+        fragments.extend(group.new_fragments)
+    for fragment in fragments:
+        # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
+        yield from (f"data/{file.path}" for file in fragment.files if getattr(file, "base_id", None) is None)
+        if fragment.deletion_file is not None and getattr(fragment.deletion_file, "base_id", None) is None:
+            yield fragment.deletion_file.path(fragment.id)
+    for index in getattr(operation, "new_indices", ()) or ():
+        yield f"_indices/{index.uuid}/"

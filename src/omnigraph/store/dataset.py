@@ -1,0 +1,154 @@
+"""Pinned, read-only handles of one version of one dataset.
+
+The handle never moves: whoever holds it reads the same rows for as long as cleanup keeps the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from lance import LanceDataset, Transaction
+
+from omnigraph.errors import OmniGraphError, StorageError, StorageKind
+
+if TYPE_CHECKING:
+    from omnigraph.store.store import Store
+
+_MAX_VERSION = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DatasetRef:
+    """The physical identity of a state: which directory, which Lance branch of it, which version."""
+
+    path: str
+    branch: str | None
+    version: int
+
+    @property
+    def directory(self) -> str:
+        """The directory that holds the files of this branch, relative to the graph's root."""
+        return self.path if self.branch is None else f"{self.path}/tree/{self.branch}"
+
+    @property
+    def manifest_path(self) -> str:
+        return f"{self.directory}/_versions/{manifest_name(self.version)}"
+
+    def at(self, version: int) -> DatasetRef:
+        return DatasetRef(self.path, self.branch, version)
+
+    def __str__(self) -> str:
+        return f"{self.directory}@{self.version}"
+
+
+def manifest_name(version: int) -> str:
+    """Return Lance's file name for a version: newest first when listed.
+
+    >>> manifest_name(1)
+    '18446744073709551614.manifest'
+    """
+    return f"{_MAX_VERSION - version:020d}.manifest"
+
+
+class Dataset:
+    """One version of one dataset, open for reading and for staging changes on top of it."""
+
+    __slots__ = ("_count", "lance", "ref", "store")
+
+    def __init__(self, store: Store, ref: DatasetRef, lance: LanceDataset) -> None:
+        self.store = store
+        self.ref = ref
+        self.lance = lance
+        self._count: int | None = None
+
+    @property
+    def version(self) -> int:
+        return self.ref.version
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.lance.schema
+
+    def count(self, filter: str | None = None) -> int:  # noqa: A002 - the word every scan API uses
+        if filter is not None:
+            with lance_errors(f"counting {self.ref}"):
+                return int(self.lance.count_rows(filter))
+        if self._count is None:
+            with lance_errors(f"counting {self.ref}"):
+                self._count = int(self.lance.count_rows())
+        return self._count
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the word every scan API uses
+        *,
+        with_row_id: bool = False,
+    ) -> pa.Table:
+        """Return the rows that satisfy a filter as one table."""
+        self.store.meter.count("scan", str(self.ref))
+        with lance_errors(f"reading {self.ref}"):
+            return self.lance.to_table(
+                columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
+            )
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: str | None = None,  # noqa: A002 - the word every scan API uses
+        *,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the rows that satisfy a filter."""
+        self.store.meter.count("scan", str(self.ref))
+        with lance_errors(f"reading {self.ref}"):
+            yield from self.lance.to_batches(
+                columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
+            )
+
+    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by stable row id, in the order asked for."""
+        self.store.meter.count("take", str(self.ref))
+        with lance_errors(f"reading {self.ref}"):
+            return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
+
+    @property
+    def fragment_rows(self) -> list[int]:
+        """Rows per fragment, in fragment order: how finely the dataset is cut."""
+        return [fragment.metadata.num_rows for fragment in self.lance.get_fragments()]
+
+    def transaction(self, version: int) -> Transaction | None:
+        """Return the transaction that made a version, or None when it is no longer there to read."""
+        try:
+            return self.lance.read_transaction(version)
+        except (OSError, ValueError):
+            return None
+
+
+@contextmanager
+def lance_errors(doing: str, **context: object) -> Iterator[None]:
+    """Turn what Lance raises into our storage error; the type alone decides, since its texts are no contract."""
+    try:
+        yield
+    except OmniGraphError:
+        raise
+    except FileNotFoundError as error:
+        raise StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND, **context) from error
+    except PermissionError as error:
+        raise StorageError(
+            f"{doing}: permission denied; check the owner and mode of the graph's files or its credentials",
+            kind=StorageKind.CONFIGURATION,
+            **context,
+        ) from error
+    except (OSError, RuntimeError, ValueError) as error:
+        raise StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN, **context) from error
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the stack of causes and source locations that Lance appends."""
+    text = str(error).strip()
+    return text.splitlines()[0].split(", /")[0][:300] if text else type(error).__name__

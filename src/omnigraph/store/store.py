@@ -1,0 +1,369 @@
+"""The store: one graph's datasets and control objects, and the only place where datasets are created or committed.
+
+Commits are managed: Lance writes the new manifest beside the others and asks us to register it. We only remember
+where it lies, so nothing moves by path until `link`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TypeVar
+
+import pyarrow as pa
+from lance import LanceDataset, LanceOperation, Transaction
+from lance.commit import CommitConflictError
+from lance.dataset import Session
+from lance.fragment import write_fragments
+
+from omnigraph import failpoints
+from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
+from omnigraph.failpoints import Point
+from omnigraph.limits import HANDLE_CACHE_MAX, PUBLISH_DEADLINE_SECONDS, STORAGE_THREADS
+from omnigraph.store.change import Change
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors
+from omnigraph.store.durable import Disk
+from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.objects import Objects
+from omnigraph.store.uri import Location
+
+FILE_FORMAT = "2.2"
+_COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A committed but invisible version: nothing by path knows it until it is linked."""
+
+    dataset: Dataset
+    manifest: str
+    passed: tuple[str, ...]
+    files: tuple[str, ...]
+    row_count: int
+
+    @property
+    def ref(self) -> DatasetRef:
+        return self.dataset.ref
+
+
+class StaleBase(Exception):
+    """By path the dataset is further than the handle that a change was staged on: drift, or someone else's commit."""
+
+    def __init__(self, ref: DatasetRef) -> None:
+        super().__init__(str(ref))
+        self.ref = ref
+
+
+class LostRace(Exception):
+    """A strict commit found its version taken."""
+
+
+class Store:
+    """Datasets and control objects below one graph root."""
+
+    file_format = FILE_FORMAT
+
+    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+        self.root = root
+        self.meter = meter
+        self.objects = Objects(root, meter)
+        self.disk = Disk(root)
+        self.lance_options = root.lance_options()
+        self._session = Session()
+        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    def open(self, ref: DatasetRef) -> Dataset:
+        """Return the pinned handle of one version, from the cache when it is there."""
+        with self._lock:
+            if (cached := self._handles.get(ref)) is not None:
+                self._handles.move_to_end(ref)
+                return cached
+        self.meter.count("open", str(ref))
+        try:
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                session=self._session,
+                storage_options=self.lance_options or None,
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        return self.remember(Dataset(self, ref, lance))
+
+    def remember(self, dataset: Dataset) -> Dataset:
+        """Keep a handle for the next reader of the same version."""
+        with self._lock:
+            self._handles[dataset.ref] = dataset
+            while len(self._handles) > HANDLE_CACHE_MAX:
+                self._handles.popitem(last=False)
+        return dataset
+
+    def open_latest(self, path: str, branch: str | None) -> Dataset:
+        """Open the newest version by path: what a reader without a catalog would see."""
+        self.meter.count("open", f"{path} (latest)")
+        directory = DatasetRef(path, branch, 0).directory
+        try:
+            lance = LanceDataset(
+                self.root.child(directory).uri, session=self._session, storage_options=self.lance_options or None
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(DatasetRef(path, branch, 0), error) from error
+        return Dataset(self, DatasetRef(path, branch, lance.version), lance)
+
+    def has_version(self, ref: DatasetRef) -> bool:
+        """Probe for one version by path: one request, whatever the history."""
+        self.meter.count("probe", str(ref))
+        return self.objects.exists(ref.manifest_path)
+
+    def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
+        # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
+        present = bool(self.objects.list(f"{ref.directory}/_versions")) if ref.version == 0 else self.has_version(ref)
+        if present:
+            return StorageError(
+                f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
+            )
+        return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
+
+    # -- creating and committing -------------------------------------------------------------------------------
+
+    def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Dataset:
+        """Create a dataset exclusively; `LostRace` when one is there already."""
+        location = self.root.child(path)
+        failpoints.hit(Point.DURABLE_BEFORE, f"create {path}")
+        with lance_errors(f"creating {path}"):
+            fragments = (
+                write_fragments(
+                    rows,
+                    location.uri,
+                    schema=schema,
+                    mode="create",
+                    enable_stable_row_ids=True,
+                    data_storage_version=FILE_FORMAT,
+                    storage_options=self.lance_options or None,
+                )
+                if rows is not None
+                else []
+            )
+            try:
+                lance = LanceDataset.commit(
+                    location.uri,
+                    LanceOperation.Overwrite(schema, fragments),
+                    max_retries=0,
+                    enable_stable_row_ids=True,
+                    enable_v2_manifest_paths=True,
+                    storage_options=self.lance_options or None,
+                )
+            except CommitConflictError as error:
+                raise LostRace from error
+        if lance.version != 1:
+            raise LostRace
+        self.meter.count("create", path)
+        failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
+        return Dataset(self, DatasetRef(path, None, 1), lance)
+
+    def fork(self, dataset: Dataset, branch: str) -> Dataset:
+        """Give a dataset a native branch at this version; writing to it leaves the source alone."""
+        ref = DatasetRef(dataset.ref.path, branch, dataset.version)
+        failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
+        with lance_errors(f"forking {dataset.ref} as {branch}"):
+            dataset.lance.create_branch(branch, dataset.version)
+        self.meter.count("fork", str(ref))
+        failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
+        return self.open(ref)
+
+    def commit(self, dataset: Dataset, changes: Sequence[Change], properties: dict[str, str]) -> Staged:
+        """Commit changes one on top of the other, managed: the result is invisible until it is linked.
+
+        `StaleBase` means that the dataset has moved by path; the caller knows whether that is drift.
+        """
+        handle = dataset
+        manifests: list[str] = []
+        files: list[str] = []
+        for change in changes:
+            handle, manifest = self._commit_one(handle, change, properties)
+            manifests.append(manifest)
+            files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
+        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files), changes[-1].row_count)
+
+    def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
+        assert change.read_version == base.version, "a change is committed on the version it was staged on"
+        registrar = _Registrar(base.version)
+        transaction = change.transaction
+        transaction = Transaction(base.version, transaction.operation, transaction.uuid, properties)
+        failpoints.hit(Point.DURABLE_BEFORE, f"commit {base.ref}")
+        try:
+            lance = LanceDataset.commit(
+                base.lance,
+                transaction,
+                max_retries=0,
+                commit_timeout=_COMMIT_TIMEOUT,
+                storage_options=self.lance_options or None,
+                namespace_client=registrar,
+                table_id=[base.ref.path],
+                namespace_client_managed_versioning=True,
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            if registrar.refused or isinstance(error, CommitConflictError):
+                raise StaleBase(base.ref) from error
+            with lance_errors(f"committing {base.ref}"):
+                raise
+        self.meter.count("commit", str(base.ref))
+        failpoints.hit(Point.DURABLE_AFTER, f"commit {base.ref}")
+        ref = base.ref.at(base.version + 1)
+        name = registrar.manifest_path.rpartition("/")[2]
+        return Dataset(self, ref, lance), f"{ref.directory}/_versions/{name}"
+
+    def replace_strictly(self, dataset: Dataset, rows: pa.Table, schema: pa.Schema) -> Dataset:
+        """Replace all rows by path, if and only if nobody committed since; `LostRace` otherwise.
+
+        This is the commit point of the graph: everything else is staged before it or derived after it.
+        """
+        return self.commit_strictly(dataset, self.stage_strict(dataset, rows), schema)
+
+    def stage_strict(self, dataset: Dataset, rows: pa.Table) -> list[object]:
+        """Write the rows of a coming strict replacement; nothing names the file yet."""
+        failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref}")
+        with lance_errors(f"staging {dataset.ref}"):
+            transaction = write_fragments(
+                rows,
+                dataset.lance,
+                mode="overwrite",
+                return_transaction=True,
+                data_storage_version=FILE_FORMAT,
+                storage_options=self.lance_options or None,
+            )
+        assert isinstance(transaction, Transaction)
+        self.meter.count("stage", str(dataset.ref))
+        failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
+        return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # an Overwrite carries fragments
+
+    def commit_strictly(self, dataset: Dataset, fragments: list[object], schema: pa.Schema) -> Dataset:
+        """Make staged rows the next version, with the schema's metadata, if and only if nobody committed since."""
+        ref = dataset.ref.at(dataset.version + 1)
+        failpoints.hit(Point.DURABLE_BEFORE, f"publish {ref}")
+        try:
+            lance = LanceDataset.commit(
+                dataset.lance,
+                Transaction(dataset.version, LanceOperation.Overwrite(schema, fragments)),
+                max_retries=0,
+                commit_timeout=_COMMIT_TIMEOUT,
+                storage_options=self.lance_options or None,
+            )
+        except CommitConflictError as error:
+            raise LostRace from error
+        self.meter.count("publish", str(ref))
+        failpoints.hit(Point.DURABLE_AFTER, f"publish {ref}")
+        # A strict commit lands on the next version or nowhere; anything else means that Lance changed its rules.
+        assert lance.version == ref.version, f"strict commit landed on {lance.version} instead of {ref.version}"
+        return Dataset(self, ref, lance)
+
+    # -- linking and syncing -----------------------------------------------------------------------------------
+
+    def link(self, ref: DatasetRef, manifest: str, passed: Iterable[str] = ()) -> None:
+        """Put a published version in its place by path; idempotent, so anyone may finish it."""
+        failpoints.hit(Point.LINK_BEFORE, str(ref))
+        try:
+            linked = self.objects.link(manifest, ref.manifest_path)
+        except StorageError as error:
+            # Whoever linked it before us has taken the staged name away; only a missing version is a real loss.
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            if not self.has_version(ref):
+                raise GraphError(
+                    f"the published version {ref} has lost its manifest `{manifest}`; restore it from a backup",
+                    code="graph.corrupt",
+                    object=str(ref),
+                ) from error
+            return
+        if not linked and self.objects.read_if_exists(manifest) not in (None, self.objects.read(ref.manifest_path)):
+            raise DriftDetected(
+                f"a foreign tool wrote version {ref.version} of `{ref.directory}` by path before the graph could;"
+                " run `omnigraph repair`",
+                object=str(ref),
+            )
+        for leftover in (manifest, *passed):
+            self.objects.delete(leftover)
+
+    def sync(self, staged: Iterable[Staged]) -> None:
+        """Make staged versions survive a power cut: their files first, then the directories that name them."""
+        if self.disk.active:
+            self.sync_paths(f"{one.ref.directory}/{file}" for one in staged for file in one.files)
+
+    def sync_paths(self, paths: Iterable[str]) -> None:
+        files: list[str] = []
+        directories: set[str] = set()
+        for path in paths:
+            if path.endswith("/"):
+                files.extend(info.path for info in self.objects.list(path.rstrip("/")))
+                directories.add(path.rstrip("/"))
+            else:
+                files.append(path)
+            parent = path.rstrip("/").rpartition("/")[0]
+            # A first write may have made the directory itself, so its parent must know it too.
+            directories.update((parent, parent.rpartition("/")[0]))
+        self.disk.sync(files, directories)
+
+    def sync_version(self, dataset: Dataset) -> None:
+        """Make a version that was committed by path survive a power cut, with its rows and its transaction."""
+        if not self.disk.active:
+            return
+        directory = dataset.ref.directory
+        fragments = [fragment.metadata for fragment in dataset.lance.get_fragments()]
+        data = [f"{directory}/data/{file.path}" for one in fragments for file in one.files if file.base_id is None]
+        self.sync_paths([*data, dataset.ref.manifest_path])
+
+    # -- threads -----------------------------------------------------------------------------------------------
+
+    def in_parallel(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Run tasks side by side and return their results in order; the first error wins once all have settled."""
+        if len(tasks) == 1:
+            return [tasks[0]()]
+        futures = [self.pool.submit(task) for task in tasks]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="omnigraph-store")
+            return self._pool
+
+    def close(self) -> None:
+        """Wait for work in the background; the store may be used again afterwards."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+
+class _Registrar:
+    """Stands where Lance expects a catalog: it takes note of the next version and publishes nothing."""
+
+    def __init__(self, base_version: int) -> None:
+        self.base_version = base_version
+        self.manifest_path = ""
+        self.refused = False
+
+    def namespace_id(self) -> str:
+        return "omnigraph"
+
+    def create_table_version(self, request: dict[str, object]) -> dict[str, object]:
+        # Lance silently rebases over commits it finds by path; a version further on is how that shows.
+        if request["version"] != self.base_version + 1:
+            self.refused = True
+            raise RuntimeError(f"version {request['version']} does not follow {self.base_version}")
+        self.manifest_path = str(request["manifest_path"])
+        keys = ("version", "manifest_path", "manifest_size", "e_tag")
+        return {"version": {key: request.get(key) for key in keys}}
