@@ -1,0 +1,169 @@
+"""Control objects as files below a local directory.
+
+A file gets its final name only when its bytes are complete and, if power loss is to be survived, on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from omnigraph import ids
+from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.store.durable import Disk
+from omnigraph.store.failure import from_os_error
+from omnigraph.store.meter import Meter
+from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.uri import Location
+
+# Names with this prefix are not objects yet; a crash can leave one behind.
+TEMPORARY_PREFIX: Final = ".og-"
+# A directory is no object: whoever asks for one by name finds nothing, as in an object store.
+_ABSENT: Final = (FileNotFoundError, IsADirectoryError)
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+
+
+class LocalObjects:
+    """The operations of `Objects` on files; paths are checked by the caller."""
+
+    def __init__(self, root: Location, meter: Meter) -> None:
+        self._root = root.path
+        self._disk = Disk(root)
+        self._meter = meter
+
+    def get(self, path: str) -> bytes | None:
+        self._meter.count("get", path)
+        with self._failing("read", path), suppress(*_ABSENT), open(self._full(path), "rb") as file:
+            return file.read()
+        return None
+
+    def size(self, path: str) -> int | None:
+        self._meter.count("head", path)
+        with self._failing("look at", path), suppress(*_ABSENT):
+            status = os.stat(self._full(path))
+            return status.st_size if not _is_directory(status) else None
+        return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self._meter.count("put", path)
+        with self._failing("write", path), self._temporary(path, data) as temporary:
+            os.replace(temporary, self._full(path))
+        self._settle(path)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self._meter.count("put_if_absent", path)
+        final = self._full(path)
+        with self._failing("write", path):
+            # The link decides; looking first only spares the losers of an old race the disk.
+            if os.path.lexists(final):
+                return False
+            with self._temporary(path, data) as temporary:
+                if not _link(temporary, final):
+                    return False
+        self._settle(path)
+        return True
+
+    def link(self, staged: str, final: str) -> bool:
+        self._meter.count("link", final)
+        with self._failing("link", final):
+            os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
+            try:
+                is_new = _link(self._full(staged), self._full(final))
+            except FileNotFoundError as error:
+                if not os.path.lexists(self._full(final)):
+                    raise from_os_error(error, "link", self._full(staged)) from error
+                is_new = False
+        # Also when someone else was first: the caller may rely on the name, and that one may not have synced it yet.
+        self._settle(final, staged)
+        return is_new
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._meter.count("list", prefix)
+        with self._failing("list", prefix):
+            for path in self._walk(prefix):
+                # A file may go away while we look; then it is not there to be listed.
+                with suppress(FileNotFoundError):
+                    status = os.stat(os.path.join(self._root, path))
+                    yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+
+    def delete(self, path: str) -> None:
+        self._meter.count("delete", path)
+        with self._failing("delete", path), suppress(*_ABSENT):
+            os.unlink(self._full(path))
+            self._settle(path)
+
+    def delete_prefix(self, prefix: str) -> int:
+        self._meter.count("list", prefix)
+        self._meter.count("delete", prefix)
+        with self._failing("delete", prefix), suppress(FileNotFoundError):
+            count = sum(1 for _ in self._walk(prefix))
+            if os.path.isdir(full := self._full(prefix)):
+                shutil.rmtree(full)
+                self._settle(prefix)
+            return count
+        return 0
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def _walk(self, prefix: str) -> Iterator[str]:
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        for directory, _, names in os.walk(self._full(prefix), onerror=refuse):
+            for name in names:
+                if not name.startswith(TEMPORARY_PREFIX):
+                    yield os.path.relpath(os.path.join(directory, name), self._root)
+
+    @contextmanager
+    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
+        """Yield a file beside `path` with these bytes, already on the disk; it is gone afterwards."""
+        directory = os.path.dirname(self._full(path))
+        os.makedirs(directory, exist_ok=True)
+        temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{ids.new_ulid()}")
+        try:
+            with open(temporary, "xb") as file:
+                file.write(data)
+            self._disk.sync([temporary], [])
+            yield temporary
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _settle(self, path: str, *files: str) -> None:
+        """Make the directory remember what was just done to `path`; the change is already visible."""
+        try:
+            self._disk.sync(files, [os.path.dirname(path)])
+        except StorageError as error:
+            error.effect = Effect.UNKNOWN
+            raise
+
+    @contextmanager
+    def _failing(self, action: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, action, self._full(path)) from error
+
+
+def _link(source: str, final: str) -> bool:
+    try:
+        os.link(source, final)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise StorageError(
+            f"cannot create `{final}`: a graph needs hard links, and this file system refuses them;"
+            " put the graph on another one",
+            kind=StorageKind.CONFIGURATION,
+            object=final,
+            errno=errno.errorcode.get(error.errno or 0, ""),
+        ) from error
+    return True

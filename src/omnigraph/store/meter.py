@@ -1,0 +1,56 @@
+"""The request meter: how often storage was asked, and for what.
+
+Imports nothing of ours; a meter is handed down when a graph is opened, so a test installs its own before that.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Mapping
+
+
+class Meter:
+    """Counts requests by operation and kind of target; threads may share one.
+
+    The kind is the target's first path segment without its version, so counts stay few however many objects there are.
+
+    >>> meter = Meter()
+    >>> meter.count("get", "__recovery/a.json"); before = meter.snapshot()
+    >>> meter.count("get", "__recovery/b.json"); meter.count("put", "_schema.pg")
+    >>> meter.since(before)
+    {'get __recovery': 1, 'put _schema.pg': 1}
+    """
+
+    def __init__(self, log: list[tuple[str, str]] | None = None) -> None:
+        self._counts: Counter[str] = Counter()
+        self._log = log
+        self._lock = threading.Lock()
+
+    def count(self, operation: str, target: str) -> None:
+        """Count one request, and append it to the log if there is one."""
+        key = f"{operation} {target.partition('/')[0].partition('@')[0]}"
+        with self._lock:
+            self._counts[key] += 1
+            if self._log is not None:
+                self._log.append((operation, target))
+
+    def snapshot(self) -> dict[str, int]:
+        """Return all counts so far, by `operation kind`, in name order."""
+        with self._lock:
+            return dict(sorted(self._counts.items()))
+
+    def since(self, before: Mapping[str, int]) -> dict[str, int]:
+        """Return what was counted after the snapshot `before`; what did not change is left out."""
+        now = self.snapshot()
+        return {key: count - before.get(key, 0) for key, count in now.items() if count != before.get(key, 0)}
+
+
+class _NoMeter(Meter):
+    """A meter that nobody reads."""
+
+    def count(self, operation: str, target: str) -> None:
+        pass
+
+
+NO_METER: Meter = _NoMeter()

@@ -1,0 +1,105 @@
+"""Control objects below one graph root: small files with atomic replace and put-if-absent, local or in S3.
+
+Adds to its backends what both share: checked paths, failpoints around every change, one meaning of absence.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from omnigraph import failpoints
+from omnigraph.errors import StorageError, StorageKind, UsageError
+from omnigraph.failpoints import Point
+from omnigraph.store.backend import Backend, ObjectInfo
+from omnigraph.store.localobjects import LocalObjects
+from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.uri import Location
+
+__all__ = ["ObjectInfo", "Objects"]
+
+
+class Objects:
+    """The control objects of one graph; paths are relative to its root, with `/` between segments."""
+
+    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+        self._root = root
+        self._backend = _backend(root, meter)
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes; absence is a `StorageError` of kind `not_found`."""
+        data = self._backend.get(_checked(path))
+        if data is None:
+            where = self._root.child(path).uri
+            raise StorageError(
+                f"cannot read `{where}`: there is no such object; check the address of the graph",
+                kind=StorageKind.NOT_FOUND,
+                object=where,
+            )
+        return data
+
+    def read_if_exists(self, path: str) -> bytes | None:
+        """Return the bytes, or None if there is certainly no such object; one request."""
+        return self._backend.get(_checked(path))
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such an object; not being allowed to look is an error. One request."""
+        return self._backend.size(_checked(path)) is not None
+
+    def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None if there is no such object; one request."""
+        return self._backend.size(_checked(path))
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """Return all objects below the directory `prefix` (`""`: all), by path."""
+        return sorted(self._backend.list(_checked(prefix) if prefix else ""))
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace: every reader sees all of the old bytes or all of the new ones."""
+        with _change(f"write {path}"):
+            self._backend.put(_checked(path), data)
+
+    def write_if_absent(self, path: str, data: bytes) -> bool:
+        """Create, or return False if the name is taken; of any number of racers exactly one gets True."""
+        with _change(f"write_if_absent {path}"):
+            return self._backend.put_if_absent(_checked(path), data)
+
+    def link(self, staged: str, final: str) -> bool:
+        """Give the bytes of `staged` the name `final` too, or return False if that is taken; `staged` stays."""
+        with _change(f"link {final}"):
+            return self._backend.link(_checked(staged), _checked(final))
+
+    def delete(self, path: str) -> None:
+        """Remove the object; that there is none is fine."""
+        with _change(f"delete {path}"):
+            self._backend.delete(_checked(path))
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove everything below a directory and return how many objects that were; the root itself is refused."""
+        with _change(f"delete_prefix {prefix}"):
+            return self._backend.delete_prefix(_checked(prefix))
+
+
+def _backend(root: Location, meter: Meter) -> Backend:
+    if root.is_local:
+        return LocalObjects(root, meter)
+    # Most graphs are local; they should not pay for loading a client that they never use.
+    from omnigraph.store.s3objects import S3Objects
+
+    return S3Objects(root, meter)
+
+
+@contextmanager
+def _change(detail: str) -> Iterator[None]:
+    failpoints.hit(Point.DURABLE_BEFORE, detail)
+    yield
+    failpoints.hit(Point.DURABLE_AFTER, detail)
+
+
+def _checked(path: str) -> str:
+    # Some paths are read back from stored intents, so a damaged one must not lead out of the graph.
+    segments: builtins.list[str] = path.split("/")
+    if "\0" in path or any(segment in ("", ".", "..") for segment in segments):
+        raise UsageError(f"`{path}` is not the path of an object below the graph's root", path=path)
+    return path

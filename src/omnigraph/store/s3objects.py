@@ -1,0 +1,167 @@
+"""Control objects in an S3 bucket; the only importer of `obstore`.
+
+The client retries on its own, within bounds; what it gives up on is named by the type of its exception alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+import obstore
+from obstore import exceptions
+from obstore.store import S3Store
+
+from omnigraph import ids
+from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.store import uri
+from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.meter import Meter
+from omnigraph.store.uri import Location
+
+if TYPE_CHECKING:
+    from obstore.store import S3Config
+
+# The most that one bulk request of S3 lists or deletes.
+BATCH_OBJECTS: Final = 1_000
+_ATTEMPT: Final = "omnigraph-attempt"
+
+_CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
+_MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
+    (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
+    (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {_CREDENTIALS}"),
+    (exceptions.UnauthenticatedError, StorageKind.CONFIGURATION, f"not authenticated; {_CREDENTIALS}"),
+    (exceptions.UnknownConfigurationKeyError, StorageKind.CONFIGURATION, "a setting is not known to the client"),
+    (exceptions.AlreadyExistsError, StorageKind.PRECONDITION, "it exists already"),
+    (exceptions.PreconditionError, StorageKind.PRECONDITION, "it changed meanwhile; read it again"),
+    (exceptions.NotModifiedError, StorageKind.PRECONDITION, "it did not change"),
+    (exceptions.NotSupportedError, StorageKind.PERMANENT, "this store lacks the operation; use one that has it"),
+    (exceptions.InvalidPathError, StorageKind.PERMANENT, "the store does not take this name; choose another address"),
+    (
+        exceptions.GenericError,
+        StorageKind.TRANSIENT,
+        "the store did not answer as it should, and retries did not help;"
+        " try again, and if it stays, check AWS_ENDPOINT_URL and AWS_REGION",
+    ),
+)
+
+
+def from_client_error(error: Exception, action: str, target: str, effect: Effect = Effect.NONE) -> StorageError:
+    """Return the storage failure that an exception of the client stands for; `effect` is kept if it is in doubt."""
+    for cls, kind, remedy in _MEANINGS:
+        if isinstance(error, cls):
+            break
+    else:
+        kind, remedy = StorageKind.UNKNOWN, "the client failed in an unforeseen way; try again"
+    # A refusal is an answer; only a request without one may have been carried out nevertheless.
+    is_answered = kind not in (StorageKind.TRANSIENT, StorageKind.UNKNOWN)
+    return StorageError(
+        f"cannot {action} `{target}`: {remedy}", effect=Effect.NONE if is_answered else effect, kind=kind, object=target
+    )
+
+
+class S3Objects:
+    """The operations of `Objects` on a bucket; paths are checked by the caller."""
+
+    def __init__(self, root: Location, meter: Meter) -> None:
+        self._root = root
+        self._meter = meter
+        options = uri.s3_options()
+        allow_http = options.pop("allow_http", "") == "true"
+        self._store = S3Store(
+            root.bucket,
+            prefix=root.path or None,
+            config=cast("S3Config", options),
+            client_options={
+                "allow_http": allow_http,
+                "timeout": timedelta(seconds=uri.REQUEST_TIMEOUT_SECONDS),
+                "connect_timeout": timedelta(seconds=uri.CONNECT_TIMEOUT_SECONDS),
+            },
+            retry_config={
+                "max_retries": uri.RETRIES_MAX,
+                "retry_timeout": timedelta(seconds=uri.RETRY_TIMEOUT_SECONDS),
+            },
+        )
+
+    def get(self, path: str) -> bytes | None:
+        self._meter.count("get", path)
+        with self._failing("read", path):
+            try:
+                return obstore.get(self._store, path).bytes().to_bytes()
+            except FileNotFoundError:
+                return None
+
+    def size(self, path: str) -> int | None:
+        self._meter.count("head", path)
+        with self._failing("look at", path):
+            try:
+                return obstore.head(self._store, path)["size"]
+            except FileNotFoundError:
+                return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self._meter.count("put", path)
+        with self._failing("write", path, Effect.UNKNOWN):
+            obstore.put(self._store, path, data, use_multipart=False)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them
+        # apart, so there is exactly one winner and the winner knows.
+        attempt = ids.new_ulid()
+        self._meter.count("put_if_absent", path)
+        with self._failing("write", path, Effect.UNKNOWN):
+            try:
+                obstore.put(self._store, path, data, mode="create", use_multipart=False, attributes={_ATTEMPT: attempt})
+            except exceptions.AlreadyExistsError:
+                return self._attempt_of(path) == attempt
+        return True
+
+    def _attempt_of(self, path: str) -> str | None:
+        self._meter.count("get", path)
+        try:
+            return obstore.get(self._store, path).attributes.get(_ATTEMPT)
+        except FileNotFoundError:
+            return None
+
+    def link(self, staged: str, final: str) -> bool:
+        data = self.get(staged)
+        if data is not None:
+            return self.put_if_absent(final, data)
+        if self.size(final) is not None:
+            return False
+        raise from_client_error(FileNotFoundError(), "link", self._name(staged))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._meter.count("list", prefix)
+        with self._failing("list", prefix):
+            for batch in obstore.list(self._store, prefix or None, chunk_size=BATCH_OBJECTS):
+                for entry in batch:
+                    modified_us = int(entry["last_modified"].timestamp() * 1_000_000)
+                    yield ObjectInfo(entry["path"], entry["size"], modified_us)
+
+    def delete(self, path: str) -> None:
+        self._meter.count("delete", path)
+        with self._failing("delete", path, Effect.UNKNOWN):
+            obstore.delete(self._store, path)
+
+    def delete_prefix(self, prefix: str) -> int:
+        count = 0
+        self._meter.count("list", prefix)
+        with self._failing("delete", prefix, Effect.UNKNOWN):
+            for batch in obstore.list(self._store, prefix, chunk_size=BATCH_OBJECTS):
+                self._meter.count("delete", prefix)
+                obstore.delete(self._store, [entry["path"] for entry in batch])
+                count += len(batch)
+        return count
+
+    def _name(self, path: str) -> str:
+        return self._root.child(path).uri if path else self._root.uri
+
+    @contextmanager
+    def _failing(self, action: str, path: str, effect: Effect = Effect.NONE) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
+            raise from_client_error(error, action, self._name(path), effect) from error

@@ -1,0 +1,153 @@
+"""Addresses: where a graph lives, and how the storage clients reach it.
+
+Parsing and settings only; nothing is opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import unquote
+
+from omnigraph import settings
+from omnigraph.errors import UsageError
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+
+FORMS: Final = "a local path, `file:///path` or `s3://bucket/prefix`"
+
+# A request that starts within the retry time and then runs into its timeout ends before the publish deadline.
+REQUEST_TIMEOUT_SECONDS: Final = PUBLISH_DEADLINE_SECONDS // 2
+RETRY_TIMEOUT_SECONDS: Final = PUBLISH_DEADLINE_SECONDS // 3
+CONNECT_TIMEOUT_SECONDS: Final = PUBLISH_DEADLINE_SECONDS // 6
+RETRIES_MAX: Final = 4
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
+_BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+# Outside of these, storage clients disagree on how a key is written in an address.
+_KEY_SEGMENT = re.compile(r"[A-Za-z0-9!_.*'()=+@,-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in storage: a graph root, or something below it."""
+
+    scheme: str
+    bucket: str
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> Location:
+        """Read an address as a user writes it; a relative path starts at the current directory.
+
+        >>> Location.parse("s3://lake/graphs/supply/").child("__manifest").uri
+        's3://lake/graphs/supply/__manifest'
+        >>> Location.parse("file:///data/my%20graph").uri
+        '/data/my graph'
+        """
+        if "\0" in text:
+            raise _refused(text, "contains a NUL character")
+        match = _SCHEME.match(text)
+        scheme = match[1].lower() if match else ""
+        if scheme in ("http", "https"):
+            raise UsageError(
+                f"`{text}` is the address of a server, not of storage; use `--server` for it, or give {FORMS}",
+                uri=text,
+            )
+        if match and scheme == "s3":
+            return cls._parse_s3(text, text[match.end() :] if match[2] else "")
+        if match and scheme == "file":
+            return cls._parse_file(text, text[match.end() :] if match[2] else "")
+        # `a:b` may be a file name, but `gs://b` cannot be meant as one.
+        if match and match[2]:
+            raise _refused(text, f"has the scheme `{scheme}`, which is not supported")
+        if not text.strip():
+            raise _refused(text, "is empty")
+        return cls("file", "", os.path.abspath(os.path.expanduser(text)))
+
+    @classmethod
+    def _parse_file(cls, text: str, rest: str) -> Location:
+        if not rest.startswith("/"):
+            raise _refused(text, "names a host or a relative path; write three slashes: `file:///path`")
+        if "?" in rest or "#" in rest:
+            raise _refused(text, "has a query or fragment; write `?` as `%3F` and `#` as `%23`")
+        path = unquote(rest)
+        if "\0" in path:
+            raise _refused(text, "contains a NUL character")
+        return cls("file", "", os.path.abspath(path))
+
+    @classmethod
+    def _parse_s3(cls, text: str, rest: str) -> Location:
+        bucket, _, key = rest.partition("/")
+        if not _BUCKET.fullmatch(bucket):
+            raise _refused(text, "has no valid bucket name after `s3://`")
+        key = key.strip("/")
+        for segment in key.split("/") if key else ():
+            if segment in ("", ".", "..") or not _KEY_SEGMENT.fullmatch(segment):
+                raise _refused(text, f"has the key segment `{segment}`; use letters, digits and any of !_.*'()=+@,-")
+        return cls("s3", bucket, key)
+
+    def child(self, *parts: str) -> Location:
+        """Return the place `parts` below this one."""
+        below = "/".join(parts)
+        assert below and ".." not in below.split("/"), below
+        return Location(self.scheme, self.bucket, f"{self.path.rstrip('/')}/{below}" if self.path else below)
+
+    @property
+    def is_local(self) -> bool:
+        return self.scheme == "file"
+
+    @property
+    def uri(self) -> str:
+        """The address as Lance takes it."""
+        return self.path if self.is_local else f"s3://{self.bucket}/{self.path}".rstrip("/")
+
+    @property
+    def name(self) -> str:
+        """The last segment."""
+        return self.path.rpartition("/")[2] or self.bucket
+
+    def lance_options(self) -> dict[str, str]:
+        """Return the `storage_options` with which Lance reaches this place; empty for local ones."""
+        if self.is_local:
+            return {}
+        return s3_options() | {
+            "timeout": f"{REQUEST_TIMEOUT_SECONDS}s",
+            "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
+            "client_max_retries": str(RETRIES_MAX),
+            "client_retry_timeout": str(RETRY_TIMEOUT_SECONDS),
+        }
+
+
+def s3_options() -> dict[str, str]:
+    """Return what the `AWS_*` settings say, under the names that object store clients use."""
+    endpoint = settings.read("AWS_ENDPOINT_URL_S3") or settings.read("AWS_ENDPOINT_URL")
+    allow_http = _flag("AWS_ALLOW_HTTP")
+    if endpoint.startswith("http://") and not allow_http:
+        raise UsageError(
+            f"the endpoint `{endpoint}` has no TLS; set AWS_ALLOW_HTTP=true to use it, or give an https:// address",
+            setting="AWS_ALLOW_HTTP",
+        )
+    path_style = _flag("AWS_S3_FORCE_PATH_STYLE")
+    options = {
+        "aws_region": settings.read("AWS_REGION"),
+        "aws_access_key_id": settings.read("AWS_ACCESS_KEY_ID"),
+        "aws_secret_access_key": settings.read("AWS_SECRET_ACCESS_KEY"),
+        "aws_session_token": settings.read("AWS_SESSION_TOKEN"),
+        "aws_endpoint": endpoint,
+        "aws_virtual_hosted_style_request": "" if path_style is None else str(not path_style).lower(),
+        "allow_http": "true" if allow_http else "",
+    }
+    return {name: value for name, value in options.items() if value}
+
+
+def _flag(name: str) -> bool | None:
+    value = settings.read(name)
+    if value.lower() not in ("", "true", "false", "1", "0"):
+        raise UsageError(f"{name} is `{value}`; set it to `true` or `false`", setting=name, value=value)
+    return value.lower() in ("true", "1") if value else None
+
+
+def _refused(text: str, reason: str) -> UsageError:
+    return UsageError(f"the address `{text}` {reason}; give {FORMS}", uri=text)
