@@ -5,12 +5,13 @@ from __future__ import annotations
 import pickle
 import pkgutil
 from importlib import import_module
+from typing import Any
 
 import pytest
 
 import omnigraph
 from omnigraph import clock, ids
-from omnigraph.errors import ERRORS, DataError, Effect, OmniGraphError, UsageError
+from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.source import Source, Span
 
@@ -37,12 +38,16 @@ def test_error_table_statuses_are_failures() -> None:
         assert kind.summary.endswith("."), kind
 
 
-@pytest.mark.parametrize("cls", [OmniGraphError, UsageError, DataError])
+@pytest.mark.parametrize("cls", error_classes(), ids=lambda cls: cls.__name__)
 def test_error_pickled_comes_back_whole(cls: type[OmniGraphError]) -> None:
-    error = cls("no", effect=Effect.UNKNOWN, rule="E6", rows=(1, 2))
+    options: dict[str, Any] = {"code": "graph.corrupt"} if cls is GraphError else {}
+    error = cls("no", effect=Effect.UNKNOWN, rule="E6", rows=(1, 2), **options)
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is cls
-    assert (copy.message, copy.effect, copy.context) == ("no", Effect.UNKNOWN, {"rule": "E6", "rows": (1, 2)})
+    assert (copy.code, copy.message, copy.effect) == (error.code, "no", Effect.UNKNOWN)
+    assert copy.context == error.context
+    assert copy.context["rows"] == (1, 2)
+    assert copy.to_json() == error.to_json()
 
 
 def test_language_error_pickled_keeps_its_diagnostics() -> None:
