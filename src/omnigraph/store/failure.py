@@ -20,11 +20,11 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
     errno.EROFS: (StorageKind.CONFIGURATION, "the file system is read-only: mount it for writing, or move the graph"),
     errno.EACCES: (
         StorageKind.CONFIGURATION,
-        "permission denied: check the owner and mode of the directories above it",
+        "permission denied: check owner and mode of the directories above it",
     ),
     errno.EPERM: (
         StorageKind.CONFIGURATION,
-        "not permitted: check the owner and attributes of the directories above it",
+        "not permitted: check owner and attributes of the directories above",
     ),
     errno.ENOTDIR: (StorageKind.CONFIGURATION, "a part of the path is a file, not a directory: choose another path"),
     errno.EISDIR: (StorageKind.CONFIGURATION, "a directory has this name: remove or rename it"),

@@ -8,16 +8,17 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
 from omnigraph import ids
 from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.store.backend import ObjectInfo
 from omnigraph.store.durable import Disk
 from omnigraph.store.failure import from_os_error
 from omnigraph.store.meter import Meter
-from omnigraph.store.backend import ObjectInfo
 from omnigraph.store.uri import Location
 
 # Names with this prefix are not objects yet; a crash can leave one behind.
@@ -45,7 +46,7 @@ class LocalObjects:
         self._meter.count("head", path)
         with self._failing("look at", path), suppress(*_ABSENT):
             status = os.stat(self._full(path))
-            return status.st_size if not _is_directory(status) else None
+            return None if stat.S_ISDIR(status.st_mode) else status.st_size
         return None
 
     def put(self, path: str, data: bytes) -> None:
@@ -69,17 +70,22 @@ class LocalObjects:
 
     def link(self, staged: str, final: str) -> bool:
         self._meter.count("link", final)
-        with self._failing("link", final):
-            os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
-            try:
-                is_new = _link(self._full(staged), self._full(final))
-            except FileNotFoundError as error:
-                if not os.path.lexists(self._full(final)):
-                    raise from_os_error(error, "link", self._full(staged)) from error
-                is_new = False
+        try:
+            is_new = self._link_synced(staged, final)
+        except StorageError as error:
+            # Whoever was faster may have removed the staged name already.
+            if error.storage_kind is not StorageKind.NOT_FOUND or not os.path.lexists(self._full(final)):
+                raise
+            is_new = False
         # Also when someone else was first: the caller may rely on the name, and that one may not have synced it yet.
-        self._settle(final, staged)
+        self._settle(final)
         return is_new
+
+    def _link_synced(self, staged: str, final: str) -> bool:
+        with self._failing("link", staged):
+            self._disk.sync([staged], [])
+            os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
+            return _link(self._full(staged), self._full(final))
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self._meter.count("list", prefix)
@@ -135,10 +141,10 @@ class LocalObjects:
             with suppress(FileNotFoundError):
                 os.unlink(temporary)
 
-    def _settle(self, path: str, *files: str) -> None:
+    def _settle(self, path: str) -> None:
         """Make the directory remember what was just done to `path`; the change is already visible."""
         try:
-            self._disk.sync(files, [os.path.dirname(path)])
+            self._disk.sync([], [os.path.dirname(path)])
         except StorageError as error:
             error.effect = Effect.UNKNOWN
             raise

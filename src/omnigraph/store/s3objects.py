@@ -29,6 +29,7 @@ BATCH_OBJECTS: Final = 1_000
 _ATTEMPT: Final = "omnigraph-attempt"
 
 _CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
+_WAIT: Final = "try again, and if it stays, check AWS_ENDPOINT_URL and AWS_REGION"
 _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
     (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {_CREDENTIALS}"),
@@ -39,22 +40,14 @@ _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (exceptions.NotModifiedError, StorageKind.PRECONDITION, "it did not change"),
     (exceptions.NotSupportedError, StorageKind.PERMANENT, "this store lacks the operation; use one that has it"),
     (exceptions.InvalidPathError, StorageKind.PERMANENT, "the store does not take this name; choose another address"),
-    (
-        exceptions.GenericError,
-        StorageKind.TRANSIENT,
-        "the store did not answer as it should, and retries did not help;"
-        " try again, and if it stays, check AWS_ENDPOINT_URL and AWS_REGION",
-    ),
+    (exceptions.GenericError, StorageKind.TRANSIENT, f"the store gave no usable answer, in spite of retries; {_WAIT}"),
+    (Exception, StorageKind.UNKNOWN, f"the client failed in an unforeseen way; {_WAIT}"),
 )
 
 
 def from_client_error(error: Exception, action: str, target: str, effect: Effect = Effect.NONE) -> StorageError:
-    """Return the storage failure that an exception of the client stands for; `effect` is kept if it is in doubt."""
-    for cls, kind, remedy in _MEANINGS:
-        if isinstance(error, cls):
-            break
-    else:
-        kind, remedy = StorageKind.UNKNOWN, "the client failed in an unforeseen way; try again"
+    """Return the storage failure that an exception of the client stands for; `effect` holds if there was no answer."""
+    kind, remedy = next((kind, remedy) for cls, kind, remedy in _MEANINGS if isinstance(error, cls))
     # A refusal is an answer; only a request without one may have been carried out nevertheless.
     is_answered = kind not in (StorageKind.TRANSIENT, StorageKind.UNKNOWN)
     return StorageError(
@@ -163,5 +156,5 @@ class S3Objects:
     def _failing(self, action: str, path: str, effect: Effect = Effect.NONE) -> Iterator[None]:
         try:
             yield
-        except (exceptions.BaseError, FileNotFoundError, ValueError, OSError) as error:
+        except (exceptions.BaseError, OSError, ValueError) as error:
             raise from_client_error(error, action, self._name(path), effect) from error

@@ -91,7 +91,7 @@ class Location:
     def child(self, *parts: str) -> Location:
         """Return the place `parts` below this one."""
         below = "/".join(parts)
-        assert below and ".." not in below.split("/"), below
+        assert ".." not in below.split("/"), "a child lies below its parent"
         return Location(self.scheme, self.bucket, f"{self.path.rstrip('/')}/{below}" if self.path else below)
 
     @property
