@@ -1,0 +1,9 @@
+"""The migration planner: from an accepted schema to a new source, step by step.
+
+Pure. Imports the schema language and the language ground.
+"""
+
+from omnigraph.lang.migrate.plan import MigrationPlan, plan_migration
+from omnigraph.lang.migrate.step import Step
+
+__all__ = ["MigrationPlan", "Step", "plan_migration"]

@@ -1,0 +1,151 @@
+"""Compares one accepted type with its successor and yields the steps between them.
+
+Pure. Order: rename, what cannot change, metadata, properties by name with drops last, constraints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from omnigraph.lang.migrate.constraint import compare_constraints
+from omnigraph.lang.migrate.step import DropMode, Step
+from omnigraph.lang.schema.encode import TypeIds
+from omnigraph.lang.schema.ir import SchemaIR
+from omnigraph.lang.schema.origin import TypeOrigin
+from omnigraph.lang.schema.shape import EdgeShape, InterfaceShape, NodeShape, PropertyShape, TypeShape
+from omnigraph.lang.schema.syntax import Kind
+from omnigraph.lang.source import Span
+from omnigraph.lang.types import PropertyType
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An accepted type and its successor, each in its schema."""
+
+    kind: Kind
+    accepted: SchemaIR
+    old_name: str
+    ir: SchemaIR
+    name: str
+    origin: TypeOrigin
+
+    @property
+    def old(self) -> TypeShape:
+        return self.accepted.types(self.kind)[self.old_name]
+
+    @property
+    def new(self) -> TypeShape:
+        return self.ir.types(self.kind)[self.name]
+
+    @property
+    def old_ids(self) -> TypeIds:
+        return self.accepted.ids(self.kind)[self.old_name]
+
+    @property
+    def new_ids(self) -> TypeIds:
+        return self.ir.ids(self.kind)[self.name]
+
+    def refuse(self, reason: str, span: Span | None = None) -> Step:
+        return Step("unsupported_change", self.kind, self.name, reason=reason, span=span or self.origin.span)
+
+
+def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
+    """Yield every step from the accepted type to the new one."""
+    old, new = pair.old, pair.new
+    if pair.old_name != pair.name:
+        yield Step("rename_type", pair.kind, pair.name, old_name=pair.old_name, span=pair.origin.span)
+    if isinstance(old, NodeShape) and isinstance(new, NodeShape):
+        yield from _compare_implements(pair, old, new)
+    if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
+        yield from _compare_edges(pair, old, new)
+    if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
+        if (old.description, old.instruction) != (new.description, new.instruction):
+            yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
+        if old.annotations != new.annotations:
+            yield pair.refuse(f"the annotations of `{pair.name}` cannot change")
+    yield from _compare_properties(pair, mode)
+    yield from compare_constraints(pair.kind, pair.name, (old, pair.old_ids), (new, pair.new_ids), pair.origin)
+
+
+def _compare_implements(pair: Pair, old: NodeShape, new: NodeShape) -> Iterator[Step]:
+    before = {pair.accepted.identities.interfaces[name].type_id for name in old.implements}
+    after = {pair.ir.identities.interfaces[name].type_id for name in new.implements}
+    if before != after:
+        yield pair.refuse(f"the interfaces that `{pair.name}` implements cannot change")
+
+
+def _compare_edges(pair: Pair, old: EdgeShape, new: EdgeShape) -> Iterator[Step]:
+    before = [pair.accepted.identities.nodes[name].type_id for name in (old.source, old.target)]
+    after = [pair.ir.identities.nodes[name].type_id for name in (new.source, new.target)]
+    if before != after:
+        yield pair.refuse(f"the endpoints of `{pair.name}` cannot change; add a new edge type instead")
+    if old.cardinality != new.cardinality:
+        yield pair.refuse(f"the cardinality of `{pair.name}` cannot change")
+
+
+def _compare_properties(pair: Pair, mode: DropMode) -> Iterator[Step]:
+    old_by_id = {pair.old_ids.property_ids[item.name]: item for item in pair.old.properties}
+    kept: set[int] = set()
+    for item in pair.new.properties:
+        property_id = pair.new_ids.property_ids[item.name]
+        kept.add(property_id)
+        if property_id in old_by_id:
+            yield from _compare_property(pair, old_by_id[property_id], item)
+        else:
+            yield _add_property(pair, item)
+    for property_id, item in old_by_id.items():
+        if property_id not in kept:
+            yield Step("drop_property", pair.kind, pair.name, item.name, mode=mode, span=pair.origin.span)
+
+
+def _add_property(pair: Pair, item: PropertyShape) -> Step:
+    span = pair.origin.properties[item.name].span
+    if item.type.nullable:
+        return Step("add_property", pair.kind, pair.name, item.name, property_type=str(item.type), span=span)
+    reason = f"new property `{pair.name}.{item.name}` is required, but existing data has no value for it"
+    reason += f"; declare it as `{item.type}?`"
+    return Step("unsupported_change", pair.kind, pair.name, item.name, reason=reason, code="OG-MF-103", span=span)
+
+
+def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Iterator[Step]:
+    origin = pair.origin.properties[new.name]
+    part = f"{pair.name}.{new.name}"
+
+    def refuse(reason: str, span: Span = origin.span, code: str | None = None) -> Step:
+        return Step("unsupported_change", pair.kind, pair.name, new.name, reason=reason, code=code, span=span)
+
+    if old.name != new.name:
+        yield Step("rename_property", pair.kind, pair.name, new.name, old_name=old.name, span=origin.span)
+    if old.type != new.type:
+        added = _added_values(old.type, new.type)
+        if added:
+            yield Step("extend_enum", pair.kind, pair.name, new.name, added_values=added, span=origin.type_span)
+        else:
+            reason = f"type of `{part}` changes from `{old.type}` to `{new.type}`"
+            yield refuse(reason, origin.type_span, "OG-MF-106")
+    if old.is_injected != new.is_injected:
+        was, now = (
+            ("by an interface", "in the type itself") if old.is_injected else ("in the type itself", "by an interface")
+        )
+        yield refuse(f"`{part}` was declared {was} and cannot become declared {now}")
+    if _embed(old, pair.old_ids.property_ids) != _embed(new, pair.new_ids.property_ids):
+        yield refuse(f"the source or model of `@embed` on `{part}` cannot change")
+    if old.annotations != new.annotations:
+        yield refuse(f"the annotations of `{part}` cannot change")
+    if old.description != new.description:
+        yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)
+
+
+def _added_values(old: PropertyType, new: PropertyType) -> tuple[str, ...]:
+    if old.enum_values is None or new.enum_values is None or old.nullable != new.nullable:
+        return ()
+    before, after = set(old.enum_values), set(new.enum_values)
+    return tuple(sorted(after - before)) if before < after else ()
+
+
+def _embed(item: PropertyShape, property_ids: Mapping[str, int]) -> tuple[object, str | None] | None:
+    # An interface may embed a property that only its nodes have; there the name must do.
+    if item.embed is None:
+        return None
+    return property_ids.get(item.embed.source, item.embed.source), item.embed.model

@@ -1,0 +1,87 @@
+"""Plans the way from an accepted schema to a new source.
+
+Pure. Compares by identity, so a rename is a rename and never a drop and an add.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from omnigraph.lang.diagnostic import Diagnostic
+from omnigraph.lang.migrate.compare import Pair, compare_types
+from omnigraph.lang.migrate.step import DropMode, Step
+from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
+from omnigraph.lang.schema.ir import KINDS, SchemaIR
+from omnigraph.lang.schema.syntax import Kind
+from omnigraph.lang.source import Source, Span
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """All steps in the order in which they apply; no step at all means that nothing changes."""
+
+    compiled: CompiledSchema
+    steps: tuple[Step, ...]
+
+    @property
+    def supported(self) -> bool:
+        return not any(step.kind == "unsupported_change" for step in self.steps)
+
+    @property
+    def refusals(self) -> tuple[Diagnostic, ...]:
+        """Why the plan is not supported, with places in the new source; `OG-MF-100` stands for no code."""
+        return tuple(
+            Diagnostic(step.code or "OG-MF-100", step.reason or "", self.compiled.source, step.span)
+            for step in self.steps
+            if step.kind == "unsupported_change"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
+
+    def render(self) -> str:
+        """Return the plan for people: one line a step, the verdict first."""
+        if not self.steps:
+            return "No changes."
+        refused = len(self.refusals)
+        count = f"{len(self.steps)} step{'s' if len(self.steps) > 1 else ''}"
+        head = f"Not supported: {refused} of {count} refused." if refused else f"Supported: {count}."
+        return "\n".join([head, *(f"  {step.render()}" for step in self.steps)])
+
+
+def plan_migration(accepted: SchemaIR, source: Source, *, allow_data_loss: bool = False) -> MigrationPlan:
+    """Compile the source as the successor of the accepted schema and plan the change; raises `LanguageError`."""
+    compiled = compile_schema(source, domain=accepted.domain, accepted=accepted)
+    mode: DropMode = "hard" if allow_data_loss else "soft"
+    steps = (*_changed(accepted, compiled, mode), *_dropped(accepted, compiled, mode))
+    # Every difference must show in a step: a plan that is empty by mistake would lose a change in silence.
+    assert steps or accepted.shape == compiled.shape
+    return MigrationPlan(compiled, steps)
+
+
+def _changed(accepted: SchemaIR, compiled: CompiledSchema, mode: DropMode) -> Iterator[Step]:
+    for kind in KINDS:
+        old_names = {ids.type_id: name for name, ids in accepted.ids(kind).items()}
+        for name, ids in compiled.ir.ids(kind).items():
+            origin = compiled.origins[kind, name]
+            if ids.type_id in old_names:
+                pair = Pair(kind, accepted, old_names[ids.type_id], compiled.ir, name, origin)
+                yield from compare_types(pair, mode)
+            else:
+                yield Step("add_type", kind, name, span=origin.span)
+
+
+def _dropped(accepted: SchemaIR, compiled: CompiledSchema, mode: DropMode) -> Iterator[Step]:
+    for kind in KINDS:
+        kept = {ids.type_id for ids in compiled.ir.ids(kind).values()}
+        for name, ids in accepted.ids(kind).items():
+            if ids.type_id not in kept:
+                yield _drop(kind, name, mode)
+
+
+def _drop(kind: Kind, name: str, mode: DropMode) -> Step:
+    if kind == "interface":
+        reason = f"interface `{name}` cannot be removed or renamed"
+        return Step("unsupported_change", kind, name, reason=reason, span=Span(0, 0))
+    return Step("drop_type", kind, name, mode=mode)
