@@ -114,6 +114,14 @@ def test_schema_plan_refused_change_exits_1(files: dict[str, str], capsys: pytes
     assert plan["steps"][0]["code"] == "OG-MF-103"
 
 
+def test_schema_plan_refused_change_shows_its_place(files: dict[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema", "plan", "--schema", files["refused.pg"], "--against", files["schema.pg"]]) == 1
+    captured = capsys.readouterr()
+    assert "country" in captured.out
+    assert "error[OG-MF-103]" in captured.err
+    assert f"{files['refused.pg']}:4:3" in captured.err
+
+
 @pytest.mark.parametrize(("option", "mode"), [((), "soft"), (("--allow-data-loss",), "hard")])
 def test_schema_plan_drop_mode_follows_the_option(
     files: dict[str, str], option: tuple[str, ...], mode: str, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from omnigraph.cli.lint import Json
-from omnigraph.cli.output import print_json
+from omnigraph.cli.output import print_diagnostics, print_json
 
 New = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
 Old = Annotated[Path, typer.Option("--against", metavar="FILE", help="The schema to come from.")]
@@ -27,4 +27,5 @@ def plan(schema: New, against: Old, allow_data_loss: Loss = False, as_json: Json
         print_json(migration.to_json())
     else:
         typer.echo(migration.render())
+        print_diagnostics(migration.refusals)
     return 0 if migration.supported else 1
