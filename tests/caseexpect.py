@@ -112,6 +112,27 @@ def identities(ir: SchemaIR) -> dict[str, int]:
     return known
 
 
+def _check_types(outcome: Outcome, step: Step) -> None:
+    uses = outcome.part(step.verb, step)
+    _same([f"{use.kind} {use.type_name}" for use in uses], step.lines, step)
+
+
+def _check_descriptor(outcome: Outcome, step: Step) -> None:
+    columns = outcome.part("descriptor", step)
+    _same([f"{column.name} {column.type}" for column in columns], step.lines, step)
+
+
+def _check_plan(outcome: Outcome, step: Step) -> None:
+    from omnigraph.lang.query import format_plan
+
+    _same(format_plan(outcome.part("ir", step)).splitlines(), step.body.splitlines(), step)
+
+
+def _check_findings(outcome: Outcome, step: Step) -> None:
+    findings = outcome.part("findings", step)
+    _same([f"{f.code} {f.severity} {f.name}".rstrip() for f in findings], step.lines, step)
+
+
 def _check_key(outcome: Outcome, step: Step) -> None:
     _same([outcome.result], [step.arguments], step)
 
@@ -119,5 +140,10 @@ def _check_key(outcome: Outcome, step: Step) -> None:
 _CHECKS: Mapping[str, Callable[[Outcome, Step], None]] = {
     "steps": _check_steps,
     "ids": _check_ids,
+    "reads": _check_types,
+    "writes": _check_types,
+    "descriptor": _check_descriptor,
+    "plan": _check_plan,
+    "findings": _check_findings,
     "key": _check_key,
 }

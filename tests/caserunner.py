@@ -103,13 +103,10 @@ def _migrate(state: State, step: Step) -> object:
 
 
 def _query(state: State, step: Step) -> object:
-    from omnigraph.lang.query import compile_query
+    from omnigraph.lang.query import compile_query, require_kind
 
     compiled = compile_query(Source("query.gq", step.body), state.accepted().catalog, name=step.option("name"))
-    wanted = "read" if step.verb == "query" else "mutation"
-    if compiled.kind != wanted:
-        raise CaseFailure(f"`-- {step.verb}` holds a {compiled.kind}")
-    return compiled
+    return require_kind(compiled, "read" if step.verb == "query" else "mutation")
 
 
 def _lint(state: State, step: Step) -> object:

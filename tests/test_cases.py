@@ -106,7 +106,7 @@ def test_run_case_right_expectation_passes(text: str) -> None:
         (PORTS + "-- reads\nnode Vessel", 8, "node Port"),
         (PORTS + "-- writes\nnode Port", 8, "(nothing)"),
         (PORTS + "-- plan\nnonsense", 8, "Port"),
-        (PORTS.replace("-- query", "-- mutate") + "-- ok", 3, "holds a read"),
+        (PORTS.replace("-- query", "-- mutate") + "-- ok", 3, "error[T29]"),
         (PORTS.replace("-- query", "-- lint") + "-- findings\nL201 warning Port.berths", 8, "(nothing)"),
     ],
 )
