@@ -1,0 +1,20 @@
+"""The `.gq` query language: parser, checker, typed IR, lowering, lint.
+
+Pure. May import the ground modules, `lang.source`, `lang.diagnostic`, `lang.types` and `lang.catalog` only.
+"""
+
+from omnigraph.lang.query.compile import CompiledQuery, QueryKey, compile_query, require_kind
+from omnigraph.lang.query.lint import LintFinding, LintReport, QueryReport, lint_queries
+from omnigraph.lang.query.plan import format_plan
+
+__all__ = [
+    "CompiledQuery",
+    "LintFinding",
+    "LintReport",
+    "QueryKey",
+    "QueryReport",
+    "compile_query",
+    "format_plan",
+    "lint_queries",
+    "require_kind",
+]

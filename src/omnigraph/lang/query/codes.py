@@ -1,0 +1,58 @@
+"""Every code the query language raises, with a one-line title.
+
+Pure data; `docs/languages.md` lists them and a test says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Q000": "The text is not a query file.",
+        "T1": "A binding names a node type that does not exist.",
+        "T2": "A binding matches on a property that its type lacks.",
+        "T3": "A literal does not fit its property.",
+        "T4": "A traversal names an edge that does not exist.",
+        "T5": "A traversal end has a type that the edge does not join.",
+        "T6": "A property is read from an unbound variable, or its type lacks it.",
+        "T7": "A parameter, call or filter operand has a type that does not fit.",
+        "T8": "An aggregate is asked of values it cannot aggregate.",
+        "T9": "A plain column stands beside an aggregate, or a `not` block is about nothing outside it.",
+        "T10": "A mutation names a type that does not exist.",
+        "T11": "A mutation names a property that its type lacks or that it cannot address.",
+        "T12": "An insert leaves out what every entity of the type must have.",
+        "T13": "A property is assigned twice.",
+        "T14": "A mutation uses a variable that is not a parameter.",
+        "T15": "Hop bounds are impossible, or `nearest` is asked of something that is not a vector.",
+        "T16": "An edge cannot be updated.",
+        "T17": "Ordering by `nearest` needs a limit of at least one.",
+        "T18": "A column orders together with `nearest`.",
+        "T19": "`search` or `fuzzy` has an argument of the wrong type.",
+        "T20": "`match_text` or `bm25` has an argument of the wrong type.",
+        "T21": "`rrf` is ordered by without a limit, or has a wrong argument.",
+        "T22": "An edge between two different types cannot be walked in both directions at once.",
+        "T23": "An edge variable is used as something else.",
+        "T24": "A Blob cannot be returned, ordered by or aggregated.",
+        "T25": "A variable is bound to two node types.",
+        "T26": "A variable stands for nothing.",
+        "T27": "A parameter is reserved, malformed or declared twice.",
+        "T28": "A list is nested or mixes types.",
+        "T29": "A mutation was given where a read is expected, or the reverse.",
+        "T30": "An `optional` block is about nothing outside it.",
+        "T31": "A variable of an `optional` block is bound or traversed outside it.",
+        "T32": "A score column lacks an alias, or is ordered against its ranking.",
+        "T33": "An expression cannot stand at this place.",
+        "T34": "`in` compares a value with a list that cannot hold it.",
+        "T35": "`is null` is asked of something that is never null.",
+        "T36": "`skip` or `limit` needs a declared, required whole-number parameter.",
+        "T37": "A hop variable clashes with another name or is used as something else.",
+        "T38": "An order key is not among the columns that remain.",
+        "E1": "Inserts or updates are mixed with deletes, or no such query exists.",
+        "E3": "A key property cannot be updated.",
+        "L201": "No update sets a nullable property.",
+        "L202": "A mutation has no parameters.",
+    }
+)

@@ -1,0 +1,150 @@
+"""Lint: compile every query of some files, and point out what an author may have forgotten.
+
+Pure. Findings sort by severity, type, property; errors come first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.compile import CompiledQuery, compile_parsed
+from omnigraph.lang.query.mutations import nullable_properties
+from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.query.words import listed
+from omnigraph.lang.source import Source
+
+_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
+
+
+@dataclass(frozen=True, slots=True)
+class LintFinding(Diagnostic):
+    """A diagnostic that knows what it is about: a file, a query, or a property that queries update."""
+
+    query: str | None = None
+    type_name: str | None = None
+    property_name: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Return what the finding is about: `Type.property`, a query, or a file."""
+        if self.type_name is not None:
+            return f"{self.type_name}.{self.property_name}"
+        return self.query or self.source.name
+
+    def to_json(self) -> dict[str, object]:
+        about = {"query": self.query, "type_name": self.type_name, "property": self.property_name}
+        # A dataclass with slots is a new class, which the short form of `super` does not know.
+        return {**Diagnostic.to_json(self), **about}
+
+
+@dataclass(frozen=True, slots=True)
+class QueryReport:
+    """One query of a linted file: compiled, or refused."""
+
+    file: str
+    name: str
+    compiled: CompiledQuery | None
+    diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, object]:
+        shown: dict[str, object] = {"file": self.file, "name": self.name, "status": "ok" if self.compiled else "error"}
+        query = self.compiled
+        if query is None:
+            return {**shown, "diagnostics": [item.to_json() for item in self.diagnostics]}
+        params = [
+            {"name": item.name, "type": str(item.type), "kind": item.kind, "nullable": item.type.nullable}
+            for item in query.params
+        ]
+        return {
+            **shown,
+            "kind": query.kind,
+            "params": params,
+            "columns": [{"name": column.name, "type": column.type} for column in query.descriptor],
+            "reads": [use.to_json() for use in query.reads],
+            "writes": [use.to_json() for use in query.writes],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """All findings over some files. `status` is `error` when a file or query was refused."""
+
+    findings: tuple[LintFinding, ...]
+    queries: tuple[QueryReport, ...]
+
+    @property
+    def status(self) -> str:
+        return "error" if any(finding.severity is Severity.ERROR for finding in self.findings) else "ok"
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "status": self.status,
+            "findings": [finding.to_json() for finding in self.findings],
+            "queries": [query.to_json() for query in self.queries],
+        }
+
+
+def lint_queries(sources: Sequence[Source], catalog: Catalog) -> LintReport:
+    """Compile every query of every source and report errors and warnings; never raises for a bad source."""
+    findings: list[LintFinding] = []
+    reports: list[QueryReport] = []
+    for source in sources:
+        try:
+            parsed = parse_queries(source)
+        except LanguageError as error:
+            findings.extend(_about(item, None) for item in error.diagnostics)
+            continue
+        for query in parsed:
+            try:
+                compiled = compile_parsed(source, catalog, query)
+            except LanguageError as error:
+                reports.append(QueryReport(source.name, query.name.text, None, error.diagnostics))
+                findings.extend(_about(item, query.name.text) for item in error.diagnostics)
+            else:
+                reports.append(QueryReport(source.name, query.name.text, compiled, ()))
+    valid = [report.compiled for report in reports if report.compiled is not None]
+    findings.extend(_without_params(valid))
+    findings.extend(_never_set(valid, catalog))
+    return LintReport(tuple(sorted(findings, key=_sort_key)), tuple(reports))
+
+
+def _about(item: Diagnostic, query: str | None) -> LintFinding:
+    return LintFinding(item.code, item.message, item.source, item.span, item.hint, item.severity, query)
+
+
+def _sort_key(finding: LintFinding) -> tuple[object, ...]:
+    place = (finding.source.name, finding.span.start)
+    return _RANK[finding.severity], finding.type_name or "", finding.property_name or "", *place, finding.code
+
+
+def _without_params(queries: Iterable[CompiledQuery]) -> Iterable[LintFinding]:
+    for query in queries:
+        if query.kind == "mutation" and not query.params:
+            message = f"mutation `{query.name}` has no parameters, so it always writes the same"
+            hint = "declare what changes from run to run as parameters"
+            yield LintFinding("L202", message, query.source, query.span, hint, Severity.WARNING, query.name)
+
+
+def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[LintFinding]:
+    updates: dict[str, dict[str, CompiledQuery]] = {}
+    assigned: dict[str, set[str]] = {}
+    for query in queries:
+        if not isinstance(query.ir, ir.MutationIR):
+            continue
+        for statement in query.ir.statements:
+            if isinstance(statement, ir.Update):
+                updates.setdefault(statement.type_name, {})[query.name] = query
+                assigned.setdefault(statement.type_name, set()).update(item.column for item in statement.assignments)
+    for type_name, updating in updates.items():
+        first = next(iter(updating.values()))
+        by = listed([f"`{name}`" for name in sorted(updating)], conjunction="and")
+        for item in nullable_properties(catalog.nodes[type_name]):
+            if item.name not in assigned[type_name]:
+                message = f"no update sets `{type_name}.{item.name}`; `{type_name}` is updated by {by}"
+                hint = "set it in an update, or ignore this if it never changes"
+                place = (first.source, first.span)
+                yield LintFinding("L201", message, *place, hint, Severity.WARNING, None, type_name, item.name)

@@ -1,0 +1,142 @@
+"""What a read gives back: columns, aggregates, and their static description.
+
+Pure. Ordering and paging are in `orders`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.context import Context, Scope, with_null
+from omnigraph.lang.query.expressions import describe, resolve
+from omnigraph.lang.query.search import rank
+from omnigraph.lang.query.words import AGGREGATES, RANKS, TEXT_PREDICATES
+from omnigraph.lang.types import PropertyType, Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedColumn:
+    """A column as tools see it before the query runs: `type` is a property type, or `object` for a node."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One checked column with its alias and its place."""
+
+    column: ir.Column
+    alias: str | None
+    described: DescribedColumn
+
+
+def check_projections(
+    ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
+) -> tuple[tuple[Returned, ...], bool]:
+    """Check `return`; tells also whether it aggregates."""
+    is_grouped = any(_is_aggregate(projection.expression) for projection in projections)
+    returned: list[Returned] = []
+    for projection in projections:
+        typed = _project(ctx, scope, projection)
+        if typed is None or typed.type is None:
+            continue
+        groups = isinstance(typed, ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.Aggregate)
+        if is_grouped and not groups:
+            message = "beside an aggregate, a column must be a variable or a property of one"
+            ctx.report("T9", projection.expression.span, message, "return `$v.property` or `$v`, or aggregate it")
+            continue
+        alias = projection.alias.text if projection.alias else None
+        column = ir.Column(alias or _column_name(typed), typed, typed.type)
+        type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
+        returned.append(Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name)))
+    return tuple(returned), is_grouped
+
+
+def refuse_blob(ctx: Context, place: ast.Expression, typed: ir.Expr, what: str) -> bool:
+    """Report a Blob where values are shown or compared (T24)."""
+    if typed.type is None or typed.type.scalar is not Scalar.BLOB:
+        return False
+    ctx.report("T24", place.span, f"{describe(typed)}, which cannot be {what}", "read Blobs one by one through the API")
+    return True
+
+
+def _is_aggregate(expression: ast.Expression) -> bool:
+    return isinstance(expression, ast.Call) and expression.function in AGGREGATES
+
+
+def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
+    expression = projection.expression
+    if isinstance(expression, ast.Alias):
+        message = f"`{expression.name}` is not a value: a column cannot refer to another column"
+        ctx.report("T33", expression.span, message, f'write `$v.{expression.name}`, or `"{expression.name}"`')
+        return None
+    if isinstance(expression, ast.Call):
+        if expression.function in AGGREGATES:
+            return _aggregate(ctx, scope, expression)
+        if expression.function in TEXT_PREDICATES:
+            message = f"`{expression.function}` is a condition and cannot be returned"
+            ctx.report("T33", expression.span, message, "put it in `match`; to return a score, use `bm25`")
+            return None
+        if expression.function in RANKS:
+            return _score(ctx, scope, expression, projection.alias)
+    typed = resolve(ctx, scope, expression)
+    if typed is None or refuse_blob(ctx, expression, typed, "returned"):
+        return None
+    return typed
+
+
+def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -> ir.Expr | None:
+    typed = rank(ctx, scope, call)
+    if typed is not None and alias is None:
+        ctx.report("T32", call.span, "a score column needs a name", f"write `{call.function}(…) as score`")
+        return None
+    return typed
+
+
+def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
+    if not call.arguments:
+        return ir.Aggregate("count", None, ir.I64)
+    place, function = call.arguments[0], call.function
+    if isinstance(place, ast.Alias) or (isinstance(place, ast.Call) and place.function != "now"):
+        what = f"`{place.name}`" if isinstance(place, ast.Alias) else f"`{place.function}(…)`"
+        ctx.report("T8", place.span, f"`{function}` aggregates values of the pattern, not {what}")
+        return None
+    typed = resolve(ctx, scope, place)
+    if typed is None or typed.type is None or refuse_blob(ctx, place, typed, "aggregated"):
+        return None
+    if function == "count":
+        return ir.Aggregate(function, typed, ir.I64)
+    type_ = typed.type
+    is_node = isinstance(typed, ir.NodeRef)
+    if function in ("sum", "avg"):
+        if not type_.is_number:
+            ctx.report("T8", place.span, f"`{function}` adds numbers, but {describe(typed)}")
+            return None
+        return ir.Aggregate(function, typed, PropertyType(Scalar.F64, nullable=True))
+    if not (is_node or type_.is_number or type_.is_text):
+        message = f"`{function}` compares numbers or Strings, but {describe(typed)}"
+        ctx.report("T8", place.span, message, "order by it and take `limit 1`")
+        return None
+    return ir.Aggregate(function, typed, with_null(type_, nullable=True))
+
+
+def _column_name(expression: ir.Expr) -> str:
+    if isinstance(expression, ir.PropertyRef):
+        return f"{expression.variable}.{expression.property}"
+    if isinstance(expression, ir.Aggregate):
+        return "count" if expression.argument is None else _column_name(expression.argument)
+    return _described_name(expression)
+
+
+def _described_name(expression: ir.Expr) -> str:
+    if isinstance(expression, ir.PropertyRef):
+        return expression.property
+    if isinstance(expression, ir.NodeRef | ir.HopsRef):
+        return expression.variable
+    if isinstance(expression, ir.ParameterRef):
+        return expression.name
+    if isinstance(expression, ir.Aggregate):
+        return expression.function
+    return "now" if isinstance(expression, ir.Now) else "literal"
