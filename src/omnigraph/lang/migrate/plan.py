@@ -37,6 +37,11 @@ class MigrationPlan:
             if step.kind == "unsupported_change"
         )
 
+    @property
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """Remarks on the new source that stop nothing, such as a rename hint that did its work."""
+        return self.compiled.notes
+
     def to_json(self) -> dict[str, object]:
         return {"supported": self.supported, "steps": [step.to_json() for step in self.steps]}
 

@@ -85,7 +85,8 @@ def _spell_floats(node: NodeType, name: str, values: Any) -> pa.StringArray:
     # No kernel writes an exponent out, so each distinct number that needs one is written out here, once.
     encoded = digits.filter(exponential).dictionary_encode()
     written = pa.array([_positional(text) for text in encoded.dictionary.to_pylist()], pa.string())
-    return pc.replace_with_mask(digits, exponential, written.take(encoded.indices))
+    spelled: pa.StringArray = pc.replace_with_mask(digits, exponential, written.take(encoded.indices))
+    return spelled
 
 
 def _positional(digits: str) -> str:

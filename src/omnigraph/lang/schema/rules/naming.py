@@ -46,7 +46,7 @@ def _first(draft: Draft, offset: int) -> str:
 def _check_endpoints(draft: Draft, declaration: Declaration) -> Iterator[Diagnostic]:
     for word in (declaration.source, declaration.target):
         if word is not None and word.text not in draft.nodes:
-            message = f"edge `{declaration.name.text}` ends at `{word.text}`, which is not a node type"
+            message = f"endpoint `{word.text}` of edge `{declaration.name.text}` is not a node type"
             hint = did_you_mean(word.text, draft.nodes)
             if word.text in draft.interfaces:
                 hint = "an interface cannot be an endpoint; declare one edge type for each node type"
