@@ -15,7 +15,7 @@ from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import plan_migration
-from omnigraph.lang.query import compile_query, format_plan, lint_queries
+from omnigraph.lang.query import LintReport, compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
 
@@ -40,7 +40,8 @@ def main() -> None:
 
     step("Queries are checked against it before anything runs", "examples/supply/queries.gq")
     report = lint_queries([queries], schema.catalog)
-    console.print(f"{len(report.queries)} queries, status {report.status}")
+    console.print(query_table(report))
+    console.print(f"{len(report.queries)} queries, {len(report.findings)} findings, status {report.status}")
 
     step("Each compiles to a typed plan", "the query `blast_radius`")
     console.print(format_plan(compile_query(queries, schema.catalog, name="blast_radius").ir), markup=False)
@@ -53,6 +54,7 @@ def main() -> None:
 
     step("A new schema becomes a migration plan", "examples/supply/next.pg")
     console.print(plan_migration(schema.ir, read_source(SUPPLY / "next.pg", "S1")).render(), markup=False)
+    console.print("\n[bold]Next:[/] make test, then docs/index.md")
 
 
 def step(title: str, subject: str) -> None:
@@ -67,6 +69,14 @@ def catalog_table(catalog: Catalog) -> Table:
     for edge in catalog.edges.values():
         properties = ", ".join(f"{p.name}: {p.type}" for p in edge.properties.values())
         table.add_row(f"{edge.source} -{edge.name}-> {edge.target}", "", properties)
+    return table
+
+
+def query_table(report: LintReport) -> Table:
+    table = Table("query", "kind", "what it answers or does", box=None, header_style="bold")
+    for query in report.queries:
+        if query.compiled is not None:
+            table.add_row(query.name, query.compiled.kind, query.compiled.description or "")
     return table
 
 
