@@ -33,7 +33,7 @@ def read(name: str) -> str:
 def rows(text: str) -> dict[str, list[str]]:
     """Return the table rows of a document by their first cell, backticks removed."""
     cells = ([c.strip() for c in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|"))
-    return {first.strip("`"): rest for first, *rest in cells}
+    return {first.strip("`"): rest for first, *rest in cells if not first.startswith("---")}
 
 
 def examples(language: str) -> Iterator[tuple[Path, int, str | None, str]]:
