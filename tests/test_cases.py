@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from omnigraph.lang.codes import LANGUAGE_CODES
 from tests.caseexpect import CaseFailure
-from tests.casefile import CASES, CONFORMANCE_MAX, Case, CaseSyntaxError, parse_cases, read_cases
+from tests.casefile import CASES, CONFORMANCE_MAX, Case, CaseSyntaxError, Step, parse_cases, read_cases
 from tests.caserunner import run_case
 
 FILES = sorted(CASES.glob("*.case"))
@@ -48,6 +49,20 @@ def test_corpus_holds_every_conformance_number() -> None:
 def test_corpus_conformance_ids_are_unique_across_files() -> None:
     ids = [item.id for item in corpus() if isinstance(item, Case) and item.number]
     assert sorted(name for name in set(ids) if ids.count(name) > 1) == []
+
+
+def codes_of(step: Step) -> set[str]:
+    """Return the language codes that an expectation pins down to a place or a name."""
+    if step.verb in {"error", "note"} and ":" in step.arguments:
+        return {step.arguments.split()[0]}
+    return {line.split()[0] for line in step.lines} if step.verb == "findings" else set()
+
+
+def test_corpus_shows_every_language_code_where_it_is_raised() -> None:
+    cases = [item for item in corpus() if isinstance(item, Case) and not item.pending]
+    shown = {code for case in cases for step in case.steps for code in codes_of(step)}
+    # I7 speaks of a stored schema that is damaged, which no source can be.
+    assert sorted(LANGUAGE_CODES.keys() - shown - {"I7"}) == []
 
 
 TWICE = "== 1 twice\n-- schema\nnode A {}\nnode A {}\n"
