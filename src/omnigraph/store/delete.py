@@ -1,0 +1,56 @@
+"""Deletes: rows marked as gone in the fragments that hold them; no data file is rewritten.
+
+Stages only; the rows are found at the pinned version, so the count is exact.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from lance import LanceOperation
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Point
+from omnigraph.store.change import Change, changed
+from omnigraph.store.dataset import Dataset, lance_errors
+from omnigraph.store.lookup import ROW_ADDRESS, find
+
+
+def delete_ids(dataset: Dataset, ids: pa.Array[Any]) -> Change | None:
+    """Stage the removal of the rows with these ids; ids that are not there are passed over."""
+    return _delete(dataset, find(dataset, ids)) if len(ids) else None
+
+
+def delete_where(dataset: Dataset, filter: str) -> Change | None:  # noqa: A002 - the word every scan API uses
+    """Stage the removal of the rows for which a predicate is true; where it is null the row stays."""
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}"):
+        found = dataset.lance.to_table(columns=[], filter=filter, with_row_address=True)
+    return _delete(dataset, found)
+
+
+def _delete(dataset: Dataset, found: pa.Table) -> Change | None:
+    if found.num_rows == 0:
+        return None
+    # A row address is the fragment's id in the high and the offset within it in the low 32 bits.
+    addresses = np.sort(found.column(ROW_ADDRESS).to_numpy())
+    fragment_ids, starts = np.unique(addresses >> np.uint64(32), return_index=True)
+    offsets = np.split(addresses & np.uint64(0xFFFF_FFFF), starts[1:])
+    updated: list[Any] = []
+    emptied: list[int] = []
+    failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
+    with lance_errors(f"deleting rows of {dataset.ref}"):
+        for fragment_id, gone in zip(fragment_ids.tolist(), offsets, strict=True):
+            fragment = dataset.lance.get_fragment(fragment_id)
+            assert fragment is not None, f"no fragment {fragment_id}, though a row address names it"
+            left = fragment.delete_rows(gone.tolist())
+            if left is None:
+                emptied.append(fragment_id)
+            else:
+                updated.append(left)
+    dataset.store.meter.count("stage", dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
+    operation = LanceOperation.Delete(updated, emptied, f"{found.num_rows} rows by address")
+    return changed(dataset, operation, dataset.count() - found.num_rows)

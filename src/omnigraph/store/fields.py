@@ -1,0 +1,164 @@
+"""Fields: edits of a Lance schema that keep every field's id.
+
+Lance finds columns in data files by field id. Its own conversion from Arrow numbers fields afresh, so a schema change
+built that way would silently read the wrong columns; we edit the protobuf messages of the fields instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import pyarrow as pa
+from lance.schema import LanceSchema
+
+_VARINT: Final = 0
+_BYTES: Final = 2
+_NAME: Final = 2
+_ID: Final = 3
+_PARENT: Final = 4
+
+# The parent of a top-level field is minus one, which protobuf writes as a 64-bit two's complement.
+_NO_PARENT: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field message, children being separate messages that name their parent."""
+
+    parts: tuple[tuple[int, int | bytes], ...]
+
+    @property
+    def name(self) -> str:
+        value = self._get(_NAME, b"")
+        assert isinstance(value, bytes)
+        return value.decode()
+
+    @property
+    def id(self) -> int:
+        return self._number(_ID)
+
+    @property
+    def parent(self) -> int:
+        return self._number(_PARENT)
+
+    @property
+    def is_column(self) -> bool:
+        return self.parent == _NO_PARENT
+
+    def renamed(self, name: str) -> Field:
+        return self._with(_NAME, name.encode())
+
+    def moved(self, offset: int) -> Field:
+        """Return the field with its id, and its parent's if it has one, further on."""
+        moved = self._with(_ID, self.id + offset)
+        return moved if self.is_column else moved._with(_PARENT, self.parent + offset)
+
+    def _number(self, tag: int) -> int:
+        value = self._get(tag, 0)
+        assert isinstance(value, int)
+        return value
+
+    def _get(self, tag: int, default: int | bytes) -> int | bytes:
+        return next((value for key, value in self.parts if key == tag), default)
+
+    def _with(self, tag: int, value: int | bytes) -> Field:
+        kept = [part for part in self.parts if part[0] != tag]
+        return replace(self, parts=tuple(sorted([*kept, (tag, value)], key=lambda part: part[0])))
+
+
+def edit(
+    schema: Any,
+    *,
+    add: Sequence[pa.Field[Any]] = (),
+    drop: Collection[str] = (),
+    rename: Mapping[str, str] | None = None,
+    next_id: int,
+) -> Any:
+    """Return a Lance schema with columns dropped, renamed and appended, in that order of thought.
+
+    New fields are numbered from `next_id`, which must be above every id that a data file of the dataset uses.
+    """
+    metadata, fields = _decode(schema)
+    names = rename or {}
+    dead = {field.id for field in fields if field.is_column and field.name in drop}
+    kept = []
+    for field in fields:
+        # A child follows its parent in the list, so one pass finds every descendant of a dropped column.
+        if field.id in dead or field.parent in dead:
+            dead.add(field.id)
+        else:
+            kept.append(field.renamed(names.get(field.name, field.name)) if field.is_column else field)
+    _, added = _decode(LanceSchema.from_pyarrow(pa.schema(list(add))))
+    kept.extend(field.moved(next_id) for field in added)
+    return LanceSchema._from_protos(metadata, *(_write(field) for field in kept))
+
+
+def field_ids(schema: Any) -> dict[str, int]:
+    """Return the field id of every column of a Lance schema."""
+    return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
+
+
+def _decode(schema: Any) -> tuple[Any, list[Field]]:
+    _, (metadata, *messages) = schema.__reduce__()
+    return metadata, [_read(message) for message in messages]
+
+
+def _read(message: bytes) -> Field:
+    """Split a protobuf message into its (tag, value) parts.
+
+    >>> _read(b"\\x12\\x01n\\x18\\x07").name, _read(b"\\x12\\x01n\\x18\\x07").id
+    ('n', 7)
+    """
+    parts: list[tuple[int, int | bytes]] = []
+    position = 0
+    while position < len(message):
+        key, position = _read_varint(message, position)
+        number, position = _read_varint(message, position)
+        assert key & 7 in (_VARINT, _BYTES), f"wire type {key & 7} in a field message"
+        if key & 7 == _VARINT:
+            parts.append((key >> 3, number))
+        else:
+            parts.append((key >> 3, message[position : position + number]))
+            position += number
+    return Field(tuple(parts))
+
+
+def _write(field: Field) -> bytes:
+    """Join the parts of a message again.
+
+    >>> _write(_read(b"\\x12\\x01n\\x18\\x07").renamed("m")) == b"\\x12\\x01m\\x18\\x07"
+    True
+    """
+    message = bytearray()
+    for tag, value in field.parts:
+        if isinstance(value, int):
+            message += _varint(tag << 3 | _VARINT) + _varint(value)
+        else:
+            message += _varint(tag << 3 | _BYTES) + _varint(len(value)) + value
+    return bytes(message)
+
+
+def _read_varint(message: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = message[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return number, position
+
+
+def _varint(number: int) -> bytes:
+    """Write a number seven bits at a time, lowest first.
+
+    >>> _varint(300).hex()
+    'ac02'
+    """
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*encoded, number])

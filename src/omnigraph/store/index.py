@@ -1,0 +1,188 @@
+"""Indexes: missing ones built, uncovered fragments folded in; each as one staged transaction.
+
+Stages only. An index is known by its column and kind, so a renamed column keeps its index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from lance import LanceOperation
+from lance.dataset import Index
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Point
+from omnigraph.store.change import Change, changed
+from omnigraph.store.dataset import Dataset, lance_errors
+from omnigraph.store.fields import field_ids
+
+
+class IndexKind(StrEnum):
+    """The three kinds we build; the value is what Lance calls it when it lists indexes."""
+
+    BTREE = "BTree"
+    FULLTEXT = "Inverted"
+    VECTOR = "IVF_FLAT"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """One wanted index; the name must stay unique in the dataset when columns are renamed."""
+
+    column: str
+    kind: IndexKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIndex:
+    """A wanted index that cannot be built yet, and why."""
+
+    spec: IndexSpec
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which of the dataset's fragments an index knows; the others are scanned."""
+
+    indexed: frozenset[int]
+    uncovered: frozenset[int]
+
+
+_NO_VECTORS: Final = "the column holds no vector yet"
+
+# A segment this many times as large as what is folded in stays as it is; smaller ones are merged into the new one.
+_SEGMENT_GROWTH: Final = 2
+
+
+def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpec], list[PendingIndex]]:
+    """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
+    if dataset.count() == 0:
+        return [], []
+    present = {(column, kind) for _, column, kind, _ in _indexes(dataset)}
+    wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
+    pending = [
+        PendingIndex(spec, _NO_VECTORS)
+        for spec in wanted
+        if spec.kind is IndexKind.VECTOR and dataset.count(f"`{spec.column}` IS NOT NULL") == 0
+    ]
+    waiting = {one.spec for one in pending}
+    return [spec for spec in wanted if spec not in waiting], pending
+
+
+def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
+    """Stage all missing indexes that can be built, as one transaction; `missing` tells which those are."""
+    ready, _ = missing(dataset, specs)
+    if not ready:
+        return None
+    fragments = _live(dataset)
+    segments = [_segment(dataset, spec, fragments) for spec in ready]
+    return changed(dataset, LanceOperation.CreateIndex(segments, []), dataset.count())
+
+
+def coverage(dataset: Dataset) -> dict[str, Coverage]:
+    """Return the coverage of every index, by index name."""
+    live = frozenset(_live(dataset))
+    found = {}
+    for name, _, _, segments in _indexes(dataset):
+        known = {fragment for segment in segments for fragment in segment.fragment_ids}
+        found[name] = Coverage(live & known, live - known)
+    return found
+
+
+def fold(dataset: Dataset) -> Change | None:
+    """Stage segments for the fragments that indexes do not cover yet, as one transaction.
+
+    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
+    """
+    rows = _live(dataset)
+    added: list[Index] = []
+    removed: list[Index] = []
+    for name, column, kind, segments in _indexes(dataset):
+        fragments, superseded = _fold_plan(segments, rows)
+        if fragments:
+            added.append(_segment(dataset, IndexSpec(column, kind, name), sorted(fragments)))
+            removed.extend(superseded)
+    if not added:
+        return None
+    return changed(dataset, LanceOperation.CreateIndex(added, removed), dataset.count())
+
+
+def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
+    """Return the fragments of the new segment, and the segments that it replaces."""
+    live = {segment.uuid: rows.keys() & set(segment.fragment_ids) for segment in segments}
+    fragments = rows.keys() - set().union(*live.values())
+    superseded: list[Index] = []
+    if not fragments:
+        return set(), superseded
+    for segment in sorted(segments, key=lambda one: sum(rows[fragment] for fragment in live[one.uuid])):
+        held = sum(rows[fragment] for fragment in live[segment.uuid])
+        if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
+            break
+        fragments |= live[segment.uuid]
+        superseded.append(segment)
+    return fragments, superseded
+
+
+def _segment(dataset: Dataset, spec: IndexSpec, fragments: Iterable[int]) -> Index:
+    failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
+    with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
+        # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
+        segment = dataset.lance.create_index_uncommitted(
+            spec.column, name=spec.name, fragment_ids=list(fragments), replace=True, **_options(dataset, spec)
+        )
+        if spec.kind is IndexKind.FULLTEXT:
+            # Text segments are written as parts; only the merge gives them the files that queries read.
+            segment = dataset.lance.merge_existing_index_segments([segment])
+    dataset.store.meter.count("index", dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
+    return segment
+
+
+def _options(dataset: Dataset, spec: IndexSpec) -> dict[str, Any]:
+    match spec.kind:
+        case IndexKind.BTREE:
+            return {"index_type": "BTREE"}
+        case IndexKind.FULLTEXT:
+            return {"index_type": "INVERTED", "with_position": True}
+        case IndexKind.VECTOR:
+            column = dataset.schema.field(spec.column).type
+            assert isinstance(column, pa.FixedSizeListType)
+            # With one partition any centroid will do, and a given one spares the training.
+            centroids = np.zeros((1, column.list_size), np.float32)
+            return {"index_type": "IVF_FLAT", "metric": "L2", "num_partitions": 1, "ivf_centroids": centroids}
+
+
+def _live(dataset: Dataset) -> dict[int, int]:
+    return {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.lance.get_fragments()}
+
+
+def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
+    """Return name, column, kind and segments of every index of ours; other kinds are none of our business."""
+    columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
+    kinds = {kind.value.lower(): kind for kind in IndexKind}
+    found = []
+    with lance_errors(f"listing the indexes of {dataset.ref}"):
+        for one in dataset.lance.describe_indices():
+            kind = kinds.get(one.index_type.lower())
+            if kind is None or len(one.fields) != 1:
+                continue
+            segments = [
+                Index(
+                    segment.uuid,
+                    one.name,
+                    one.fields,
+                    segment.dataset_version_at_last_update,
+                    segment.fragment_ids,
+                    segment.index_version,
+                )
+                for segment in one.segments
+            ]
+            found.append((one.name, columns[one.fields[0]], kind, segments))
+    return found

@@ -1,0 +1,95 @@
+"""What the tests of staged operations share: a small dataset, and committing a change to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from lance import blob_array, blob_field
+
+from omnigraph.store.change import Change, append
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.store import Store
+from omnigraph.store.uri import Location
+
+KEY = {"lance-schema:unenforced-primary-key": "true"}
+DIMENSION = 4
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False, metadata=KEY),
+        pa.field("n", pa.int32(), metadata={"omnigraph.stable_property_id": "7"}),
+        pa.field("text", pa.string()),
+        pa.field("tags", pa.list_(pa.string())),
+        pa.field("vector", pa.list_(pa.float32(), DIMENSION)),
+    ]
+)
+
+BLOB_SCHEMA = pa.schema([SCHEMA.field("id"), SCHEMA.field("n"), blob_field("image")])
+
+
+def people(numbers: Iterable[int], n: int | None = None) -> pa.Table:
+    """Return rows k<number>; every fifth has no vector, every third no `n`."""
+    numbers = list(numbers)
+    return pa.table(
+        {
+            "id": [f"k{number}" for number in numbers],
+            "n": [n if n is not None else number if number % 3 else None for number in numbers],
+            "text": [f"quick fox number {number}" for number in numbers],
+            "tags": [["a", str(number)] for number in numbers],
+            "vector": [[float(number), 1.0, 2.0, 3.0] if number % 5 else None for number in numbers],
+        },
+        schema=SCHEMA,
+    )
+
+
+def image(number: int) -> bytes | None:
+    """Return a blob that is inline, of its own file, or absent, in turn."""
+    return None if number % 4 == 3 else (b"%06d" % number) * (30_000 if number % 4 == 0 else 5)
+
+
+def pictures(numbers: Iterable[int]) -> pa.Table:
+    numbers = list(numbers)
+    return pa.table(
+        {
+            "id": [f"k{number}" for number in numbers],
+            "n": pa.array(numbers, pa.int32()),
+            "image": blob_array([image(number) for number in numbers]),
+        },
+        schema=BLOB_SCHEMA,
+    )
+
+
+def commit(dataset: Dataset, change: Change | None) -> Dataset:
+    """Commit and link one change, and hold it to what it promised: its row count, and the files it names."""
+    assert change is not None
+    staged = dataset.store.commit(dataset, [change], {"test": "staging"})
+    assert staged.dataset.count() == staged.row_count == change.row_count
+    staged.dataset.lance.validate()
+    directory = Path(dataset.store.root.child(dataset.ref.directory).path)
+    assert [file for file in change.files if not (directory / file).exists()] == []
+    dataset.store.link(staged.ref, staged.manifest)
+    return staged.dataset
+
+
+def create(root: Path, *parts: pa.Table, schema: pa.Schema = SCHEMA) -> Dataset:
+    """Return a dataset with one fragment per part."""
+    dataset = Store(Location.parse(str(root))).create("nodes/a", schema)
+    for part in parts:
+        dataset = commit(dataset, append(dataset, part))
+    return dataset
+
+
+def rows(dataset: Dataset, *columns: str) -> dict[str, Any]:
+    """Return `{id: row}`, with row id and row versions unless columns are named."""
+    wanted = list(columns) or ["n", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
+    return {row["id"]: row for row in dataset.lance.to_table(columns=["id", *wanted]).to_pylist()}
+
+
+def blobs(dataset: Dataset) -> dict[str, bytes | None]:
+    """Return `{id: blob}`."""
+    table = dataset.lance.to_table(columns=["id"], with_row_id=True)
+    values = dataset.lance.read_blobs("image", ids=table["_rowid"].to_pylist())
+    return {key: value for key, (_, value) in zip(table["id"].to_pylist(), values, strict=True)}
