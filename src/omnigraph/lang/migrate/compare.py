@@ -104,7 +104,6 @@ def _add_property(pair: Pair, item: PropertyShape) -> Step:
     if item.type.nullable:
         return Step("add_property", pair.kind, pair.name, item.name, property_type=str(item.type), span=span)
     reason = f"new property `{pair.name}.{item.name}` is required, but existing data has no value for it"
-    reason += f"; declare it as `{item.type}?`"
     return Step("unsupported_change", pair.kind, pair.name, item.name, reason=reason, code="OG-MF-103", span=span)
 
 

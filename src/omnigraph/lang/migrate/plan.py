@@ -5,8 +5,9 @@ Pure. Compares by identity, so a rename is a rename and never a drop and an add.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.migrate.compare import Pair, compare_types
@@ -15,6 +16,12 @@ from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
 from omnigraph.lang.schema.ir import KINDS, SchemaIR
 from omnigraph.lang.schema.syntax import Kind
 from omnigraph.lang.source import Source, Span
+
+_HINTS: Final[Mapping[str | None, str]] = {
+    "OG-MF-103": "make it nullable; data that has no value for it then holds null",
+    "OG-MF-106": "add a property of the new type under another name, fill it, then drop the old one",
+    None: "keep it as it was accepted, or declare a new type beside the old one and move the data",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +39,9 @@ class MigrationPlan:
     def refusals(self) -> tuple[Diagnostic, ...]:
         """Why the plan is not supported, with places in the new source; `OG-MF-100` stands for no code."""
         return tuple(
-            Diagnostic(step.code or "OG-MF-100", step.reason or "", self.compiled.source, step.span)
+            Diagnostic(
+                step.code or "OG-MF-100", step.reason or "", self.compiled.source, step.span, hint=_HINTS[step.code]
+            )
             for step in self.steps
             if step.kind == "unsupported_change"
         )

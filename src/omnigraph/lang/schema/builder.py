@@ -108,7 +108,8 @@ class Builder:
     def vector(self, children: Children) -> TypeExpression:
         keyword, size = children
         # Past ten digits any number is refused by S3 alike, and Python itself refuses to read very long ones.
-        dimension = int(size) if len(size.lstrip("0")) <= _DIGITS_MAX else 10**_DIGITS_MAX
+        digits = size.lstrip("0") or "0"
+        dimension = int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
         span = _span(keyword).to(_span(size))
         return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
 

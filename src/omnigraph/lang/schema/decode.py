@@ -1,12 +1,12 @@
 """Reads the types of a stored schema IR: the inverse of `encode`.
 
-Pure, and credulous: `SchemaIR.from_json` checks what was read.
+Pure. Checks the type of every leaf; `SchemaIR.from_json` checks how the parts fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from omnigraph.lang.catalog import Cardinality, Embed
 from omnigraph.lang.schema.encode import Identities, TypeIds
@@ -21,11 +21,18 @@ from omnigraph.lang.schema.shape import (
 )
 from omnigraph.lang.types import PropertyType, Scalar
 
+_TEXT: Final = (str,)
+_TEXT_OR_NONE: Final = (str, type(None))
+_NUMBER_OR_NONE: Final = (int, float, type(None))
+_INTEGER_OR_NONE: Final = (int, type(None))
+_MARKS: Final = frozenset({"index", "key", "unique"})
+_KINDS: Final = _MARKS | {"range", "check"}
+
 
 def decode_types(value: Mapping[str, Any]) -> tuple[SchemaShape, Identities]:
     """Return the shape and the identities of a stored schema; a wrong form raises a plain Python error."""
     shape = SchemaShape(
-        tuple(InterfaceShape(item["name"], _properties(item)) for item in value["interfaces"]),
+        tuple(InterfaceShape(_leaf(item["name"], _TEXT), _properties(item)) for item in value["interfaces"]),
         tuple(_node(item) for item in value["nodes"]),
         tuple(_edge(item) for item in value["edges"]),
     )
@@ -44,12 +51,12 @@ def _type_ids(item: Mapping[str, Any]) -> TypeIds:
 
 def _node(item: Mapping[str, Any]) -> NodeShape:
     return NodeShape(
-        item["name"],
+        _leaf(item["name"], _TEXT),
         _properties(item),
         _constraints(item),
-        tuple(entry["name"] for entry in item["implements"]),
-        item["description"],
-        item["instruction"],
+        tuple(_leaf(entry["name"], _TEXT) for entry in item["implements"]),
+        _leaf(item["description"], _TEXT_OR_NONE),
+        _leaf(item["instruction"], _TEXT_OR_NONE),
         _annotations(item),
     )
 
@@ -57,14 +64,14 @@ def _node(item: Mapping[str, Any]) -> NodeShape:
 def _edge(item: Mapping[str, Any]) -> EdgeShape:
     cardinality = item["cardinality"]
     return EdgeShape(
-        item["name"],
-        item["source"]["name"],
-        item["target"]["name"],
+        _leaf(item["name"], _TEXT),
+        _leaf(item["source"]["name"], _TEXT),
+        _leaf(item["target"]["name"], _TEXT),
         _properties(item),
         _constraints(item),
-        Cardinality(cardinality["min"], cardinality["max"]),
-        item["description"],
-        item["instruction"],
+        Cardinality(_leaf(cardinality["min"], (int,)), _leaf(cardinality["max"], _INTEGER_OR_NONE)),
+        _leaf(item["description"], _TEXT_OR_NONE),
+        _leaf(item["instruction"], _TEXT_OR_NONE),
         _annotations(item),
     )
 
@@ -72,11 +79,11 @@ def _edge(item: Mapping[str, Any]) -> EdgeShape:
 def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
     return tuple(
         PropertyShape(
-            entry["name"],
+            _leaf(entry["name"], _TEXT),
             _value_type(entry["type"]),
-            tuple(entry["constraints"]),
-            Embed(entry["embed"]["source"]["name"], entry["embed"]["model"]) if entry["embed"] is not None else None,
-            entry["description"],
+            tuple(_one_of(mark, _MARKS) for mark in entry["constraints"]),
+            _embed(entry["embed"]),
+            _leaf(entry["description"], _TEXT_OR_NONE),
             _annotations(entry),
             entry["declared"] == "interface",
         )
@@ -84,20 +91,31 @@ def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
     )
 
 
+def _embed(item: Mapping[str, Any] | None) -> Embed | None:
+    if item is None:
+        return None
+    return Embed(_leaf(item["source"]["name"], _TEXT), _leaf(item["model"], _TEXT_OR_NONE))
+
+
 def _value_type(item: Mapping[str, Any]) -> PropertyType:
     values = item["enum"]
-    enum_values = tuple(values) if values is not None else None
-    return PropertyType(Scalar(item["scalar"]), item["list"], item["nullable"], enum_values, item["dimension"])
+    return PropertyType(
+        Scalar(item["scalar"]),
+        _leaf(item["list"], (bool,)),
+        _leaf(item["nullable"], (bool,)),
+        tuple(_leaf(value, _TEXT) for value in values) if values is not None else None,
+        _leaf(item["dimension"], _INTEGER_OR_NONE),
+    )
 
 
 def _constraints(item: Mapping[str, Any]) -> tuple[ConstraintShape, ...]:
     return tuple(
         ConstraintShape(
-            entry["kind"],
-            tuple(column["name"] for column in entry["columns"]),
-            entry.get("min"),
-            entry.get("max"),
-            entry.get("pattern"),
+            _one_of(entry["kind"], _KINDS),
+            tuple(_leaf(column["name"], _TEXT) for column in entry["columns"]),
+            _leaf(entry.get("min"), _NUMBER_OR_NONE),
+            _leaf(entry.get("max"), _NUMBER_OR_NONE),
+            _leaf(entry.get("pattern"), _TEXT_OR_NONE),
         )
         for entry in item["constraints"]
     )
@@ -105,6 +123,23 @@ def _constraints(item: Mapping[str, Any]) -> tuple[ConstraintShape, ...]:
 
 def _annotations(item: Mapping[str, Any]) -> tuple[OpaqueAnnotation, ...]:
     return tuple(
-        OpaqueAnnotation(entry["name"], entry["value"], tuple(sorted(entry["keywords"].items())))
+        OpaqueAnnotation(
+            _leaf(entry["name"], _TEXT),
+            _leaf(entry["value"], _TEXT_OR_NONE),
+            tuple(sorted((key, _leaf(value, _TEXT)) for key, value in entry["keywords"].items())),
+        )
         for entry in item["annotations"]
     )
+
+
+def _leaf(value: Any, types: tuple[type, ...]) -> Any:
+    # An exact match, because a bool is an int to Python.
+    if type(value) not in types:
+        raise TypeError(f"{value!r} has the wrong type")
+    return value
+
+
+def _one_of(value: Any, known: frozenset[str]) -> Any:
+    if value not in known:
+        raise ValueError(f"{value!r} is unknown")
+    return value

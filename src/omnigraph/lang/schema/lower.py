@@ -9,7 +9,7 @@ from typing import Final, cast
 
 from omnigraph.lang.catalog import Cardinality, Embed
 from omnigraph.lang.schema.expand import Draft, Member, Owner
-from omnigraph.lang.schema.number import parse_bound
+from omnigraph.lang.schema.number import parse_bound, parse_count
 from omnigraph.lang.schema.origin import Origins, PropertyOrigin, TypeOrigin
 from omnigraph.lang.schema.shape import (
     ConstraintKind,
@@ -100,7 +100,7 @@ def _lower_cardinality(item: Item | None) -> Cardinality:
     if item is None or item.arguments is None:
         return Cardinality()
     bounds = item.arguments[0]
-    return Cardinality(int(bounds.low or "0"), None if bounds.high is None else int(bounds.high))
+    return Cardinality(parse_count(bounds.low or "0") or 0, None if bounds.high is None else parse_count(bounds.high))
 
 
 def _text(declared: Declaration | PropertyDeclaration, word: str) -> str | None:

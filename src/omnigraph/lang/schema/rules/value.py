@@ -10,7 +10,7 @@ from typing import Final
 
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.schema.expand import Draft
-from omnigraph.lang.schema.number import parse_bound
+from omnigraph.lang.schema.number import COUNT_MAX, parse_bound, parse_count
 from omnigraph.lang.schema.syntax import Item, PropertyDeclaration
 from omnigraph.lang.source import Source
 from omnigraph.lang.types import Scalar
@@ -19,8 +19,6 @@ from omnigraph.limits import VECTOR_DIMENSION_MAX
 RESERVED_NAMES: Final = frozenset(
     {"_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
-_U32_MAX: Final = 2**32 - 1
-_U32_DIGITS_MAX: Final = 10
 
 
 def check_values(draft: Draft) -> Iterator[Diagnostic]:
@@ -58,20 +56,13 @@ def _check_property(property_: PropertyDeclaration, source: Source) -> Iterator[
 def _check_cardinality(item: Item, source: Source) -> Iterator[Diagnostic]:
     assert item.arguments is not None
     bounds = item.arguments[0]
-    low = _u32(bounds.low or "0")
-    high = _u32(bounds.high) if bounds.high is not None else _U32_MAX
+    low = parse_count(bounds.low or "0")
+    high = parse_count(bounds.high) if bounds.high is not None else COUNT_MAX
     if low is None or high is None:
-        yield Diagnostic("S6", f"a cardinality bound is at most {_U32_MAX}", source, bounds.span)
+        yield Diagnostic("S6", f"a cardinality bound is at most {COUNT_MAX}", source, bounds.span)
     elif low > high:
         message = f"the minimum {low} is greater than the maximum {high}"
         yield Diagnostic("S6", message, source, bounds.span, f"did you mean `@card({high}..{low})`?")
-
-
-def _u32(digits: str) -> int | None:
-    significant = digits.lstrip("0") or "0"
-    if len(significant) > _U32_DIGITS_MAX or int(significant) > _U32_MAX:
-        return None
-    return int(significant)
 
 
 def _check_arguments(item: Item, source: Source) -> Iterator[Diagnostic]:

@@ -1,0 +1,124 @@
+"""Plans as values: verdict, JSON, text, places, and what holds for every schema."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.migrate import MigrationPlan, plan_migration
+from omnigraph.lang.schema import SchemaIR
+from omnigraph.lang.source import Source
+from tests.lang.schema.big import big_schema
+from tests.lang.schema.compiling import FIXTURE, compiled
+
+
+def plan(new: str, old: str = FIXTURE, allow_data_loss: bool = False) -> MigrationPlan:
+    return plan_migration(compiled(old).ir, Source("new.pg", new), allow_data_loss=allow_data_loss)
+
+
+@pytest.mark.parametrize("text", ["", FIXTURE, big_schema()])
+def test_plan_same_schema_is_empty_and_supported(text: str) -> None:
+    found = plan(text, text)
+    assert (found.supported, found.steps) == (True, ())
+    assert found.to_json() == {"supported": True, "steps": []}
+    assert found.render() == "No changes."
+
+
+def test_plan_after_storage_is_the_same() -> None:
+    stored = SchemaIR.from_json(compiled(FIXTURE).ir.to_json())
+    assert plan_migration(stored, Source("new.pg", FIXTURE)).steps == ()
+
+
+def test_plan_refused_says_so_in_every_form() -> None:
+    found = plan(FIXTURE.replace("teu: I32?", "teu: I64?").replace("berths: I32?", "berths: I32?  flag: Bool?"))
+    assert not found.supported
+    [step] = [step for step in found.steps if step.kind == "unsupported_change"]
+    assert step.message == "[OG-MF-106] type of `Vessel.teu` changes from `I32?` to `I64?`"
+    assert step.to_json() == {
+        "kind": "unsupported_change",
+        "entity": "node:Vessel.teu",
+        "reason": "type of `Vessel.teu` changes from `I32?` to `I64?`",
+        "code": "OG-MF-106",
+    }
+    [refusal] = found.refusals
+    assert "teu: I64?" in refusal.render()
+    assert refusal.hint is not None
+    assert found.render().splitlines() == [
+        "Not supported: 1 of 2 steps refused.",
+        "  + add Port.flag: Bool?",
+        "  ! node:Vessel.teu: [OG-MF-106] type of `Vessel.teu` changes from `I32?` to `I64?`",
+    ]
+
+
+def test_plan_refused_without_code_has_no_code_member() -> None:
+    found = plan(FIXTURE.replace("Vessel -> Port", "Vessel -> Port @card(0..9)"))
+    [step] = found.steps
+    assert "code" not in step.to_json()
+    assert step.message == "the cardinality of `CallsAt` cannot change"
+
+
+def test_plan_renders_every_supported_kind() -> None:
+    old = "node A { a: I32? b: enum(x)? c: I32? d: I32? } node B {} edge E: A -> A"
+    new = (
+        'node C @rename_from("A") @description("d") { z: I32? @rename_from("a") b: enum(x, y)? c: I32? @index '
+        'n: F64? @description("n") } edge E: C -> C edge F: C -> C'
+    )
+    lines = plan(new, old).render().splitlines()
+    assert lines == [
+        "Supported: 9 steps.",
+        "  ~ rename node A to C",
+        "  ~ update the description of node C",
+        "  ~ extend C.b by y",
+        "  + add C.n: F64?",
+        "  ~ rename C.a to z",
+        "  - drop C.d (soft)",
+        "  + add @index(c) to node C",
+        "  + add edge F",
+        "  - drop node B (soft)",
+    ]
+
+
+def test_plan_with_data_loss_makes_every_drop_hard() -> None:
+    steps = plan("node A { a: I32? }", "node A { a: I32? b: I32? } node B {}", allow_data_loss=True).steps
+    assert [(step.kind, step.mode) for step in steps] == [("drop_property", "hard"), ("drop_type", "hard")]
+
+
+def test_plan_one_of_two_forms_of_an_index_removed_is_refused() -> None:
+    found = plan("node A { a: I32 @index }", "node A { a: I32 @index @index(a) }")
+    assert [step.kind for step in found.steps] == ["unsupported_change"]
+
+
+def test_plan_bad_source_raises_with_places() -> None:
+    with pytest.raises(LanguageError) as caught:
+        plan("node A {\n  a: [Blob]\n}")
+    assert "new.pg:2:7" in caught.value.render()
+
+
+PROPERTIES = st.dictionaries(
+    st.sampled_from("abcd"), st.sampled_from(["I32", "I32?", "String? @index", "enum(x)", "enum(x, y)", "F64? @unique"])
+)
+SCHEMAS = st.dictionaries(st.sampled_from("ABC"), PROPERTIES).map(
+    lambda types: "\n".join(
+        f"node {name} {{ {' '.join(f'{key}: {type_}' for key, type_ in body.items())} }}"
+        for name, body in types.items()
+    )
+)
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_plan_is_empty_exactly_when_shapes_are_equal(old: str, new: str) -> None:
+    found = plan(new, old)
+    assert (found.steps == ()) == (compiled(old).shape_hash == compiled(new).shape_hash)
+    assert found.supported == (not found.refusals)
+    assert found.compiled.ir.next_identity_id >= compiled(old).ir.next_identity_id
+
+
+@given(SCHEMAS, SCHEMAS)
+def test_plan_keeps_every_identity_of_what_keeps_its_name(old: str, new: str) -> None:
+    before, after = compiled(old).ir.identities.nodes, plan(new, old).compiled.ir.identities.nodes
+    for name in before.keys() & after.keys():
+        assert before[name].type_id == after[name].type_id
+        for key in before[name].property_ids.keys() & after[name].property_ids.keys():
+            assert before[name].property_ids[key] == after[name].property_ids[key]

@@ -1,0 +1,134 @@
+"""A stored schema reads back as it was, and nothing else reads at all."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.schema import SchemaIR, catalog_of
+from tests.lang.schema.big import big_schema
+from tests.lang.schema.compiling import FIXTURE, compiled, refused
+
+STORED: dict[str, Any] = json.loads(json.dumps(compiled(FIXTURE).ir.to_json()))
+
+
+@pytest.mark.parametrize(
+    "text", ["", FIXTURE, big_schema(), 'node A @x("y", z=1) { v: Vector(2) @embed(t) t: String @a(b) }']
+)
+def test_ir_json_round_trips(text: str) -> None:
+    first = compiled(text)
+    read = SchemaIR.from_json(json.loads(json.dumps(first.ir.to_json())))
+    assert read == first.ir
+    assert read.hash == first.ir.hash
+    assert catalog_of(read) == first.catalog
+
+
+def set_(path: str, value: object) -> Callable[[dict[str, Any]], None]:
+    def change(stored: dict[str, Any]) -> None:
+        *parents, last = (int(part) if part.isdigit() else part for part in path.split("."))
+        target: Any = stored
+        for part in parents:
+            target = target[part]
+        target[last] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_("ir_version", 1),
+        set_("ir_version", None),
+        set_("identity_domain", "x"),
+        set_("identity_domain", 7),
+        set_("next_identity_id", 1),
+        set_("next_identity_id", 2**64),
+        set_("next_identity_id", 100.0),
+        set_("next_identity_id", True),
+        set_("nodes.0.type_id", 1),
+        set_("nodes.0.type_id", "2"),
+        set_("nodes.0.type_id", -5),
+        set_("nodes.0.name", "Zulu"),
+        set_("nodes.0.extra", 1),
+        set_("nodes.0.table_incarnation_id", None),
+        set_("interfaces.0.table_incarnation_id", 99),
+        set_("nodes.0.properties.0.property_id", 1),
+        set_("nodes.0.properties.0.name", "zzz"),
+        set_("nodes.0.properties.0.declared", "elsewhere"),
+        set_("nodes.0.properties.0.type.scalar", "Int"),
+        set_("nodes.0.properties.0.type.nullable", 1),
+        set_("nodes.0.implements.0.type_id", 9),
+        set_("nodes.0.implements.0.name", "Gone"),
+        set_("nodes.0.constraints.0.columns.0.name", "gone"),
+        set_("nodes.0.constraints.0.columns", None),
+        set_("edges.0.source", {"name": "Gone"}),
+        set_("edges.0.cardinality", []),
+        set_("edges", {}),
+        set_("nodes", None),
+        lambda stored: stored.pop("edges"),
+        lambda stored: stored["nodes"].reverse(),
+        lambda stored: stored["nodes"].append(stored["nodes"][-1]),
+        lambda stored: stored["nodes"][0]["properties"].reverse(),
+    ],
+)
+def test_ir_changed_by_hand_is_i7(change: Callable[[dict[str, Any]], None]) -> None:
+    stored = copy.deepcopy(STORED)
+    change(stored)
+    with pytest.raises(LanguageError) as caught:
+        SchemaIR.from_json(stored)
+    assert [diagnostic.code for diagnostic in caught.value.diagnostics] == ["I7"]
+    assert "malformed schema IR" in caught.value.render()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(sorted(STORED)), inner, max_size=6),
+    max_leaves=8,
+)
+
+
+@given(JSON, st.sampled_from(sorted(STORED)))
+def test_ir_any_json_is_i7_never_another_error(value: object, member: str) -> None:
+    for stored in (value, {**STORED, member: value}):
+        assert _codes(stored) in (["I7"], [])
+
+
+def _codes(stored: object) -> list[str]:
+    try:
+        ir = SchemaIR.from_json(stored)
+    except LanguageError as error:
+        return [diagnostic.code for diagnostic in error.diagnostics]
+    return [] if ir.to_json() == stored else ["changed in reading"]
+
+
+def test_identity_counter_exhausted_is_i7_at_the_new_type() -> None:
+    accepted = replace(compiled("node A {}").ir, next_identity_id=2**64 - 2)
+    assert compiled("node A {}", accepted).ir == accepted
+    [diagnostic] = refused("node A {}\nnode B {}", accepted)
+    place = diagnostic.source.position(diagnostic.span.start)
+    assert (diagnostic.code, place.line, place.column) == ("I7", 2, 6)
+
+
+def test_identity_dropped_and_added_again_is_new() -> None:
+    first = compiled("node A { x: I32? }").ir
+    without = compiled("node A {}", first).ir
+    again = compiled("node A { x: I32? }", without).ir
+    assert first.identities.nodes["A"].property_ids == {"x": 2}
+    assert again.identities.nodes["A"].property_ids == {"x": 4}
+    assert again.next_identity_id == 5
+
+
+def test_identity_of_injected_hint_in_a_new_node_is_new() -> None:
+    first = compiled("interface I { p: I32 } node A implements I {}").ir
+    text = 'interface I { q: I32 @rename_from("p") } node A implements I {} node B implements I {}'
+    second = compiled(text, first).ir
+    assert second.identities.nodes["A"].property_ids["q"] == first.identities.nodes["A"].property_ids["p"]
+    assert second.identities.nodes["B"].property_ids["q"] >= first.next_identity_id
