@@ -17,15 +17,14 @@ from omnigraph.store.uri import Location
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 DIMENSION = 4
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False, metadata=KEY),
-        pa.field("n", pa.int32(), metadata={"omnigraph.stable_property_id": "7"}),
-        pa.field("text", pa.string()),
-        pa.field("tags", pa.list_(pa.string())),
-        pa.field("vector", pa.list_(pa.float32(), DIMENSION)),
-    ]
-)
+_FIELDS: list[pa.Field[Any]] = [
+    pa.field("id", pa.string(), nullable=False, metadata=KEY),
+    pa.field("n", pa.int32(), metadata={"omnigraph.stable_property_id": "7"}),
+    pa.field("text", pa.string()),
+    pa.field("tags", pa.list_(pa.string())),
+    pa.field("vector", pa.list_(pa.float32(), DIMENSION)),
+]
+SCHEMA = pa.schema(_FIELDS)
 
 BLOB_SCHEMA = pa.schema([SCHEMA.field("id"), SCHEMA.field("n"), blob_field("image")])
 
@@ -67,7 +66,7 @@ def commit(dataset: Dataset, change: Change | None) -> Dataset:
     assert change is not None
     staged = dataset.store.commit(dataset, [change], {"test": "staging"})
     assert staged.dataset.count() == staged.row_count == change.row_count
-    staged.dataset.lance.validate()
+    staged.dataset.lance.validate()  # type: ignore[no-untyped-call]
     directory = Path(dataset.store.root.child(dataset.ref.directory).path)
     assert [file for file in change.files if not (directory / file).exists()] == []
     dataset.store.link(staged.ref, staged.manifest)
@@ -91,5 +90,5 @@ def rows(dataset: Dataset, *columns: str) -> dict[str, Any]:
 def blobs(dataset: Dataset) -> dict[str, bytes | None]:
     """Return `{id: blob}`."""
     table = dataset.lance.to_table(columns=["id"], with_row_id=True)
-    values = dataset.lance.read_blobs("image", ids=table["_rowid"].to_pylist())
-    return {key: value for key, (_, value) in zip(table["id"].to_pylist(), values, strict=True)}
+    values = dataset.lance.read_blobs("image", ids=table["_rowid"].combine_chunks())
+    return {str(key): value for key, (_, value) in zip(table["id"].to_pylist(), values, strict=True)}

@@ -120,7 +120,7 @@ def test_strict_insert_existing_row_is_a_key_conflict(tmp_path: Path, indexed: b
 def test_find_more_ids_than_are_probed_scans(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(6)), people(range(6, 8)))
     ids = pa.array([f"k{i}" for i in range(5, PROBED_IDS_MAX + 9)])
-    assert sorted(find(dataset, ids)["id"].to_pylist()) == ["k5", "k6", "k7"]
+    assert set(find(dataset, ids)["id"].to_pylist()) == {"k5", "k6", "k7"}
     assert find(create(tmp_path / "empty"), ids).num_rows == 0
 
 
