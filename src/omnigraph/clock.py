@@ -9,6 +9,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+# Plain monotonic time stands still during suspend, which is just when a deadline must not.
+_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+_elapsed: Callable[[], float] = lambda: time.clock_gettime(_BOOT)  # noqa: E731 - the other seam
 _wall: Callable[[], int] = lambda: time.time_ns() // 1_000  # noqa: E731 - one replaceable seam
 
 
@@ -17,22 +20,25 @@ def now_us() -> int:
     return _wall()
 
 
-def monotonic() -> float:
-    """Return seconds on a clock that never goes back; for deadlines and durations only."""
-    return time.monotonic()
+def elapsed() -> float:
+    """Return seconds on a clock that never goes back and does not stop while the machine sleeps."""
+    return _elapsed()
 
 
 @contextmanager
-def replaced(wall: Callable[[], int]) -> Iterator[None]:
-    """Let tests supply the wall clock: a fixed instant, a counter, a clock that jumps.
+def replaced(
+    wall: Callable[[], int] | None = None, elapsed: Callable[[], float] | None = None
+) -> Iterator[None]:
+    """Let tests supply the clocks: a fixed instant, a counter, a clock that jumps.
 
-    >>> with replaced(lambda: 42):
+    >>> with replaced(wall=lambda: 42):
     ...     now_us()
     42
     """
-    global _wall
-    before, _wall = _wall, wall
+    global _wall, _elapsed
+    before = (_wall, _elapsed)
+    _wall, _elapsed = wall or _wall, elapsed or _elapsed
     try:
         yield
     finally:
-        _wall = before
+        _wall, _elapsed = before

@@ -16,6 +16,13 @@ VECTOR_DIMENSION_MAX: Final = 2_147_483_647
 # Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.
 PUBLISH_DEADLINE_SECONDS: Final = 30
 REPREPARE_MAX: Final = 32
+UNKNOWN_OUTCOME_RETRIES_MAX: Final = 3
 COMMIT_WINDOW_ROWS: Final = 128
+NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512
 STORAGE_THREADS: Final = 8
+
+# Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
+HEARTBEAT_SECONDS: Final = 20
+HEARTBEAT_LOST_SECONDS: Final = 300
+RESIDUE_AGE_SECONDS: Final = 3_600

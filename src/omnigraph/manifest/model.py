@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.store.dataset import DatasetRef
@@ -39,12 +40,26 @@ class Pin:
     table_key: str
     path: str
     version: int
-    branch: BranchId | None
+    fork: str | None
     row_count: int
 
     @property
     def ref(self) -> DatasetRef:
-        return DatasetRef(self.path, self.branch, self.version)
+        return DatasetRef(self.path, self.fork, self.version)
+
+    @property
+    def owner(self) -> BranchId | None:
+        """The graph branch whose writes go to this fork; None is main."""
+        return None if self.fork is None else BranchId(self.fork.partition("-")[0])
+
+
+def fork_name(owner: BranchId, parent: DatasetRef) -> str:
+    """Return the physical name of a branch's fork of a dataset.
+
+    It names the exact state that is forked, so a fork that is found under this name is always the right one: two
+    writers may meet on it, and a leftover from an older state is never in the way.
+    """
+    return f"{owner}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from omnigraph.manifest.requirements import Requirement
 from omnigraph.manifest.updates import Update
 from omnigraph.store.change import Change
 from omnigraph.store.dataset import Dataset
+from omnigraph.store.store import Staged
 
 
 class Work(Enum):
@@ -25,13 +26,14 @@ class Work(Enum):
     `attempts` says how often it may be prepared anew because a writer elsewhere was faster.
     """
 
-    INSERT = (False, REPREPARE_MAX)
-    CHANGE = (True, 0)
-    LONG_CHANGE = (False, 0)
-    MAINTENANCE = (False, REPREPARE_MAX)
-    CONTROL = (True, REPREPARE_MAX)
+    INSERT = ("insert", False, REPREPARE_MAX)
+    CHANGE = ("change", True, 0)
+    LONG_CHANGE = ("long change", False, 0)
+    MAINTENANCE = ("maintenance", False, REPREPARE_MAX)
+    CONTROL = ("control", True, REPREPARE_MAX)
 
-    def __init__(self, queued: bool, attempts: int) -> None:
+    def __init__(self, label: str, queued: bool, attempts: int) -> None:
+        self.label = label
         self.queued = queued
         self.attempts = attempts
 
@@ -67,3 +69,4 @@ class Receipt:
     snapshot: Snapshot
     commit: Commit | None
     operation_id: OperationId
+    staged: tuple[Staged, ...] = ()

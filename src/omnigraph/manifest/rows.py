@@ -5,7 +5,7 @@ Knows the format stamp. Reads and writes no storage itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
@@ -31,7 +31,7 @@ FORMAT_STAMP = 7
 STAMP_KEY = b"omnigraph:internal_schema_version"
 OPERATION_KEY = b"omnigraph:operation_id"
 LINKS_KEY = b"omnigraph:links"
-BRANCH_KEY = b"omnigraph:branch_id"
+PREVIOUS_KEY = b"omnigraph:previous_operation_id"
 
 SCHEMA = pa.schema(
     [
@@ -49,19 +49,17 @@ SCHEMA = pa.schema(
     ]
 )
 
-_Row = tuple[
-    str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None
-]
+_Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
 
 
-def metadata_of(operation_id: OperationId, branch_id: BranchId | None, links: tuple[Link, ...]) -> pa.Schema:
-    """Return the schema of a coming version: its metadata names the operation and what it still has to link."""
+def schema_of(operation_id: OperationId, previous: OperationId | None, links: tuple[Link, ...]) -> pa.Schema:
+    """Return the schema of a coming version: its metadata names its operation, the one before, and what to link."""
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     return SCHEMA.with_metadata(
         {
             STAMP_KEY: str(FORMAT_STAMP).encode(),
             OPERATION_KEY: operation_id.encode(),
-            BRANCH_KEY: (branch_id or "").encode(),
+            PREVIOUS_KEY: (previous or "").encode(),
             LINKS_KEY: orjson.dumps(listed),
         }
     )
@@ -76,8 +74,14 @@ def encode(state: State) -> pa.Table:
     rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
     rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
     rows.extend(commit_row(commit) for commit in state.commits)
+    return as_table(rows)
+
+
+def as_table(rows: Iterable[_Row]) -> pa.Table:
+    """Return rows as a table of the manifest's schema."""
     columns = zip(*rows, strict=True)
-    return pa.table([pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)], SCHEMA)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
 
 
 def _head_row(state: State) -> _Row:
@@ -106,7 +110,7 @@ def _pin_rows(pin: Pin) -> list[_Row]:
             pin.table_key,
             *identity,
             pin.version,
-            pin.branch,
+            pin.fork,
             pin.row_count,
         ),
     ]
@@ -133,7 +137,19 @@ def _branch_row(branch: Branch) -> _Row:
 
 def _tag_row(tag: Tag) -> _Row:
     members = {"commit_id": tag.commit_id, "created_at": tag.created_at_us, "actor_id": tag.actor}
-    return (f"tag:{tag.name}", "tag", None, _json(members), None, "", None, None, tag.manifest_version, tag.branch, None)
+    return (
+        f"tag:{tag.name}",
+        "tag",
+        None,
+        _json(members),
+        None,
+        "",
+        None,
+        None,
+        tag.manifest_version,
+        tag.branch,
+        None,
+    )
 
 
 def commit_row(commit: Commit) -> _Row:
@@ -190,15 +206,15 @@ def check_stamp(schema: pa.Schema, where: str) -> None:
         )
 
 
-def decode(table: pa.Table, branch: str, version: int, schema: pa.Schema) -> Snapshot:
+def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: int) -> Snapshot:
     """Return what a version of the manifest says; rows that contradict themselves are corruption."""
-    metadata = schema.metadata or {}
+    metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     try:
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
-        state = _decode_state(table, BranchId(metadata[BRANCH_KEY].decode()) or None)
+        state = _decode_state(table, branch_id)
     except GraphError:
         raise
     except (KeyError, ValueError, TypeError) as error:
@@ -217,6 +233,8 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
         found.setdefault(row["object_type"], []).append(row)
     (head,), (schema,) = found["graph_head"], found["schema"]
     names = ("source", "ir", "ir_hash", "shape_hash")
+    # A fork starts as a copy of main, but only main's own branches and tags count.
+    on_main = branch_id is None
     return State(
         branch_id,
         head["json"]["head_commit_id"],
@@ -224,8 +242,8 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
         _decode_pins(found.get("table", []), found.get("table_version", [])),
         tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
         tuple(decode_commit(row) for row in found.get("graph_commit", [])),
-        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))},
-        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))},
+        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
+        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))} if on_main else {},
     )
 
 

@@ -49,18 +49,16 @@ class Update(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetVersion:
-    """A type's dataset moves to another version, on the branch that owns it from now on."""
+    """A type's dataset moves to another version, maybe of another fork."""
 
     table_key: str
     version: int
-    branch: BranchId | None
+    fork: str | None
     row_count: int
 
     def apply(self, draft: Draft) -> None:
         pin = draft.pins[self.table_key]
-        draft.pins[self.table_key] = replace(
-            pin, version=self.version, branch=self.branch, row_count=self.row_count
-        )
+        draft.pins[self.table_key] = replace(pin, version=self.version, fork=self.fork, row_count=self.row_count)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,7 @@ class Change:
         operation = self.transaction.operation
         assert isinstance(operation, LanceOperation.Append), "only an append may be rebased"
         added = sum(fragment.num_rows for fragment in operation.fragments)
-        transaction = Transaction(onto.version, operation, None, self.transaction.transaction_properties)
-        return replace(self, transaction=transaction, row_count=onto.count() + added)
+        return replace(self, transaction=Transaction(onto.version, operation), row_count=onto.count() + added)
 
 
 def append(dataset: Dataset, rows: pa.Table) -> Change:

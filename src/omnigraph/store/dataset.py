@@ -121,6 +121,10 @@ class Dataset:
         """Rows per fragment, in fragment order: how finely the dataset is cut."""
         return [fragment.metadata.num_rows for fragment in self.lance.get_fragments()]
 
+    def base_directories(self) -> list[str]:
+        """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""
+        return [str(base.path) for base in self.lance.base_paths().values()]
+
     def transaction(self, version: int) -> Transaction | None:
         """Return the transaction that made a version, or None when it is no longer there to read."""
         try:
@@ -130,22 +134,21 @@ class Dataset:
 
 
 @contextmanager
-def lance_errors(doing: str, **context: object) -> Iterator[None]:
+def lance_errors(doing: str) -> Iterator[None]:
     """Turn what Lance raises into our storage error; the type alone decides, since its texts are no contract."""
     try:
         yield
     except OmniGraphError:
         raise
     except FileNotFoundError as error:
-        raise StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND, **context) from error
+        raise StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND) from error
     except PermissionError as error:
         raise StorageError(
             f"{doing}: permission denied; check the owner and mode of the graph's files or its credentials",
             kind=StorageKind.CONFIGURATION,
-            **context,
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN, **context) from error
+        raise StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN) from error
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -17,8 +18,8 @@ from typing import TypeVar
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session
-from lance.fragment import write_fragments
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
+from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
@@ -51,6 +52,13 @@ class Staged:
         return self.dataset.ref
 
 
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """Rows of a coming strict commit; nothing names their file yet."""
+
+    fragments: list[FragmentMetadata]
+
+
 class StaleBase(Exception):
     """By path the dataset is further than the handle that a change was staged on: drift, or someone else's commit."""
 
@@ -78,6 +86,7 @@ class Store:
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._retired: list[str] = []
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -98,6 +107,21 @@ class Store:
         except (OSError, ValueError) as error:
             raise self._why_unreadable(ref, error) from error
         return self.remember(Dataset(self, ref, lance))
+
+    def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
+        """Read a published version through its staged manifest, without putting it in place."""
+        raw = self.objects.read(manifest)
+        try:
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                session=self._session,
+                storage_options=self.lance_options or None,
+                serialized_manifest=_manifest_bytes(raw),
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        return Dataset(self, ref, lance)
 
     def remember(self, dataset: Dataset) -> Dataset:
         """Keep a handle for the next reader of the same version."""
@@ -170,15 +194,24 @@ class Store:
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
         return Dataset(self, DatasetRef(path, None, 1), lance)
 
-    def fork(self, dataset: Dataset, branch: str) -> Dataset:
-        """Give a dataset a native branch at this version; writing to it leaves the source alone."""
-        ref = DatasetRef(dataset.ref.path, branch, dataset.version)
+    def fork(self, dataset: Dataset, name: str) -> Dataset:
+        """Give a dataset a native branch at this version; writing to it leaves the source alone.
+
+        The name stands for exactly this version, so a fork that is there already is the one we want.
+        """
+        ref = DatasetRef(dataset.ref.path, name, dataset.version)
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
-        with lance_errors(f"forking {dataset.ref} as {branch}"):
-            dataset.lance.create_branch(branch, dataset.version)
+        try:
+            with lance_errors(f"forking {dataset.ref} as {name}"):
+                dataset.lance.create_branch(name, dataset.version)
+        except StorageError:
+            if not self.has_version(ref):
+                raise
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
-        return self.open(ref)
+        forked = self.open(ref)
+        self.sync_manifest(forked)
+        return forked
 
     def commit(self, dataset: Dataset, changes: Sequence[Change], properties: dict[str, str]) -> Staged:
         """Commit changes one on top of the other, managed: the result is invisible until it is linked.
@@ -196,6 +229,10 @@ class Store:
 
     def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
         assert change.read_version == base.version, "a change is committed on the version it was staged on"
+        # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
+        is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
+        if is_blind and self.has_version(base.ref.at(base.version + 1)):
+            raise StaleBase(base.ref)
         registrar = _Registrar(base.version)
         transaction = change.transaction
         transaction = Transaction(base.version, transaction.operation, transaction.uuid, properties)
@@ -207,7 +244,7 @@ class Store:
                 max_retries=0,
                 commit_timeout=_COMMIT_TIMEOUT,
                 storage_options=self.lance_options or None,
-                namespace_client=registrar,
+                namespace_client=registrar,  # type: ignore[arg-type]  # Lance asks only for these methods
                 table_id=[base.ref.path],
                 namespace_client_managed_versioning=True,
             )
@@ -215,21 +252,14 @@ class Store:
             if registrar.refused or isinstance(error, CommitConflictError):
                 raise StaleBase(base.ref) from error
             with lance_errors(f"committing {base.ref}"):
-                raise
+                raise error
         self.meter.count("commit", str(base.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"commit {base.ref}")
         ref = base.ref.at(base.version + 1)
         name = registrar.manifest_path.rpartition("/")[2]
         return Dataset(self, ref, lance), f"{ref.directory}/_versions/{name}"
 
-    def replace_strictly(self, dataset: Dataset, rows: pa.Table, schema: pa.Schema) -> Dataset:
-        """Replace all rows by path, if and only if nobody committed since; `LostRace` otherwise.
-
-        This is the commit point of the graph: everything else is staged before it or derived after it.
-        """
-        return self.commit_strictly(dataset, self.stage_strict(dataset, rows), schema)
-
-    def stage_strict(self, dataset: Dataset, rows: pa.Table) -> list[object]:
+    def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
         """Write the rows of a coming strict replacement; nothing names the file yet."""
         failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref}")
         with lance_errors(f"staging {dataset.ref}"):
@@ -244,27 +274,63 @@ class Store:
         assert isinstance(transaction, Transaction)
         self.meter.count("stage", str(dataset.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
-        return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # an Overwrite carries fragments
+        return StagedRows(list(transaction.operation.fragments))  # type: ignore[attr-defined]  # it is an Overwrite
 
-    def commit_strictly(self, dataset: Dataset, fragments: list[object], schema: pa.Schema) -> Dataset:
-        """Make staged rows the next version, with the schema's metadata, if and only if nobody committed since."""
+    def commit_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Dataset:
+        """Make staged rows the next version by path, if and only if nobody committed since; else `LostRace`.
+
+        This is the commit point of the graph: everything else is staged before it or derived after it.
+        """
         ref = dataset.ref.at(dataset.version + 1)
         failpoints.hit(Point.DURABLE_BEFORE, f"publish {ref}")
         try:
             lance = LanceDataset.commit(
                 dataset.lance,
-                Transaction(dataset.version, LanceOperation.Overwrite(schema, fragments)),
+                Transaction(dataset.version, LanceOperation.Overwrite(schema, rows.fragments)),
                 max_retries=0,
                 commit_timeout=_COMMIT_TIMEOUT,
                 storage_options=self.lance_options or None,
             )
         except CommitConflictError as error:
             raise LostRace from error
+        except (OSError, RuntimeError, ValueError) as error:
+            with lance_errors(f"publishing {ref}"):
+                raise error
         self.meter.count("publish", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"publish {ref}")
         # A strict commit lands on the next version or nowhere; anything else means that Lance changed its rules.
         assert lance.version == ref.version, f"strict commit landed on {lance.version} instead of {ref.version}"
         return Dataset(self, ref, lance)
+
+    def append_log(self, path: str, rows: pa.Table) -> None:
+        """Append, durably, to a log that stands outside of the catalog; Lance settles races between appenders."""
+        try:
+            log = self.open_latest(path, None)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            with suppress(LostRace):
+                self.sync_version(self.create(path, rows.schema, rows))
+                return
+            log = self.open_latest(path, None)
+        failpoints.hit(Point.DURABLE_BEFORE, f"append {path}")
+        with lance_errors(f"appending to {path}"):
+            transaction = write_fragments(
+                rows, log.lance, mode="append", return_transaction=True, storage_options=self.lance_options or None
+            )
+            lance = LanceDataset.commit(log.lance, transaction, storage_options=self.lance_options or None)
+        self.meter.count("append", path)
+        failpoints.hit(Point.DURABLE_AFTER, f"append {path}")
+        self.sync_version(Dataset(self, DatasetRef(path, None, lance.version), lance))
+
+    def read_log(self, path: str) -> pa.Table | None:
+        """Return all rows of a log, or None while nobody has written to it."""
+        try:
+            return self.open_latest(path, None).read()
+        except StorageError as error:
+            if error.storage_kind is StorageKind.NOT_FOUND:
+                return None
+            raise
 
     # -- linking and syncing -----------------------------------------------------------------------------------
 
@@ -290,36 +356,50 @@ class Store:
                 " run `omnigraph repair`",
                 object=str(ref),
             )
-        for leftover in (manifest, *passed):
-            self.objects.delete(leftover)
+        self._retired.extend((manifest, *passed))
+        if not self.disk.active:
+            self._retire()
 
-    def sync(self, staged: Iterable[Staged]) -> None:
-        """Make staged versions survive a power cut: their files first, then the directories that name them."""
+    def sync(self, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+        """Make all that a coming publish relies on survive a power cut, in one batch."""
         if self.disk.active:
-            self.sync_paths(f"{one.ref.directory}/{file}" for one in staged for file in one.files)
+            paths = [f"{one.ref.directory}/{file}" for one in staged for file in one.files]
+            paths += _data_files(strict.ref.directory, rows.fragments)
+            self._sync_paths(paths, {name.rpartition("/")[0] for name in self._retired})
+            self._retire()
 
-    def sync_paths(self, paths: Iterable[str]) -> None:
+    def _retire(self) -> None:
+        """Remove staged names of linked versions, once the directories that hold the final names are synced.
+
+        That costs a commit nothing: its names go with the batch of the next one, and the last ones on `close`.
+        """
+        with self._lock:
+            retired, self._retired = self._retired, []
+        for name in retired:
+            self.objects.delete(name)
+
+    def sync_version(self, dataset: Dataset) -> None:
+        """Make a version that was committed by path survive a power cut, with its rows."""
+        if self.disk.active:
+            fragments = [fragment.metadata for fragment in dataset.lance.get_fragments()]
+            self._sync_paths([*_data_files(dataset.ref.directory, fragments), dataset.ref.manifest_path])
+
+    def sync_manifest(self, dataset: Dataset) -> None:
+        """Make the manifest of a version survive a power cut; its rows already do."""
+        if self.disk.active:
+            self._sync_paths([dataset.ref.manifest_path])
+
+    def _sync_paths(self, paths: Iterable[str], directories: Iterable[str] = ()) -> None:
         files: list[str] = []
-        directories: set[str] = set()
+        directories = set(directories)
         for path in paths:
             if path.endswith("/"):
                 files.extend(info.path for info in self.objects.list(path.rstrip("/")))
                 directories.add(path.rstrip("/"))
             else:
                 files.append(path)
-            parent = path.rstrip("/").rpartition("/")[0]
-            # A first write may have made the directory itself, so its parent must know it too.
-            directories.update((parent, parent.rpartition("/")[0]))
+                directories.add(path.rpartition("/")[0])
         self.disk.sync(files, directories)
-
-    def sync_version(self, dataset: Dataset) -> None:
-        """Make a version that was committed by path survive a power cut, with its rows and its transaction."""
-        if not self.disk.active:
-            return
-        directory = dataset.ref.directory
-        fragments = [fragment.metadata for fragment in dataset.lance.get_fragments()]
-        data = [f"{directory}/data/{file.path}" for one in fragments for file in one.files if file.base_id is None]
-        self.sync_paths([*data, dataset.ref.manifest_path])
 
     # -- threads -----------------------------------------------------------------------------------------------
 
@@ -346,6 +426,9 @@ class Store:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True)
+        if self._retired:
+            self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
+            self._retire()
 
 
 class _Registrar:
@@ -367,3 +450,15 @@ class _Registrar:
         self.manifest_path = str(request["manifest_path"])
         keys = ("version", "manifest_path", "manifest_size", "e_tag")
         return {"version": {key: request.get(key) for key in keys}}
+
+
+def _manifest_bytes(raw: bytes) -> bytes:
+    # The file ends in the position of the manifest, two version numbers and `LANC`; a length precedes the manifest.
+    position = int.from_bytes(raw[-16:-8], "little")
+    length = int.from_bytes(raw[position : position + 4], "little")
+    return raw[position + 4 : position + 4 + length]
+
+
+def _data_files(directory: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
+    # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
+    return [f"{directory}/data/{file.path}" for one in fragments for file in one.files if file.base_id is None]

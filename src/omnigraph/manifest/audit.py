@@ -1,0 +1,71 @@
+"""The audit of recoveries: one row for each dead intent that a sweep resolved, and each repair.
+
+A log beside the graph; no commit depends on it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from omnigraph import clock
+from omnigraph.manifest.intent import Intent
+from omnigraph.store.store import Store
+
+AUDIT_PATH = "_graph_commit_recoveries.lance"
+
+_FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("graph_commit_id", pa.string()),
+    pa.field("recovery_kind", pa.string(), nullable=False),
+    pa.field("recovery_for_actor", pa.string()),
+    pa.field("operation_id", pa.string(), nullable=False),
+    pa.field("writer_kind", pa.string(), nullable=False),
+    pa.field("created_at", pa.int64(), nullable=False),
+]
+SCHEMA = pa.schema(_FIELDS)
+
+
+class Outcome(StrEnum):
+    ROLLED_FORWARD = "RolledForward"
+    ROLLED_BACK = "RolledBack"
+    ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+    REPAIRED = "Repaired"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    operation_id: str
+    outcome: Outcome
+    commit_id: str | None
+    actor: str | None
+    kind: str
+    created_at_us: int
+
+
+def record(store: Store, intent: Intent, outcome: Outcome, commit_id: str | None) -> None:
+    """Write the row of a resolved intent, unless an earlier sweep got that far."""
+    if any(row.operation_id == intent.operation_id for row in read(store)):
+        return
+    row = [commit_id, outcome.value, intent.actor, intent.operation_id, intent.kind, clock.now_us()]
+    arrays = [pa.array([value], column.type) for value, column in zip(row, SCHEMA, strict=True)]
+    store.append_log(AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
+
+
+def read(store: Store) -> list[AuditRow]:
+    """Return the whole audit, oldest first."""
+    table = store.read_log(AUDIT_PATH)
+    if table is None:
+        return []
+    return [
+        AuditRow(
+            row["operation_id"],
+            Outcome(row["recovery_kind"]),
+            row["graph_commit_id"],
+            row["recovery_for_actor"],
+            row["writer_kind"],
+            row["created_at"],
+        )
+        for row in table.to_pylist()
+    ]

@@ -1,0 +1,184 @@
+"""Birth of a graph: claimed by one, finished by one commit, and undone if it fails before that.
+
+The first version of `__manifest` is the birth itself; everything written before it is nothing to any reader.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import orjson
+
+from omnigraph import clock, failpoints
+from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.failpoints import Point
+from omnigraph.ids import CommitId, OperationId, new_ulid
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema import CompiledSchema
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.manifest import rows
+from omnigraph.manifest.model import MANIFEST_PATH, AcceptedSchema, Commit, Pin, State, TypeIdentity
+from omnigraph.manifest.owner import Owner, this_process
+from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.physical import physical_schema
+from omnigraph.store.store import LostRace, Store
+
+SCHEMA_COPY = "_schema.pg"
+_CLAIM = "__init_claim"
+
+
+def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, force: bool = False) -> None:
+    """Create a graph; `force` may replace a stray schema copy, never a graph."""
+    _preflight(store, force)
+    operation_id = OperationId(new_ulid())
+    claims = _claim(store, operation_id)
+    failpoints.hit(Point.INIT_CLAIMED, operation_id)
+    try:
+        _preflight(store, force=True)
+        store.objects.write(SCHEMA_COPY, schema.source.text.encode())
+        pins = _create_datasets(store, schema)
+    except OmniGraphError:
+        _undo(store, claims)
+        raise
+    failpoints.hit(Point.INIT_DATASETS_CREATED, operation_id)
+    _create_manifest(store, _genesis(schema, pins, operation_id, actor), operation_id, claims)
+    failpoints.hit(Point.INIT_MANIFEST_CREATED, operation_id)
+    try:
+        rows.check_stamp(store.open_latest(MANIFEST_PATH, None).schema, f"the graph at `{store.root.uri}`")
+    except OmniGraphError as error:
+        raise GraphError(
+            f"the graph was created, but reading it back failed: {error.message}. Open it, or look at its storage",
+            code="graph.initialization_committed",
+            operation_id=operation_id,
+        ) from error
+    _release(store, claims)
+
+
+def _preflight(store: Store, force: bool) -> None:
+    taken = [MANIFEST_PATH] if store.objects.list(f"{MANIFEST_PATH}/_versions") else []
+    if not force and store.objects.exists(SCHEMA_COPY):
+        taken.append(SCHEMA_COPY)
+    if taken:
+        raise GraphError(
+            f"`{store.root.uri}` already holds {' and '.join(f'`{name}`' for name in taken)}; open the graph, or choose"
+            " another address",
+            code="graph.already_initialized",
+            uri=store.root.uri,
+        )
+
+
+def _claim(store: Store, operation_id: OperationId) -> list[str]:
+    """Take the next claim in line; one whose owner is certainly dead may be followed, a live one not.
+
+    Following a claim means writing the next number, so of several who find the same dead owner only one comes next.
+    """
+    own = this_process()
+    body = orjson.dumps({"operation_id": operation_id, "owner": own.to_json(), "started_at": clock.now_us()})
+    held = [info.path for info in store.objects.list("") if info.path.startswith(_CLAIM)]
+    claimed = False
+    if not held or _is_abandoned(store, held[-1]):
+        held.append(f"{_CLAIM}.{len(held) + 1:06d}.json")
+        claimed = store.objects.write_if_absent(held[-1], body)
+    if not claimed:
+        raise GraphError(
+            f"another process is creating a graph at `{store.root.uri}`; wait for it, then open the graph",
+            code="graph.initialization_claimed",
+            uri=store.root.uri,
+        )
+    if len(held) > 1:
+        # The dead owner's half-made datasets stand where ours will.
+        for folder in ("nodes", "edges", MANIFEST_PATH):
+            store.objects.delete_prefix(folder)
+    return held
+
+
+def _is_abandoned(store: Store, claim: str) -> bool:
+    body = store.objects.read_if_exists(claim)
+    if body is None:
+        return False
+    try:
+        members = orjson.loads(body)
+        return Owner.from_json(members["owner"]).is_dead(members["started_at"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise GraphError(
+            f"the claim `{claim}` cannot be read; if no process is creating a graph here, delete it",
+            code="graph.initialization_claimed",
+            object=claim,
+        ) from error
+
+
+def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
+    def create(one: NodeType | EdgeType) -> Pin:
+        identity = TypeIdentity(one.type_id, one.incarnation_id)
+        path = identity.path(one.table_key)
+        try:
+            store.sync_version(store.create(path, physical_schema(arrow_schema(one))))
+        except LostRace as error:
+            raise GraphError(
+                f"`{path}` is taken by something that is not part of a graph; choose another address",
+                code="graph.already_initialized",
+                object=path,
+            ) from error
+        return Pin(identity, one.table_key, path, 1, None, 0)
+
+    types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
+    pins = store.in_parallel([partial(create, one) for one in types])
+    return {pin.table_key: pin for pin in pins}
+
+
+def accepted(schema: CompiledSchema) -> AcceptedSchema:
+    """Return a compiled schema as the manifest keeps it."""
+    ir = orjson.dumps(schema.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+    return AcceptedSchema(schema.source.text, ir, schema.ir.hash, schema.shape_hash)
+
+
+def _genesis(schema: CompiledSchema, pins: dict[str, Pin], operation_id: OperationId, actor: str | None) -> State:
+    commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
+    return State(None, commit.commit_id, accepted(schema), pins, (), (commit,))
+
+
+def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:
+    schema = rows.schema_of(operation_id, None, ())
+    try:
+        manifest = store.create(MANIFEST_PATH, schema, rows.encode(state).replace_schema_metadata(schema.metadata))
+        store.sync_version(manifest)
+    except (OmniGraphError, LostRace) as error:
+        if _is_ours(store, operation_id, error):
+            return
+        _undo(store, claims)
+        if isinstance(error, OmniGraphError):
+            raise
+        raise GraphError(
+            f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",
+            code="graph.already_initialized",
+        ) from error
+
+
+def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
+    """Settle a lost acknowledgement: does the first version carry our own operation?"""
+    try:
+        if not store.has_version(DatasetRef(MANIFEST_PATH, None, 1)):
+            return False
+        found = store.open(DatasetRef(MANIFEST_PATH, None, 1)).schema.metadata or {}
+    except OmniGraphError as probe:
+        raise GraphError(
+            f"storage did not answer whether the graph at `{store.root.uri}` was created ({probe.message}); open it to"
+            " find out. Its claim is kept",
+            code="graph.initialization_indeterminate",
+            operation_id=operation_id,
+        ) from error
+    return bool(found.get(rows.OPERATION_KEY, b"").decode() == operation_id)
+
+
+def _undo(store: Store, claims: list[str]) -> None:
+    """Take back what an unfinished birth has written; the claim goes last, so that nobody builds on the rest."""
+    for folder in ("nodes", "edges"):
+        store.objects.delete_prefix(folder)
+    store.objects.delete(SCHEMA_COPY)
+    _release(store, claims)
+
+
+def _release(store: Store, claims: list[str]) -> None:
+    # Newest last: while an older number is missing, the newest still stands for all of them.
+    for claim in claims:
+        store.objects.delete(claim)

@@ -1,0 +1,396 @@
+"""The kernel: snapshots of a graph, and the loop that turns prepared work into published commits.
+
+Everything above it reads through `snapshot` and `dataset`, and changes the graph through `commit`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from weakref import WeakValueDictionary
+
+from omnigraph import clock
+from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
+from omnigraph.ids import BranchId, CommitId
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
+from omnigraph.manifest.plan import Plan, Receipt, Work
+from omnigraph.manifest.publish import Moved, Verified, publish
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.store import Store
+
+Prepare = Callable[[Snapshot], Plan | None]
+
+
+class _Queue:
+    """The turn of one branch in this process: shared by every handle of the same graph."""
+
+    def __init__(self) -> None:
+        self.turn = threading.Lock()
+
+
+_queues: WeakValueDictionary[tuple[str, BranchId | None], _Queue] = WeakValueDictionary()
+_queues_lock = threading.Lock()
+
+
+class Kernel:
+    """One opened graph."""
+
+    def __init__(self, store: Store, *, read_only: bool = False) -> None:
+        self.store = store
+        self.read_only = read_only
+        self._heads: dict[BranchId | None, Verified] = {}
+        self._linked: set[DatasetRef] = set()
+        self._my_queues: dict[BranchId | None, _Queue] = {}
+        self._linking: list[Future[None]] = []
+
+    # -- snapshots ---------------------------------------------------------------------------------------------
+
+    def snapshot(self, branch: str = MAIN) -> Snapshot:
+        """Return the newest state of a branch: one probe when nothing has changed."""
+        return self._verify(branch, self.resolve(branch)).snapshot
+
+    def resolve(self, branch: str) -> BranchId | None:
+        """Return the incarnation behind a name; None is main."""
+        name = branch.strip()
+        if name == MAIN:
+            return None
+        entry = self._verify(MAIN, None).snapshot.state.branches.get(name)
+        if entry is None:
+            raise GraphError(
+                f"there is no branch `{name}`; list them with `omnigraph branch list`",
+                code="branch.not_found",
+                branch=name,
+            )
+        return entry.branch_id
+
+    def at_version(self, branch: str, version: int) -> Snapshot:
+        """Return a branch as it was at one manifest version."""
+        return self._load(branch, DatasetRef(MANIFEST_PATH, self.resolve(branch), version))
+
+    def at_commit(self, commit_id: CommitId) -> Snapshot:
+        """Return the graph as one commit left it."""
+        commit = self.find_commit(commit_id)
+        snapshot = self._load(
+            self.name_of(commit.branch), DatasetRef(MANIFEST_PATH, commit.branch, commit.manifest_version)
+        )
+        if snapshot.head != commit_id:
+            raise GraphError(
+                f"the version that commit {commit_id} made now holds commit {snapshot.head}",
+                code="graph.version_reclaimed",
+                commit_id=commit_id,
+            )
+        return snapshot
+
+    def name_of(self, branch_id: BranchId | None) -> str:
+        """Return the readable name of an incarnation; the id itself when it has none any more."""
+        if branch_id is None:
+            return MAIN
+        branches = self._verify(MAIN, None).snapshot.state.branches.values()
+        return next((one.name for one in branches if one.branch_id == branch_id), branch_id)
+
+    def dataset(self, snapshot: Snapshot, table_key: str) -> Dataset:
+        """Open a type's dataset at the version that a snapshot pins."""
+        return self._open_pin(snapshot, snapshot.state.pins[table_key])
+
+    def writable(self, snapshot: Snapshot, table_key: str) -> Dataset:
+        """Open a type's dataset for staging; on a branch that still inherits it, fork it first.
+
+        The fork is reachable by no reader until a publish names it, so an abandoned one is only residue.
+        """
+        self._refuse_read_only()
+        pin = snapshot.state.pins[table_key]
+        dataset = self._open_pin(snapshot, pin)
+        owner = snapshot.state.branch_id
+        if owner is None or pin.owner == owner:
+            return dataset
+        return self.store.fork(dataset, fork_name(owner, dataset.ref))
+
+    # -- history -----------------------------------------------------------------------------------------------
+
+    def history(self, branch: str = MAIN) -> Iterator[Commit]:
+        """Yield the commits reachable from a branch's head by first parents and merges, newest first."""
+        snapshot = self.snapshot(branch)
+        known = {commit.commit_id: commit for commit in snapshot.state.commits}
+        is_complete = False
+        pending, seen = [snapshot.head] if snapshot.head else [], set[CommitId]()
+        while pending:
+            commit_id = pending.pop(0)
+            if commit_id in seen:
+                continue
+            seen.add(commit_id)
+            if commit_id not in known and not is_complete:
+                known, is_complete = self._all_commits() | known, True
+            commit = known[commit_id]
+            yield commit
+            parents = [parent for parent in (commit.parent, commit.merged_parent) if parent is not None]
+            pending = sorted({*pending, *parents}, key=lambda one: _age(known.get(one)), reverse=True)
+
+    def find_commit(self, commit_id: CommitId) -> Commit:
+        """Return one commit of any branch."""
+        for verified in self._heads.values():
+            for commit in verified.snapshot.state.commits:
+                if commit.commit_id == commit_id:
+                    return commit
+        found = self._all_commits().get(commit_id)
+        if found is None:
+            raise GraphError(
+                f"there is no commit {commit_id}; list them with `omnigraph commit list`",
+                code="commit.not_found",
+                commit_id=commit_id,
+            )
+        return found
+
+    def _all_commits(self) -> dict[CommitId, Commit]:
+        known = commit_log.read(self.store)
+        for name in (MAIN, *self.snapshot(MAIN).state.branches):
+            known.update({commit.commit_id: commit for commit in self.snapshot(name).state.commits})
+        return {CommitId(commit_id): commit for commit_id, commit in known.items()}
+
+    # -- commits -----------------------------------------------------------------------------------------------
+
+    def commit(self, branch: str, prepare: Prepare, work: Work = Work.INSERT) -> Receipt | None:
+        """Prepare and publish; None when the prepared work turns out to change nothing.
+
+        `prepare` is called again on a newer state when another writer was faster and the kind of work allows it; it
+        may hand out again what it staged before.
+        """
+        self._refuse_read_only()
+        branch_id = self.resolve(branch)
+        if work.queued:
+            with self._turn(branch_id):
+                return self._run(branch, branch_id, prepare, work, None)
+        # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
+        base, fresh = self._capture(branch, branch_id)
+        plan = prepare(base.snapshot)
+        if plan is None:
+            return None
+        verified = fresh()
+        prepared = (base, plan) if verified.snapshot.version == base.snapshot.version else None
+        with self._turn(branch_id):
+            return self._run(branch, branch_id, prepare, work, prepared)
+
+    def _run(
+        self,
+        branch: str,
+        branch_id: BranchId | None,
+        prepare: Prepare,
+        work: Work,
+        prepared: tuple[Verified, Plan] | None,
+    ) -> Receipt | None:
+        lost = 0
+        while True:
+            head = self._known(branch, branch_id) if prepared is not None else self._verify(branch, branch_id)
+            if prepared is None or prepared[0].snapshot.version != head.snapshot.version:
+                if prepared is not None:
+                    lost = self._count_loss(prepared[0].snapshot, head.snapshot, lost, work)
+                plan = prepare(head.snapshot)
+                if plan is None:
+                    return None
+                prepared = (head, plan)
+            base, plan = prepared
+            try:
+                receipt = publish(self.store, base, plan, self._unfinished(base.snapshot))
+            except Moved:
+                self._heads.pop(branch_id, None)
+                head = self._verify(branch, branch_id)
+                lost = self._count_loss(base.snapshot, head.snapshot, lost, work)
+                prepared = None
+                continue
+            self._heads[branch_id] = Verified(receipt.snapshot, clock.elapsed())
+            self._link(receipt)
+            return receipt
+
+    def _count_loss(self, before: Snapshot, after: Snapshot, lost: int, work: Work) -> int:
+        if work.attempts == 0:
+            raise ReadSetChanged(
+                f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
+                " prepared; nothing was written, run it again",
+                member=f"graph_head:{before.branch}",
+                expected=before.head,
+                actual=after.head,
+            )
+        if lost >= work.attempts:
+            raise ConflictError(
+                f"other writers of branch `{before.branch}` were faster {lost} times; nothing was written, run it"
+                " again later",
+                branch=before.branch,
+            )
+        return lost + 1
+
+    @contextmanager
+    def _turn(self, branch_id: BranchId | None) -> Iterator[None]:
+        with _queues_lock:
+            key = (self.store.root.uri, branch_id)
+            queue = self._my_queues.setdefault(branch_id, _queues.setdefault(key, _Queue()))
+        with queue.turn:
+            yield
+
+    # -- heads -------------------------------------------------------------------------------------------------
+
+    def _capture(self, branch: str, branch_id: BranchId | None) -> tuple[Verified, Callable[[], Verified]]:
+        """Return a state to prepare on, and a way to learn whether it is the newest.
+
+        On remote storage the probe runs while the caller prepares: it costs a round trip that need not be waited for.
+        """
+        known = self._heads.get(branch_id)
+        if known is None or self.store.root.is_local or known.is_late:
+            verified = self._verify(branch, branch_id)
+            return verified, lambda: verified
+        probe = self.store.pool.submit(self._verify, branch, branch_id)
+        return known, probe.result
+
+    def _known(self, branch: str, branch_id: BranchId | None) -> Verified:
+        return self._heads.get(branch_id) or self._verify(branch, branch_id)
+
+    def _verify(self, branch: str, branch_id: BranchId | None) -> Verified:
+        known = self._heads.get(branch_id)
+        now = clock.elapsed()
+        # Cleanup may remove the very version that a probe asks for, so only a recent head is probed; see `is_late`.
+        if known is not None and now - known.at <= PUBLISH_DEADLINE_SECONDS:
+            ref = known.snapshot.ref
+            if not self.store.has_version(ref.at(ref.version + 1)):
+                verified = Verified(known.snapshot, now)
+            else:
+                verified = self._load_newest(branch, branch_id, now)
+        else:
+            verified = self._load_newest(branch, branch_id, now)
+        newest = self._heads.get(branch_id)
+        if newest is None or newest.snapshot.version <= verified.snapshot.version:
+            self._heads[branch_id] = verified
+            return verified
+        # A publish of this process overtook the probe; what it made is newer than what was read.
+        return newest
+
+    def _load_newest(self, branch: str, branch_id: BranchId | None, now: float) -> Verified:
+        try:
+            manifest = self.store.open_latest(MANIFEST_PATH, branch_id)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            raise GraphError(
+                f"there is no graph at `{self.store.root.uri}`; create one with `omnigraph init`",
+                code="graph.not_found",
+                uri=self.store.root.uri,
+            ) from error
+        known = self._heads.get(branch_id)
+        if known is not None and known.snapshot.version == manifest.version:
+            return Verified(known.snapshot, now)
+        return Verified(self._decode(branch, self.store.remember(manifest)), now)
+
+    def _load(self, branch: str, ref: DatasetRef) -> Snapshot:
+        try:
+            manifest = self.store.open(ref)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            raise GraphError(
+                f"version {ref.version} of branch `{branch}` is not there, or was removed by cleanup",
+                code="graph.version_reclaimed",
+                branch=branch,
+                version=ref.version,
+            ) from error
+        return self._decode(branch, manifest)
+
+    def _decode(self, branch: str, manifest: Dataset) -> Snapshot:
+        rows.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
+        self._refuse_moved(branch, manifest)
+        try:
+            table = manifest.read()
+        except OmniGraphError as error:
+            raise GraphError(
+                f"`__manifest` version {manifest.version} cannot be read: {error.message}",
+                code="graph.corrupt",
+                object=str(manifest.ref),
+            ) from error
+        return rows.decode(
+            table, branch, BranchId(manifest.ref.branch) if manifest.ref.branch else None, manifest.version
+        )
+
+    def _refuse_moved(self, branch: str, manifest: Dataset) -> None:
+        """Refuse a branch whose files are looked for where the graph used to be."""
+        if manifest.ref.branch is None:
+            return
+        here = self.store.root.uri.strip("/")
+        for base in manifest.base_directories():
+            if not base.strip("/").startswith(here):
+                raise GraphError(
+                    f"branch `{branch}` was made when the graph was at `{base}`; branches keep absolute paths. Move the"
+                    " graph back, or work on main, which is unaffected",
+                    code="graph.moved",
+                    branch=branch,
+                    base=base,
+                )
+
+    # -- links -------------------------------------------------------------------------------------------------
+
+    def _open_pin(self, snapshot: Snapshot, pin: Pin) -> Dataset:
+        try:
+            return self.store.open(pin.ref)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            link = next((one for one in snapshot.links if one.ref == pin.ref), None)
+            if link is None:
+                raise GraphError(
+                    f"version {pin.version} of `{pin.table_key}` was removed by cleanup; read a newer commit",
+                    code="graph.version_reclaimed",
+                    type_key=pin.table_key,
+                    version=pin.version,
+                ) from error
+        if self.read_only:
+            return self.store.open_unlinked(link.ref, link.manifest)
+        self._finish(link)
+        return self.store.open(pin.ref)
+
+    def _unfinished(self, snapshot: Snapshot) -> tuple[Link, ...]:
+        return tuple(link for link in snapshot.links if link.ref not in self._linked)
+
+    def finish_links(self, snapshot: Snapshot) -> int:
+        """Put every published version of a snapshot in its place by path; return how many were not known to be."""
+        unfinished = self._unfinished(snapshot)
+        for link in unfinished:
+            self._finish(link)
+        return len(unfinished)
+
+    def _finish(self, link: Link) -> None:
+        if not self.store.has_version(link.ref):
+            self.store.link(link.ref, link.manifest)
+        self._linked.add(link.ref)
+
+    def _link(self, receipt: Receipt) -> None:
+        """Link what was just published; on remote storage behind the caller's back, since anyone may finish it."""
+        if self.store.root.is_local:
+            self._link_now(receipt)
+        else:
+            self._linking = [task for task in self._linking if not task.done()]
+            self._linking.append(self.store.pool.submit(self._link_now, receipt))
+
+    def _link_now(self, receipt: Receipt) -> None:
+        own = {one.ref: one for one in receipt.staged}
+        for link in receipt.snapshot.links:
+            if (staged := own.get(link.ref)) is not None:
+                self.store.link(staged.ref, staged.manifest, staged.passed)
+                self._linked.add(link.ref)
+            elif link.ref not in self._linked:
+                self._finish(link)
+
+    # -- lifetime ----------------------------------------------------------------------------------------------
+
+    def _refuse_read_only(self) -> None:
+        if self.read_only:
+            raise GraphError("the graph was opened read-only; open it for writing", code="graph.read_only")
+
+    def close(self) -> None:
+        """Wait for links in the background; their failures are not ours to raise, since anyone may finish them."""
+        for task in self._linking:
+            task.exception()
+        self._linking.clear()
+        self.store.close()
+
+
+def _age(commit: Commit | None) -> tuple[int, int, str]:
+    return (commit.manifest_version, commit.created_at_us, commit.commit_id) if commit else (0, 0, "")

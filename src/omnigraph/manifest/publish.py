@@ -1,0 +1,178 @@
+"""Publish: the one door through which the graph changes.
+
+Everything is staged and synced first, then one strict commit of `__manifest` makes it all visible, then links follow.
+A crash before that commit leaves nothing; a crash after it leaves links that anyone may finish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph import clock, failpoints
+from omnigraph.errors import DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
+from omnigraph.failpoints import Point
+from omnigraph.limits import COMMIT_WINDOW_ROWS, PUBLISH_DEADLINE_SECONDS, UNKNOWN_OUTCOME_RETRIES_MAX
+from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest import plan as plans
+from omnigraph.manifest.model import Commit, Link, Snapshot, State
+from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A snapshot that was seen to be the head of its branch, and when."""
+
+    snapshot: Snapshot
+    at: float
+
+    @property
+    def is_late(self) -> bool:
+        return clock.elapsed() - self.at > PUBLISH_DEADLINE_SECONDS
+
+
+class Moved(Exception):
+    """The branch is no longer where the plan was prepared; prepare again on the new head, or give up."""
+
+
+def publish(store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link, ...]) -> plans.Receipt:
+    """Publish a plan on the state it was prepared on; `Moved` when that is no longer the head.
+
+    `carried` are links of earlier commits that nobody is known to have finished yet.
+    """
+    snapshot = base.snapshot
+    for requirement in plan.requirements:
+        requirement.check(snapshot)
+    failpoints.hit(Point.COMMIT_PREPARED, plan.operation_id)
+    commit = _commit_of(snapshot, plan)
+    state = _successor(store, snapshot, plan, commit)
+    manifest = store.open(snapshot.ref)
+    staged, staged_rows = _stage(store, manifest, plan, state)
+    failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
+    links = tuple(Link(one.ref, one.manifest) for one in staged)
+    store.sync(staged, manifest, staged_rows)
+    failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
+    if base.is_late and store.has_version(snapshot.ref.at(snapshot.version + 1)):
+        raise Moved
+    schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links))
+    failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
+    published = _commit_or_resolve(store, manifest, staged_rows, schema, plan)
+    store.sync_manifest(published)
+    failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
+    if base.is_late:
+        _check_live(store, published, plan)
+    store.remember(published)
+    for one in staged:
+        store.remember(one.dataset)
+    after = Snapshot(snapshot.branch, published.version, plan.operation_id, state, (*carried, *links))
+    return plans.Receipt(after, commit, plan.operation_id, tuple(staged))
+
+
+def _commit_of(snapshot: Snapshot, plan: plans.Plan) -> Commit | None:
+    if plan.kind is None:
+        return None
+    return Commit(
+        plan.commit_id,
+        snapshot.state.branch_id,
+        snapshot.version + 1,
+        snapshot.head,
+        plan.merged_parent,
+        plan.actor,
+        clock.now_us(),
+        plan.kind,
+        plan.operation_id,
+        plan.properties,
+    )
+
+
+def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commit | None) -> State:
+    draft = Draft(snapshot.state)
+    for effect in plan.effects:
+        reached = effect.base.version + len(effect.changes)
+        SetVersion(effect.table_key, reached, effect.base.ref.branch, effect.changes[-1].row_count).apply(draft)
+    for update in plan.updates:
+        update.apply(draft)
+    if commit is not None:
+        AddCommit(commit).apply(draft)
+    if len(draft.commits) > 2 * COMMIT_WINDOW_ROWS:
+        commit_log.spill(store, draft.commits[:COMMIT_WINDOW_ROWS])
+        ForgetCommits(COMMIT_WINDOW_ROWS).apply(draft)
+    return draft.finish(snapshot.state.branch_id)
+
+
+def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> tuple[list[Staged], StagedRows]:
+    properties: dict[str, str] = {"omnigraph.operation_id": plan.operation_id}
+    staged: list[Staged] = []
+    staged_rows: list[StagedRows] = []
+
+    def commit(effect: plans.Effect) -> Callable[[], None]:
+        return lambda: staged.append(store.commit(effect.base, effect.changes, properties))
+
+    def stage_rows() -> None:
+        staged_rows.append(store.stage_strict(manifest, rows.encode(state)))
+
+    try:
+        # The catalog's rows do not depend on where the staged manifests end up, so both are written side by side.
+        store.in_parallel([*map(commit, plan.effects), stage_rows])
+    except StaleBase as stale:
+        # By path the dataset is further than its pin: either another commit of the graph, or a foreign tool.
+        if store.has_version(manifest.ref.at(manifest.version + 1)):
+            raise Moved from stale
+        raise drift(stale.ref.directory) from stale
+    return sorted(staged, key=lambda one: one.ref), staged_rows[0]
+
+
+def drift(directory: str) -> DriftDetected:
+    """Return the refusal to write over what a foreign tool left behind."""
+    return DriftDetected(
+        f"`{directory}` was written by path, outside of the graph; nothing was changed. Look at it with"
+        " `omnigraph repair`, then adopt or discard it with `--confirm`",
+        object=directory,
+    )
+
+
+def _commit_or_resolve(
+    store: Store, manifest: Dataset, staged_rows: StagedRows, schema: pa.Schema, plan: plans.Plan
+) -> Dataset:
+    """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
+    failure: Exception | None = None
+    for _ in range(UNKNOWN_OUTCOME_RETRIES_MAX):
+        try:
+            return store.commit_strictly(manifest, staged_rows, schema)
+        except LostRace as lost:
+            if (winner := _winner(store, manifest, plan)) is not None:
+                return winner
+            raise Moved from lost
+        except OmniGraphError as error:
+            # Trying again is safe: the same strict commit either lands once, or finds its version taken.
+            failure = error
+    raise StorageError(
+        f"storage did not answer whether operation {plan.operation_id} was published; look for it in the history"
+        f" of the branch before you run it again ({failure})",
+        effect=Effect.UNKNOWN,
+        kind=StorageKind.TRANSIENT,
+        operation_id=plan.operation_id,
+    ) from failure
+
+
+def _winner(store: Store, manifest: Dataset, plan: plans.Plan) -> Dataset | None:
+    successor = store.open(manifest.ref.at(manifest.version + 1))
+    owner = (successor.schema.metadata or {}).get(rows.OPERATION_KEY, b"").decode()
+    return successor if owner == plan.operation_id else None
+
+
+def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
+    """Refuse to acknowledge a version that cleanup has cut off from the chain of versions.
+
+    A strict commit only notices versions that still exist; if its successors came and went while it was on its way,
+    it lands beside the live chain and nobody will ever read it.
+    """
+    newest = store.open_latest(published.ref.path, published.ref.branch)
+    if newest.version > published.version:
+        successor = store.open(published.ref.at(published.version + 1))
+        if (successor.schema.metadata or {}).get(rows.PREVIOUS_KEY, b"").decode() != plan.operation_id:
+            raise Moved

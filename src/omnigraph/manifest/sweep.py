@@ -1,0 +1,152 @@
+"""The sweep: finish what was published, remove what never was.
+
+Idempotent, safe beside live writers of any process, and never in anybody's way: it removes only files that nothing
+names, that no live intent claims, and that are older than any attempt could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from omnigraph import clock, failpoints
+from omnigraph.failpoints import Point
+from omnigraph.ids import BranchId
+from omnigraph.limits import RESIDUE_AGE_SECONDS
+from omnigraph.manifest import audit
+from omnigraph.manifest.audit import Outcome
+from omnigraph.manifest.intent import Intent, pending
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
+from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.objects import ObjectInfo
+from omnigraph.store.residue import fork_of, is_kept_by_lance, named_files
+
+
+@dataclass
+class SweepReport:
+    """What a sweep did, and what it left alone because it could not judge it."""
+
+    links_finished: int = 0
+    rolled_forward: int = 0
+    rolled_back: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+    unreadable: list[str] = field(default_factory=list)
+
+
+def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
+    """Finish links, resolve the intents of dead owners, and remove residue older than the given age."""
+    report = SweepReport()
+    snapshots = _snapshots(kernel)
+    for snapshot in snapshots:
+        report.links_finished += kernel.finish_links(snapshot)
+    claimed = resolve_intents(kernel, report)
+    before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
+    for residue in _residue(kernel, _snapshots(kernel)):
+        is_claimed = any(residue.path.startswith(path) for path in claimed)
+        if residue.modified_us <= before_us and not is_claimed:
+            kernel.store.objects.delete(residue.path)
+            report.files_removed += 1
+            report.bytes_removed += residue.size_bytes
+    return report
+
+
+def resolve_intents(kernel: Kernel, report: SweepReport) -> list[str]:
+    """Settle every dead intent and return the paths that live or unreadable ones claim."""
+    intents, report.unreadable = pending(kernel.store)
+    failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
+    claimed: list[str] = []
+    for intent in intents:
+        if intent.is_dead:
+            _resolve(kernel, intent, report)
+        else:
+            claimed.extend(intent.paths)
+    return claimed
+
+
+def _resolve(kernel: Kernel, intent: Intent, report: SweepReport) -> None:
+    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
+    commit_id = _published_as(kernel, intent) if intent.branch_id in live else None
+    if commit_id is not None:
+        outcome = Outcome.ROLLED_FORWARD
+        report.rolled_forward += 1
+    else:
+        # Only what the intent itself named goes; whatever else it wrote is residue like any other.
+        for path in intent.paths:
+            for info in _files_at(kernel, path):
+                kernel.store.objects.delete(info.path)
+                report.files_removed += 1
+                report.bytes_removed += info.size_bytes
+        outcome = Outcome.ROLLED_BACK if intent.branch_id in live else Outcome.ORPHANED_BRANCH_DISCARDED
+        report.rolled_back += 1
+    audit.record(kernel.store, intent, outcome, commit_id)
+    kernel.store.objects.delete(intent.object_path)
+
+
+def _published_as(kernel: Kernel, intent: Intent) -> str | None:
+    for commit in kernel.history(kernel.name_of(intent.branch_id)):
+        if commit.operation_id == intent.operation_id:
+            return commit.commit_id
+        if commit.branch == intent.branch_id and commit.manifest_version <= intent.base_version:
+            return None
+    return None
+
+
+def _files_at(kernel: Kernel, path: str) -> Iterable[ObjectInfo]:
+    if path.endswith("/"):
+        return kernel.store.objects.list(path.rstrip("/"))
+    folder = path.rpartition("/")[0]
+    return (info for info in kernel.store.objects.list(folder) if info.path == path)
+
+
+def _snapshots(kernel: Kernel) -> list[Snapshot]:
+    main = kernel.snapshot(MAIN)
+    return [main, *(kernel.snapshot(name) for name in sorted(main.state.branches))]
+
+
+def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
+    """Yield every file of the graph that no version of any live branch names."""
+    objects = kernel.store.objects
+    branch_ids = {snapshot.state.branch_id for snapshot in snapshots}
+    yield from _residue_of(kernel, MANIFEST_PATH, {branch_id for branch_id in branch_ids if branch_id}, set())
+    known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
+    known |= {one.path for snapshot in snapshots for one in snapshot.state.tombstones}
+    waiting = {link.manifest for snapshot in snapshots for link in snapshot.links if not _is_linked(kernel, link.ref)}
+    for path in sorted(known):
+        yield from _residue_of(kernel, path, _live_forks(kernel, path, snapshots), waiting)
+    for folder in ("nodes", "edges"):
+        for info in objects.list(folder):
+            if not any(info.path.startswith(f"{path}/") for path in known):
+                yield info
+
+
+def _is_linked(kernel: Kernel, ref: DatasetRef) -> bool:
+    return kernel.store.has_version(ref)
+
+
+def _live_forks(kernel: Kernel, path: str, snapshots: list[Snapshot]) -> set[str]:
+    """Return the forks of a dataset that a live branch reads, or has ever published to."""
+    pinned = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
+    live = {snapshot.state.branch_id for snapshot in snapshots}
+    published: set[str] = set()
+    for info in kernel.store.objects.list(f"{path}/tree"):
+        fork = fork_of(info.path, path)
+        owner, _, rest = fork.partition("-")
+        base = DatasetRef(path, fork, int(rest.partition("-")[0] or 0))
+        is_version = info.path.startswith(f"{base.directory}/_versions/") and info.path.endswith(".manifest")
+        if BranchId(owner) in live and is_version and info.path != base.manifest_path:
+            published.add(fork)
+    return {fork for fork in pinned | published if fork is not None}
+
+
+def _residue_of(kernel: Kernel, path: str, live_forks: set[str], waiting: set[str]) -> Iterator[ObjectInfo]:
+    store = kernel.store
+    named = waiting | named_files(store, path, None)
+    for fork in live_forks:
+        named |= named_files(store, path, fork)
+    for info in store.objects.list(path):
+        fork = fork_of(info.path, path)
+        is_dropped = bool(fork) and fork not in live_forks
+        if is_dropped or (info.path not in named and not is_kept_by_lance(info.path, live_forks)):
+            yield info
