@@ -27,7 +27,7 @@ def _node(number: int) -> str:
 def _edge(number: int) -> str:
     source, target = number % 17, (number * 7 + 3) % 17
     return (
-        f"// Relation {number}, one of many between these two.\n"
+        f"// Relation {number}, one of the many that may hold between these two.\n"
         f"edge Relation{number}: Entity{source} -> Entity{target} @card(0..100) {{\n"
         f'  since: Date?\n  weight: F64?\n  note: String? @description("Why.")\n  @unique(src, dst)\n}}\n'
     )

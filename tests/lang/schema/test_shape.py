@@ -17,8 +17,7 @@ BASE = "node A { a: I32 b: String? @index c: enum(x, y) @unique(a, b) @range(a, 
 @pytest.mark.parametrize(
     "same",
     [
-        "edge E: A -> A { w: F64? } node A {\n c: enum(y, x)"
-        + " b: String? @index a: I32 @range(a, 0.0..9.0) @unique(b, a, b) }",
+        "edge E: A->A{w:F64?}node A{c:enum(y,x)b:String?@index a:I32 @range(a,0.0..9.0)@unique(b,a,b)}",
         BASE.replace("node A", '// hello\nnode /* A */ A @rename_from("Z")'),
         BASE.replace("a: I32", 'a: I32 @rename_from("z")').replace("@unique(a, b)", "@unique(a, b) @unique(b, a)"),
         BASE.replace("edge E: A -> A", "edge E: A -> A @card(0..)"),

@@ -15,8 +15,8 @@ from omnigraph.lang.schema.nearest import did_you_mean
 from omnigraph.lang.source import Source, Span
 
 _FOUND: Final = re.compile(r"[A-Za-z_$][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?|->|\.\.|==|--|/\*|//|.", re.DOTALL)
-_BLANK: Final = re.compile(r"(?:[ \t\r\n]+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
-_OPENING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*|/\*(?:.*?\*/|.*)|([(\[{])|([)\]}])', re.DOTALL)
+# An unclosed string or comment swallows the rest, so that a scan for brackets stays linear.
+BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*|/\*(?:.*?\*/|.*)|([(\[{])|([)\]}])', re.DOTALL)
 _SHOWN_MAX: Final = 40
 
 # What the parser may wait for, in the order in which it is said; the first word of a group speaks for the group.
@@ -85,7 +85,7 @@ def explain_unexpected(error: UnexpectedInput, source: Source) -> SyntaxFault:
         if found == "/*" or "STRING" in accepted:
             return SyntaxFault(f"this {what} is never closed", span)
     message = f"expected {_expected(accepted)}, found {_shown(found)}"
-    return SyntaxFault(message, span, _hint(found, accepted, source, start))
+    return SyntaxFault(message, span, _hint(found, accepted, source))
 
 
 def _is_at_end(error: UnexpectedInput) -> bool:
@@ -120,7 +120,7 @@ def _shown(found: str) -> str:
     return f"`{found if len(found) <= _SHOWN_MAX else found[:_SHOWN_MAX] + '…'}`"
 
 
-def _hint(found: str, accepted: frozenset[str], source: Source, start: int) -> str | None:
+def _hint(found: str, accepted: frozenset[str], source: Source) -> str | None:
     if not found:
         return _unclosed(source)
     if found in "'`“”":
@@ -139,7 +139,7 @@ def _hint(found: str, accepted: frozenset[str], source: Source, start: int) -> s
         return "annotations of a node come before `implements`"
     if found[0].isalpha() or found[0] == "_":
         return _word_hint(found, accepted)
-    return _symbol_hint(found, accepted, source.text, start)
+    return _symbol_hint(found, accepted)
 
 
 def _type_hint(found: str, accepted: frozenset[str]) -> str | None:
@@ -166,7 +166,7 @@ def _word_hint(found: str, accepted: frozenset[str]) -> str | None:
     return None
 
 
-def _symbol_hint(found: str, accepted: frozenset[str], text: str, start: int) -> str | None:
+def _symbol_hint(found: str, accepted: frozenset[str]) -> str | None:
     if found == ")" and "NAME" in accepted:
         return "write the name without parentheses when it has no arguments"
     if found == "-" and "STRING" in accepted:
@@ -175,14 +175,14 @@ def _symbol_hint(found: str, accepted: frozenset[str], text: str, start: int) ->
         return "a property is written `name: Type`"
     if found[0].isdigit() and accepted & {"TYPE_NAME", "PROPERTY"}:
         return "names start with a letter"
-    if found == "(" and "PROPERTY" in accepted and _BLANK.fullmatch(text, 0, start) is None:
+    if found == "(" and "PROPERTY" in accepted:
         return "only `Vector`, `enum` and `@` words take parentheses"
     return None
 
 
 def _unclosed(source: Source) -> str | None:
     opened: list[re.Match[str]] = []
-    for match in _OPENING.finditer(source.text):
+    for match in BRACKET.finditer(source.text):
         if match[1]:
             opened.append(match)
         elif match[2] and opened:

@@ -5,22 +5,18 @@ Pure. Bounds are checked before the grammar sees the text.
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final
+from typing import Any
 
 from lark import Lark, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.schema.builder import Builder, SyntaxFault
-from omnigraph.lang.schema.explain import explain_unexpected
+from omnigraph.lang.schema.explain import BRACKET, explain_unexpected
 from omnigraph.lang.schema.syntax import Declaration
 from omnigraph.lang.source import Source, Span
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
-
-# An unclosed string or comment swallows the rest, so that the scan stays linear; the parser reports it in its place.
-_BRACKET: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?|//[^\n]*|/\*(?:.*?\*/|.*)|([(\[{])|([)\]}])', re.DOTALL)
 
 
 def parse_schema(source: Source) -> tuple[Declaration, ...]:
@@ -59,7 +55,7 @@ def _check_bounds(text: str) -> None:
             "a schema describes types, not data: load data from NDJSON",
         )
     depth = 0
-    for match in _BRACKET.finditer(text):
+    for match in BRACKET.finditer(text):
         if match[1]:
             depth += 1
             if depth > SOURCE_NESTING_MAX:
