@@ -79,10 +79,10 @@ def _explain(text: str, error: UnexpectedInput) -> SyntaxRefusal:
     parser = getattr(error, "interactive_parser", None)
     accepts: set[str] = set(parser.accepts()) if parser is not None else set()
     before, before_offset = before_at(text, offset)
-    if accepts == {"LPAR"} and before.isidentifier():
+    earlier, _ = before_at(text, before_offset)
+    if accepts == {"LPAR"} and earlier != "query":
         # A bare word stood where a value belongs; only the missing parenthesis told the parser so.
-        offset, accepts = before_offset, {"VAR", "STRING", "INT", "FLOAT", "BOOL"}
-        before, _ = before_at(text, offset)
+        offset, before, accepts = before_offset, earlier, {"VAR", "STRING", "INT", "FLOAT", "BOOL"}
     found = found_at(text, offset)
     if found[:1] == '"' and not (token and token.type == "STRING"):
         return SyntaxRefusal(Span(offset, offset + 1), "this string is never closed", 'end it with `"`')

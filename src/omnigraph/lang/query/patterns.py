@@ -46,10 +46,10 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     late: list[ast.Condition] = []
     for clause in clauses:
         if isinstance(clause, ast.Binding):
-            if not _is_loose(ctx, scope, loose, [clause.variable]):
+            if not _is_loose(ctx, scope, loose, clause, [clause.variable]):
                 _check_binding(ctx, block, clause)
         elif isinstance(clause, ast.Traversal):
-            if not _is_loose(ctx, scope, loose, [clause.left, clause.right]):
+            if not _is_loose(ctx, scope, loose, clause, [clause.left, clause.right]):
                 walk = check_traversal(ctx, scope, clause)
                 if walk is not None:
                     block.walks.append(walk)
@@ -133,14 +133,16 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
     ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
 
 
-def _is_loose(ctx: Context, scope: Scope, loose: set[str], names: list[ast.Name]) -> bool:
-    for name in names:
-        if name.text in loose and name.text not in scope:
-            message = f"`${name.text}` belongs to an `optional` block and may be missing here"
-            hint = "put this clause into the block, into another `optional`, or before the block"
-            ctx.report("T31", name.span, message, hint)
-            return True
-    return False
+def _is_loose(ctx: Context, scope: Scope, loose: set[str], clause: ast.Clause, ends: list[ast.Name]) -> bool:
+    end = next((end for end in ends if end.text in loose and end.text not in scope), None)
+    if end is None:
+        return False
+    message = f"`${end.text}` belongs to an `optional` block and may be missing here"
+    hint = "put this clause into the block, into another `optional`, or before the block"
+    ctx.report("T31", end.span, message, hint)
+    for name in _bound_names([clause]):
+        scope.setdefault(name, Variable(name, Kind.BROKEN))
+    return True
 
 
 def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:

@@ -63,7 +63,9 @@ _HABITS: Final = {
     "`": "names take no quotes",
 }
 
-_TOKEN: Final = re.compile(r"[$@]?[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?[A-Za-z0-9_]*|\"[^\"\n]{0,40}\"?|[=!<>]=|\S")
+_TOKEN: Final = re.compile(
+    r"[$@]?[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?[A-Za-z0-9_]*|\"[^\"\n]{0,40}\"?|[=!<>]=|\S"
+)
 _FOUND_MAX: Final = 40
 _LOOK_BACK: Final = 200
 
