@@ -1,0 +1,88 @@
+"""Small graphs for kernel tests, written straight through `store` and `commit`, and the invariants they must keep."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from omnigraph.ids import new_ulid
+from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.source import Source
+from omnigraph.manifest.init import init
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
+from omnigraph.store.change import append
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.store import Store
+from omnigraph.store.uri import Location
+
+SCHEMA = """
+node Person { name: String @key  age: I32? }
+node City { name: String @key }
+edge Knows: Person -> Person
+"""
+PERSON, CITY, KNOWS = "node:Person", "node:City", "edge:Knows"
+
+
+def wide_schema(types: int) -> str:
+    """Return a schema with this many node types."""
+    return "\n".join(f"node T{number} {{ name: String @key }}" for number in range(types))
+
+
+def create(root: str, schema: str = SCHEMA, meter: Meter = NO_METER) -> Kernel:
+    """Create a graph and open it."""
+    store = Store(Location.parse(root), meter)
+    init(store, compile_schema(Source("schema.pg", schema), domain=new_ulid()))
+    return Kernel(store)
+
+
+def open_graph(root: str, meter: Meter = NO_METER, *, read_only: bool = False) -> Kernel:
+    return Kernel(Store(Location.parse(root), meter), read_only=read_only)
+
+
+def rows_of(dataset: Dataset, ids: Sequence[str]) -> pa.Table:
+    """Return rows with these ids for any type: endpoints point at the id itself, other columns are null or the id."""
+    filled = {"id", "src", "dst", "name"}
+    columns = [pa.array(list(ids) if one.name in filled else [None] * len(ids), one.type) for one in dataset.schema]
+    return pa.Table.from_arrays(columns, schema=dataset.schema)
+
+
+def insert(kernel: Kernel, rows: Mapping[str, Sequence[str]], branch: str = MAIN, actor: str | None = None) -> Receipt:
+    """Append rows to one or more types in one commit."""
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        effects = []
+        for table_key, ids in rows.items():
+            dataset = kernel.writable(snapshot, table_key)
+            effects.append(Effect(table_key, dataset, (append(dataset, rows_of(dataset, ids)),)))
+        return Plan("insert", tuple(effects), actor=actor)
+
+    receipt = kernel.commit(branch, prepare, Work.INSERT)
+    assert receipt is not None
+    return receipt
+
+
+def ids_of(kernel: Kernel, table_key: str, branch: str = MAIN) -> list[str]:
+    """Return the ids of a type, sorted."""
+    dataset = kernel.dataset(kernel.snapshot(branch), table_key)
+    return sorted(dataset.read(["id"])["id"].to_pylist())
+
+
+def check_invariants(kernel: Kernel) -> None:
+    """Raise AssertionError unless every branch reads whole: pins open, counts agree, ids unique, history linear."""
+    main = kernel.snapshot(MAIN)
+    for branch in (MAIN, *main.state.branches):
+        snapshot = kernel.snapshot(branch)
+        for table_key, pin in snapshot.state.pins.items():
+            dataset = kernel.dataset(snapshot, table_key)
+            ids = dataset.read(["id"])["id"].to_pylist()
+            assert len(ids) == pin.row_count, f"{branch} {table_key}: {len(ids)} rows, {pin.row_count} recorded"
+            assert len(set(ids)) == len(ids), f"{branch} {table_key}: duplicate ids"
+            dataset.lance.validate()
+        history = list(kernel.history(branch))
+        assert history[0].commit_id == snapshot.head
+        assert [one.commit_id for one in history[1:]] == [one.parent for one in history[:-1]], "history is not linear"
+        assert history[-1].parent is None
