@@ -6,9 +6,9 @@ It shares nothing with the engines, so that lowering can be judged by what its p
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from operator import eq, ge, gt, le, lt, ne
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,11 @@ class _Machine:
             return len(values)
         if not values:
             return None
-        functions = {"sum": lambda: float(sum(values)), "avg": lambda: sum(values) / len(values)}
-        return functions.get(expression.function, lambda: {"min": min, "max": max}[expression.function](values))()
+        if expression.function == "sum":
+            return float(sum(values))
+        if expression.function == "avg":
+            return sum(values) / len(values)
+        return min(values) if expression.function == "min" else max(values)
 
     def value(self, expression: ir.Expr, row: Row) -> Any:
         match expression:
@@ -184,5 +187,5 @@ def _compare(op: ir.CompareOp, left: Any, right: Any) -> bool | None:
         return bool(left.startswith(right))
     if op in (ir.CompareOp.CONTAINS, ir.CompareOp.STRING_CONTAINS):
         return right in left
-    functions = {"=": operator.eq, "!=": operator.ne, ">": operator.gt, "<": operator.lt, ">=": operator.ge}
-    return bool(functions.get(op.value, operator.le)(left, right))
+    functions = {"=": eq, "!=": ne, ">": gt, "<": lt, ">=": ge}
+    return bool(functions.get(op.value, le)(left, right))
