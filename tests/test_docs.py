@@ -148,3 +148,8 @@ def test_query_example_compiles(path: Path, line: int, schema: str | None, text:
 def test_examples_are_found_in_the_readme() -> None:
     for language in ("pg", "gq"):
         assert any(path.name == "README.md" for path, *_ in examples(language)), language
+
+
+def test_index_links_every_page() -> None:
+    linked = set(re.findall(r"\]\(([a-z-]+\.md)\)", read("docs/index.md")))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"index.md"} <= linked
