@@ -15,10 +15,10 @@ from functools import cache
 from typing import Any, Final, Literal
 
 import pytest
-from moto.core import DEFAULT_ACCOUNT_ID
+from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
-from moto.server import create_backend_app
-from werkzeug.serving import WSGIRequestHandler, make_server
+from moto.moto_server.werkzeug_app import create_backend_app
+from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 BUCKET: Final = "graphs"
 MUTATING: Final = frozenset({"PUT", "POST", "DELETE"})
@@ -79,6 +79,11 @@ class _QuietHandler(WSGIRequestHandler):
         pass
 
 
+class _Server(ThreadedWSGIServer):
+    # Joined at the end, so that no handler outlives its test.
+    daemon_threads = False
+
+
 class S3Server:
     """A running server, from `with S3Server() as server` until the end of the block; its bucket is `graphs`.
 
@@ -99,9 +104,7 @@ class S3Server:
     def __enter__(self) -> S3Server:
         s3_backends.reset()
         s3_backends[DEFAULT_ACCOUNT_ID]["aws"].create_bucket(BUCKET, "us-east-1")
-        self._server = make_server("127.0.0.1", 0, self._serve, threaded=True, request_handler=_QuietHandler)
-        # Joined at the end, so that no handler outlives its test.
-        self._server.daemon_threads = False
+        self._server = _Server("127.0.0.1", 0, self._serve, _QuietHandler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
         self._thread.start()
         return self

@@ -28,6 +28,8 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Outside of these, storage clients disagree on how a key is written in an address.
 _KEY_SEGMENT = re.compile(r"[A-Za-z0-9!_.*'()=+@,-]+")
 
+_UNNAMEABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
+
 
 @dataclass(frozen=True, slots=True)
 class Location:
@@ -46,8 +48,6 @@ class Location:
         >>> Location.parse("file:///data/my%20graph").uri
         '/data/my graph'
         """
-        if "\0" in text:
-            raise _refused(text, "contains a NUL character")
         match = _SCHEME.match(text)
         scheme = match[1].lower() if match else ""
         if scheme in ("http", "https"):
@@ -64,7 +64,7 @@ class Location:
             raise _refused(text, f"has the scheme `{scheme}`, which is not supported")
         if not text.strip():
             raise _refused(text, "is empty")
-        return cls("file", "", os.path.abspath(os.path.expanduser(text)))
+        return cls._local(text, os.path.expanduser(text))
 
     @classmethod
     def _parse_file(cls, text: str, rest: str) -> Location:
@@ -72,9 +72,12 @@ class Location:
             raise _refused(text, "names a host or a relative path; write three slashes: `file:///path`")
         if "?" in rest or "#" in rest:
             raise _refused(text, "has a query or fragment; write `?` as `%3F` and `#` as `%23`")
-        path = unquote(rest)
-        if "\0" in path:
-            raise _refused(text, "contains a NUL character")
+        return cls._local(text, unquote(rest, errors="surrogateescape"))
+
+    @classmethod
+    def _local(cls, text: str, path: str) -> Location:
+        if _UNNAMEABLE.search(path):
+            raise _refused(text, "contains a control character or broken UTF-8")
         return cls("file", "", os.path.abspath(path))
 
     @classmethod
@@ -117,6 +120,8 @@ class Location:
             "connect_timeout": f"{CONNECT_TIMEOUT_SECONDS}s",
             "client_max_retries": str(RETRIES_MAX),
             "client_retry_timeout": str(RETRY_TIMEOUT_SECONDS),
+            # Lance would repeat the client's whole row of retries when it is throttled.
+            "lance_aimd_max_retries": "0",
         }
 
 
