@@ -13,7 +13,7 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, ir, lint_queries
 from omnigraph.lang.query.parse import parse_queries
 from omnigraph.lang.source import Source
-from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
+from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 from tests.lang.query.fixture import catalog_f, catalog_from, codes_of, compiled, read_text
 from tests.lang.query.typical import TYPICAL_QUERY
 
@@ -131,6 +131,17 @@ def test_parse_long_inputs_stay_linear() -> None:
     plan = compiled(read_text(f"$v: Vessel {clauses}")).ir
     assert isinstance(plan, ir.ReadIR)
     assert len(plan.pipeline) == 20_001
+
+
+def test_parse_many_variables_and_blocks_are_refused_early() -> None:
+    bindings = " ".join(f"$v{number}: Vessel" for number in range(5_000))
+    blocks = " ".join(f"not {{ $v{number} towedBy $_ }}" for number in range(5_000))
+    assert codes_of(read_text(f"{bindings} {blocks}", "$v0.imo")) == ["Q000"]
+
+
+def test_parse_many_unknown_names_stop_at_the_cap() -> None:
+    clauses = " ".join(f"$v.unknown_property_{number} = 1" for number in range(5_000))
+    assert len(codes_of(read_text(f"$v: Vessel {clauses}"))) == DIAGNOSTICS_MAX
 
 
 @given(st.text(max_size=200))

@@ -11,7 +11,7 @@ from typing import Final
 
 QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Q000": "The text is not a query file.",
+        "Q000": "The text is not a query file, or a query is too large.",
         "T1": "A binding names a node type that does not exist.",
         "T2": "A binding matches on a property that its type lacks.",
         "T3": "A literal does not fit its property.",

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import Context, Scope
+from omnigraph.lang.query.context import Context, Scope, TooManyFindings
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.mutations import check_mutation
 from omnigraph.lang.query.orders import check_bound, check_order
@@ -78,14 +78,10 @@ def compile_query(source: Source, catalog: Catalog, *, name: str | None = None) 
 def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> CompiledQuery:
     """Compile one parsed query of a source; raises LanguageError with all that is wrong with it."""
     ctx = Context(source, catalog)
-    _declare(ctx, query.params)
-    descriptor: tuple[DescribedColumn, ...] = ()
-    compiled: ir.QueryIR
-    if isinstance(query.body, ast.Read):
-        compiled, descriptor = _read(ctx, query, query.body)
-    else:
-        statements = check_mutation(ctx, query.body)
-        compiled = ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements)
+    try:
+        compiled, descriptor = _check(ctx, query)
+    except TooManyFindings:
+        raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
         raise LanguageError(diagnostics=_in_order(ctx.findings))
     digest = "sha256:" + sha256(source.text.encode()).hexdigest()
@@ -112,6 +108,14 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
     message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here"
     hint = "run it as a query" if query.kind == "read" else "run it as a mutation"
     raise LanguageError(diagnostics=(Diagnostic("T29", message, query.source, query.span, hint),))
+
+
+def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
+    _declare(ctx, query.params)
+    if isinstance(query.body, ast.Read):
+        return _read(ctx, query, query.body)
+    statements = check_mutation(ctx, query.body)
+    return ir.MutationIR(query.name.text, tuple(ctx.params.values()), statements), ()
 
 
 def _read(ctx: Context, query: ast.Query, body: ast.Read) -> tuple[ir.ReadIR, tuple[DescribedColumn, ...]]:

@@ -5,9 +5,10 @@ Pure. A `Scope` is never changed by an inner block; an inner block copies it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Final
 
 from omnigraph.lang.catalog import Catalog, Property
 from omnigraph.lang.diagnostic import Diagnostic
@@ -15,6 +16,9 @@ from omnigraph.lang.query.ir import Bound, Parameter
 from omnigraph.lang.source import Source, Span
 from omnigraph.lang.types import PropertyType
 from omnigraph.limits import DIAGNOSTICS_MAX
+
+# Blocks copy the variables around them, so their number is bounded to keep that cheap.
+QUERY_VARIABLES_MAX: Final = 1_000
 
 
 class Kind(StrEnum):
@@ -53,6 +57,10 @@ class Scope(dict[str, Variable]):
             self[variable.name] = replace(variable, nullable=True)
 
 
+class TooManyFindings(Exception):
+    """Enough is wrong to stop looking; the findings are in the context."""
+
+
 @dataclass
 class Context:
     """One check of one query."""
@@ -63,14 +71,16 @@ class Context:
     findings: list[Diagnostic] = field(default_factory=list)
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        if len(self.findings) < DIAGNOSTICS_MAX:
-            self.findings.append(Diagnostic(code, message, self.source, span, hint))
+        self.findings.append(Diagnostic(code, message, self.source, span, hint))
+        if len(self.findings) >= DIAGNOSTICS_MAX:
+            raise TooManyFindings
 
-    def properties(self, variable: Variable) -> dict[str, Property]:
+    def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""
         assert variable.type_name is not None
-        owners = self.catalog.nodes if variable.kind is Kind.NODE else self.catalog.edges
-        return dict(owners[variable.type_name].properties)
+        if variable.kind is Kind.NODE:
+            return self.catalog.nodes[variable.type_name].properties
+        return self.catalog.edges[variable.type_name].properties
 
 
 def with_null(type_: PropertyType, nullable: bool) -> PropertyType:

@@ -10,7 +10,7 @@ from itertools import count
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.context import Kind
+from omnigraph.lang.query.context import Kind, with_null
 from omnigraph.lang.query.patterns import Block, Start
 from omnigraph.lang.query.traversals import Walk
 
@@ -45,11 +45,11 @@ class _Lowering:
     def temporary(self) -> str:
         return f"~{next(self._numbers)}"
 
-    def matches(self, variable: str, start: Start) -> tuple[ir.Expr, ...]:
+    def matches(self, variable: str, start: Start, nullable: bool) -> tuple[ir.Expr, ...]:
         properties = self._catalog.nodes[start.node_type].properties
         found: list[ir.Expr] = []
         for name, value in start.matches:
-            type_ = properties[name].type
+            type_ = with_null(properties[name].type, nullable)
             op = ir.CompareOp.CONTAINS if type_.is_list else ir.CompareOp.EQ
             found.append(ir.Compare(op, ir.PropertyRef(variable, Kind.NODE.value, start.node_type, name, type_), value))
         return tuple(found)
@@ -66,6 +66,7 @@ class _Pattern:
         self._lowering = lowering
         self._bound = set(outer)
         self._done: list[ir.Operator] = []
+        self._nullable = {name for name in outer if block.scope[name].nullable}
         # Anonymous ends get a name of their own each, so that two of them stay unrelated.
         self._starts = [(start.variable or lowering.temporary(), start) for start in block.starts]
         self._walks = [
@@ -73,7 +74,8 @@ class _Pattern:
         ]
         self._filters: dict[str, list[ir.Expr]] = {}
         for variable, start in self._starts:
-            self._filters.setdefault(variable, []).extend(lowering.matches(variable, start))
+            matches = lowering.matches(variable, start, variable in self._nullable)
+            self._filters.setdefault(variable, []).extend(matches)
         self._touching: dict[str, list[int]] = {}
         for index, (left, right, _) in enumerate(self._walks):
             self._touching.setdefault(left, []).append(index)
@@ -138,5 +140,6 @@ class _Pattern:
     def _close(self, left: str, right: str, walk: Walk) -> None:
         temporary = self._lowering.temporary()
         self._done.append(self._expand(left, temporary, walk, walk.direction))
-        same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, walk.right_type), ir.NodeRef(right, walk.right_type))
+        end = ir.NodeRef(right, walk.right_type, with_null(ir.ID, right in self._nullable))
+        same = ir.Compare(ir.CompareOp.EQ, ir.NodeRef(temporary, walk.right_type), end)
         self._done.append(ir.Filter(same))

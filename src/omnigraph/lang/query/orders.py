@@ -5,6 +5,7 @@ Pure. A rank call, or a column that holds one, replaces the order keys.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from omnigraph.lang.query import ast, ir
@@ -26,6 +27,8 @@ class Ordered:
 
 def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool) -> Ordered:
     """Check `order`, with the limits that rankings need."""
+    by_alias = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
+    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
     found: ir.Rank | None = None
     keys: list[ir.OrderKey] = []
     has_nearest = any(_is_call(key.expression, "nearest") for key in read.order)
@@ -34,12 +37,13 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
             hint = "return the call with an alias and order by that alone"
             ctx.report("T18", key.expression.span, "a column cannot order together with `nearest`", hint)
             continue
-        typed = _key(ctx, scope, key.expression, returned)
+        typed = _key(ctx, scope, key.expression, by_alias)
         if typed is None:
             continue
-        ranking = _ranking(typed, returned)
+        ranking = _ranking(typed, by_alias)
         if ranking is None:
-            _check_remains(ctx, key.expression, typed, returned, grouped, read.distinct)
+            if remaining is not None and not isinstance(typed, ir.ColumnRef):
+                remaining.check(ctx, key.expression, typed)
             keys.append(ir.OrderKey(typed, key.direction is not None and key.direction.text == "desc"))
             continue
         if position > 0:
@@ -57,8 +61,10 @@ def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Retu
 
 def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
     """Check the operand of `skip` or `limit`."""
-    if bound is None or isinstance(bound.value, int):
-        return None if bound is None else bound.value  # type: ignore[return-value]
+    if bound is None:
+        return None
+    if isinstance(bound.value, int):
+        return bound.value
     name = bound.value.name
     parameter = ctx.params.get(name)
     if parameter is None:
@@ -77,10 +83,10 @@ def _is_call(expression: ast.Expression, function: str) -> bool:
     return isinstance(expression, ast.Call) and expression.function == function
 
 
-def _key(ctx: Context, scope: Scope, expression: ast.Expression, returned: tuple[Returned, ...]) -> ir.Expr | None:
+def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
     if isinstance(expression, ast.Alias):
         # A name that no column has is left to the run, as the language always did.
-        match = next((item.column for item in returned if item.alias == expression.name), None)
+        match = by_alias.get(expression.name)
         return ir.ColumnRef(expression.name, match.type if match else None)
     if isinstance(expression, ast.Call) and expression.function in RANKS:
         return rank(ctx, scope, expression)
@@ -101,10 +107,9 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, returned: tuple
     return typed
 
 
-def _ranking(typed: ir.Expr, returned: tuple[Returned, ...]) -> ir.Rank | None:
-    if isinstance(typed, ir.ColumnRef):
-        match = next((item.column.expression for item in returned if item.alias == typed.name), None)
-        typed = match if match is not None else typed
+def _ranking(typed: ir.Expr, by_alias: Mapping[str, ir.Column]) -> ir.Rank | None:
+    if isinstance(typed, ir.ColumnRef) and typed.name in by_alias:
+        typed = by_alias[typed.name].expression
     return typed if isinstance(typed, ir.Nearest | ir.Bm25 | ir.Rrf) else None
 
 
@@ -125,19 +130,22 @@ def _check_limit(ctx: Context, place: ast.Expression, ranking: ir.Rank, limit: a
         ctx.report(code, limit.span, f"ordering by `{word}` needs a limit of at least 1")
 
 
-def _check_remains(
-    ctx: Context,
-    place: ast.Expression,
-    typed: ir.Expr,
-    returned: tuple[Returned, ...],
-    grouped: bool,
-    distinct: bool,
-) -> None:
-    if isinstance(typed, ir.ColumnRef) or not (grouped or distinct):
-        return
-    matches = [item for item in returned if item.column.expression == typed]
-    if any(item.alias is None or not grouped for item in matches):
-        return
-    word = "an aggregate" if grouped else "`distinct`"
-    hint = f"order by `{matches[0].alias}`" if matches else "return it too"
-    ctx.report("T38", place.span, f"{describe(typed)}; after {word} only returned columns can be ordered by", hint)
+class _Remaining:
+    """The columns that an aggregate or `distinct` leaves to order by."""
+
+    def __init__(self, returned: tuple[Returned, ...], grouped: bool) -> None:
+        self._word = "an aggregate" if grouped else "`distinct`"
+        self._aliases: dict[ir.Expr, str | None] = {}
+        for item in returned:
+            # A group key with an alias is known by that alias alone.
+            alias = item.alias if grouped else None
+            if alias is None or item.column.expression not in self._aliases:
+                self._aliases[item.column.expression] = alias
+
+    def check(self, ctx: Context, place: ast.Expression, typed: ir.Expr) -> None:
+        alias = self._aliases.get(typed, "")
+        if alias is None:
+            return
+        hint = f"order by `{alias}`" if alias else "return it too"
+        message = f"{describe(typed)}; after {self._word} only returned columns can be ordered by"
+        ctx.report("T38", place.span, message, hint)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+from lark import Lark, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast
@@ -17,16 +19,11 @@ from omnigraph.lang.query.syntax import before_at, describe_expected, found_at, 
 from omnigraph.lang.source import Source, Span
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 
-if TYPE_CHECKING:
-    from lark import Lark, UnexpectedInput
-
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"|//[^\n]*|/\*[\s\S]*?\*/|[\[\](){}]')
 
 
 def parse_queries(source: Source) -> tuple[ast.Query, ...]:
     """Return the queries of a source in written order; raises LanguageError with one Q000."""
-    from lark import UnexpectedInput
-
     _guard(source)
     try:
         queries: tuple[ast.Query, ...] = _parser().parse(source.text)  # type: ignore[assignment]
@@ -39,8 +36,6 @@ def parse_queries(source: Source) -> tuple[ast.Query, ...]:
 
 @cache
 def _parser() -> Lark:
-    from lark import Lark
-
     grammar = resources.files("omnigraph.lang.query").joinpath("grammar.lark").read_text("utf-8")
     return Lark(grammar, parser="lalr", lexer="contextual", transformer=Builder(), maybe_placeholders=True)
 

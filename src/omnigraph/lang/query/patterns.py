@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import Context, Kind, Scope, Variable
+from omnigraph.lang.query.context import QUERY_VARIABLES_MAX, Context, Kind, Scope, Variable
 from omnigraph.lang.query.filters import check_condition, variables_of
 from omnigraph.lang.query.traversals import Walk, check_traversal
 from omnigraph.lang.query.values import match_value
@@ -45,6 +45,8 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     loose: set[str] = set()
     late: list[ast.Condition] = []
     for clause in clauses:
+        if _is_crowded(ctx, scope, clause):
+            return block
         if isinstance(clause, ast.Binding):
             if not _is_loose(ctx, scope, loose, clause, [clause.variable]):
                 _check_binding(ctx, block, clause)
@@ -76,7 +78,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
 def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) -> None:
     scope = block.scope
     for clause in clauses:
-        if not isinstance(clause, ast.Optional):
+        if not isinstance(clause, ast.Optional) or _is_crowded(ctx, scope, clause):
             continue
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
@@ -131,6 +133,15 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
         word = name.text[0].lower() + name.text[1:]
         hint = f"`{name.text}` is an edge: traverse it, as in `$a {word} $b`"
     ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
+
+
+def _is_crowded(ctx: Context, scope: Scope, clause: ast.Clause) -> bool:
+    if len(scope) <= QUERY_VARIABLES_MAX:
+        return False
+    if not any(finding.code == "Q000" for finding in ctx.findings):
+        message = f"a query binds at most {QUERY_VARIABLES_MAX} variables"
+        ctx.report("Q000", clause.span, message, "split the query")
+    return True
 
 
 def _is_loose(ctx: Context, scope: Scope, loose: set[str], clause: ast.Clause, ends: list[ast.Name]) -> bool:
