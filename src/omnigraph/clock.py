@@ -26,9 +26,7 @@ def elapsed() -> float:
 
 
 @contextmanager
-def replaced(
-    wall: Callable[[], int] | None = None, elapsed: Callable[[], float] | None = None
-) -> Iterator[None]:
+def replaced(wall: Callable[[], int] | None = None, elapsed: Callable[[], float] | None = None) -> Iterator[None]:
     """Let tests supply the clocks: a fixed instant, a counter, a clock that jumps.
 
     >>> with replaced(wall=lambda: 42):

@@ -11,6 +11,7 @@ from typing import Final
 SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
 SOURCE_NESTING_MAX: Final = 64
 DIAGNOSTICS_MAX: Final = 100
+SHOWN_CHARACTERS_MAX: Final = 160
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
 
 # Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.

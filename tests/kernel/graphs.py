@@ -68,7 +68,7 @@ def insert(kernel: Kernel, rows: Mapping[str, Sequence[str]], branch: str = MAIN
 def ids_of(kernel: Kernel, table_key: str, branch: str = MAIN) -> list[str]:
     """Return the ids of a type, sorted."""
     dataset = kernel.dataset(kernel.snapshot(branch), table_key)
-    return sorted(dataset.read(["id"])["id"].to_pylist())
+    return sorted(str(one) for one in dataset.read(["id"])["id"].to_pylist())
 
 
 def check_invariants(kernel: Kernel) -> None:
@@ -81,7 +81,7 @@ def check_invariants(kernel: Kernel) -> None:
             ids = dataset.read(["id"])["id"].to_pylist()
             assert len(ids) == pin.row_count, f"{branch} {table_key}: {len(ids)} rows, {pin.row_count} recorded"
             assert len(set(ids)) == len(ids), f"{branch} {table_key}: duplicate ids"
-            dataset.lance.validate()
+            dataset.lance.validate()  # type: ignore[no-untyped-call]  # Lance leaves it unannotated
         history = list(kernel.history(branch))
         assert history[0].commit_id == snapshot.head
         assert [one.commit_id for one in history[1:]] == [one.parent for one in history[:-1]], "history is not linear"

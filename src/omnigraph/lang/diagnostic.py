@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.lang.source import Source, Span
+from omnigraph.limits import SHOWN_CHARACTERS_MAX
 
 
 class Severity(StrEnum):
@@ -41,20 +42,20 @@ class Diagnostic:
            |      ^
         """
         start = self.source.position(self.span.start)
-        line = self.source.line_text(start.line)
-        end = min(self.span.end - self.span.start, max(len(line) - start.column + 1, 1))
-        gutter = len(str(start.line)) + 1
+        line, column = _window(self.source.line_text(start.line), start.column)
+        width = min(self.span.end - self.span.start, max(len(line) - column + 1, 1))
+        gutter = " " * (len(str(start.line)) + 1)
         # Tabs keep their width under the caret because the padding repeats them.
-        padding = "".join("\t" if char == "\t" else " " for char in line[: start.column - 1])
+        padding = "".join("\t" if char == "\t" else " " for char in line[: column - 1])
         lines = [
             f"{self.severity}[{self.code}]: {self.message}",
-            f"{' ' * gutter}--> {self.source.name}:{start.line}:{start.column}",
-            f"{' ' * gutter} |",
+            f"{gutter}--> {self.source.name}:{start.line}:{start.column}",
+            f"{gutter} |",
             f" {start.line} | {line}",
-            f"{' ' * gutter} | {padding}{'^' * max(end, 1)}",
+            f"{gutter} | {padding}{'^' * max(width, 1)}",
         ]
         if self.hint:
-            lines.append(f"{' ' * gutter} = hint: {self.hint}")
+            lines.append(f"{gutter} = hint: {self.hint}")
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, object]:
@@ -70,8 +71,14 @@ class Diagnostic:
             "column": start.column,
             "end_line": end.line,
             "end_column": end.column,
-            "source_line": self.source.line_text(start.line),
+            "source_line": _window(self.source.line_text(start.line), start.column)[0],
         }
+
+
+def _window(line: str, column: int) -> tuple[str, int]:
+    """Return the part of a line that a terminal can show around a column, and the column inside that part."""
+    start = max(0, min(column - 1 - SHOWN_CHARACTERS_MAX // 2, len(line) - SHOWN_CHARACTERS_MAX))
+    return line[start : start + SHOWN_CHARACTERS_MAX], column - start
 
 
 class LanguageError(OmniGraphError):
