@@ -66,6 +66,8 @@ def set_(path: str, value: object) -> Callable[[dict[str, Any]], None]:
         set_("nodes.0.properties.0.type.scalar", "Int"),
         set_("nodes.0.properties.0.type.nullable", 1),
         set_("nodes.0.implements.0.type_id", 9),
+        set_("nodes.0.implements.0.type_id", 1.0),
+        set_("nodes.0.implements.0.type_id", True),
         set_("nodes.0.implements.0.name", "Gone"),
         set_("nodes.0.constraints.0.columns.0.name", "gone"),
         set_("nodes.0.constraints.0.columns", None),
