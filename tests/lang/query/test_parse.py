@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -133,10 +134,19 @@ def test_parse_long_inputs_stay_linear() -> None:
     assert len(plan.pipeline) == 20_001
 
 
+@pytest.mark.parametrize("piece", ["/* ", '\\"', '"', "//", "(", "- ", "$v ", "1", "\n", "\\"])
+def test_parse_long_repetition_is_refused_quickly(piece: str) -> None:
+    text = '"' + piece * (1_000_000 // len(piece))
+    start = time.perf_counter()
+    survives(text)
+    survives(text[1:])
+    assert time.perf_counter() - start < 20
+
+
 def test_parse_many_variables_and_blocks_are_refused_early() -> None:
     bindings = " ".join(f"$v{number}: Vessel" for number in range(5_000))
     blocks = " ".join(f"not {{ $v{number} towedBy $_ }}" for number in range(5_000))
-    assert codes_of(read_text(f"{bindings} {blocks}", "$v0.imo")) == ["Q000"]
+    assert codes_of(read_text(f"{bindings} {blocks}", "$v4999.imo")) == ["Q000"]
 
 
 def test_parse_many_unknown_names_stop_at_the_cap() -> None:

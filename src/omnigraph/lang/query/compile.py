@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import Context, Scope, TooManyFindings
+from omnigraph.lang.query.context import Context, EnoughFound, Scope
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.mutations import check_mutation
 from omnigraph.lang.query.orders import check_bound, check_order
@@ -80,7 +80,7 @@ def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> Compil
     ctx = Context(source, catalog)
     try:
         compiled, descriptor = _check(ctx, query)
-    except TooManyFindings:
+    except EnoughFound:
         raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
         raise LanguageError(diagnostics=_in_order(ctx.findings))

@@ -57,7 +57,7 @@ class Scope(dict[str, Variable]):
             self[variable.name] = replace(variable, nullable=True)
 
 
-class TooManyFindings(Exception):
+class EnoughFound(Exception):
     """Enough is wrong to stop looking; the findings are in the context."""
 
 
@@ -73,7 +73,7 @@ class Context:
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))
         if len(self.findings) >= DIAGNOSTICS_MAX:
-            raise TooManyFindings
+            raise EnoughFound
 
     def properties(self, variable: Variable) -> Mapping[str, Property]:
         """Return the properties of a bound node or edge, by name."""

@@ -14,12 +14,14 @@ from lark import Lark, UnexpectedInput
 
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast
-from omnigraph.lang.query.build import Builder, SyntaxRefusal
+from omnigraph.lang.query.build import Builder
+from omnigraph.lang.query.constants import SyntaxRefusal
 from omnigraph.lang.query.syntax import before_at, describe_expected, found_at, hint_for
 from omnigraph.lang.source import Source, Span
 from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 
-_BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"|//[^\n]*|/\*[\s\S]*?\*/|[\[\](){}]')
+# What is never closed runs to the end, so that no text is scanned twice.
+_BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"?|//[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|[\[\](){}]')
 
 
 def parse_queries(source: Source) -> tuple[ast.Query, ...]:

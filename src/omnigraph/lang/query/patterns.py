@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import QUERY_VARIABLES_MAX, Context, Kind, Scope, Variable
+from omnigraph.lang.query.context import QUERY_VARIABLES_MAX, Context, EnoughFound, Kind, Scope, Variable
 from omnigraph.lang.query.filters import check_condition, variables_of
 from omnigraph.lang.query.traversals import Walk, check_traversal
 from omnigraph.lang.query.values import match_value
@@ -45,8 +45,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     loose: set[str] = set()
     late: list[ast.Condition] = []
     for clause in clauses:
-        if _is_crowded(ctx, scope, clause):
-            return block
+        _refuse_crowd(ctx, scope, clause)
         if isinstance(clause, ast.Binding):
             if not _is_loose(ctx, scope, loose, clause, [clause.variable]):
                 _check_binding(ctx, block, clause)
@@ -78,8 +77,9 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
 def _check_optionals(ctx: Context, block: Block, clauses: Iterable[ast.Clause]) -> None:
     scope = block.scope
     for clause in clauses:
-        if not isinstance(clause, ast.Optional) or _is_crowded(ctx, scope, clause):
+        if not isinstance(clause, ast.Optional):
             continue
+        _refuse_crowd(ctx, scope, clause)
         if not _mentions_outer(clause.clauses, scope):
             hint = "mention a variable of the pattern around it"
             ctx.report("T30", clause.span, "this `optional` block is about nothing outside it", hint)
@@ -135,13 +135,10 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
     ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
 
 
-def _is_crowded(ctx: Context, scope: Scope, clause: ast.Clause) -> bool:
-    if len(scope) <= QUERY_VARIABLES_MAX:
-        return False
-    if not any(finding.code == "Q000" for finding in ctx.findings):
-        message = f"a query binds at most {QUERY_VARIABLES_MAX} variables"
-        ctx.report("Q000", clause.span, message, "split the query")
-    return True
+def _refuse_crowd(ctx: Context, scope: Scope, clause: ast.Clause) -> None:
+    if len(scope) > QUERY_VARIABLES_MAX:
+        ctx.report("Q000", clause.span, f"a query binds at most {QUERY_VARIABLES_MAX} variables", "split the query")
+        raise EnoughFound
 
 
 def _is_loose(ctx: Context, scope: Scope, loose: set[str], clause: ast.Clause, ends: list[ast.Name]) -> bool:
