@@ -67,13 +67,15 @@ def commit(dataset: Dataset, change: Change | None) -> Dataset:
     staged = dataset.store.commit(dataset, [change], {"test": "staging"})
     assert staged.dataset.count() == staged.row_count == change.row_count
     staged.dataset.lance.validate()  # type: ignore[no-untyped-call]
-    directory = Path(dataset.store.root.child(dataset.ref.directory).path)
-    assert [file for file in change.files if not (directory / file).exists()] == []
+    objects = dataset.store.objects
+    paths = [f"{dataset.ref.directory}/{file}" for file in change.files]
+    there = [objects.list(path.rstrip("/")) if path.endswith("/") else objects.exists(path) for path in paths]
+    assert all(there), paths
     dataset.store.link(staged.ref, staged.manifest)
     return staged.dataset
 
 
-def create(root: Path, *parts: pa.Table, schema: pa.Schema = SCHEMA) -> Dataset:
+def create(root: Path | str, *parts: pa.Table, schema: pa.Schema = SCHEMA) -> Dataset:
     """Return a dataset with one fragment per part."""
     dataset = Store(Location.parse(str(root))).create("nodes/a", schema)
     for part in parts:

@@ -5,7 +5,6 @@ Stages only; the caller has deduplicated the rows and commits the change.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -37,7 +36,7 @@ def upsert(dataset: Dataset, rows: pa.Table, known: pa.Array[Any] | None = None)
     inserted = int(counts["num_inserted_rows"])
     if inserted == rows.num_rows:
         # An append can be rebased onto a newer version without being staged again; an update cannot.
-        operation = LanceOperation.Append([replace(one, row_id_meta=None) for one in operation.new_fragments])
+        operation = LanceOperation.Append(operation.new_fragments)
     return changed(dataset, operation, dataset.count() + inserted)
 
 
