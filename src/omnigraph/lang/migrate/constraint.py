@@ -1,6 +1,7 @@
 """Compares the constraints of a type before and after.
 
-Pure. Only an index may be added, because nothing needs to be checked for it; nothing may be removed.
+Pure. Only an index may be added, because nothing needs to be checked for it. Nothing may be removed, except along
+with all the properties it speaks of, and never a key.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ def compare_constraints(
         elif (earlier.is_in_body, earlier.carrier is None) != (written.is_in_body, written.carrier is None):
             reason = f"`{written.text}` of `{name}` cannot move between the property form and the body form"
             yield Step("unsupported_change", kind, name, reason=reason, span=span)
+    dropped = frozenset(old[1].property_ids.values()) - frozenset(new[1].property_ids.values())
     for meaning, written in sorted(before.items(), key=lambda entry: entry[1].text):
-        if meaning not in after:
+        goes_along = meaning.kind != "key" and meaning.columns <= dropped
+        if meaning not in after and not goes_along:
             reason = f"`{written.text}` cannot be removed from `{name}`"
             yield Step("unsupported_change", kind, name, reason=reason, span=origin.span)
 

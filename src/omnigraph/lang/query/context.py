@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Final
 
 from omnigraph.lang.catalog import Catalog, Property
 from omnigraph.lang.diagnostic import Diagnostic
@@ -18,7 +17,6 @@ from omnigraph.lang.types import PropertyType
 from omnigraph.limits import DIAGNOSTICS_MAX
 
 # Blocks copy the variables around them, so their number is bounded to keep that cheap.
-QUERY_VARIABLES_MAX: Final = 1_000
 
 
 class Kind(StrEnum):

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import QUERY_VARIABLES_MAX, Context, EnoughFound, Kind, Scope, Variable
+from omnigraph.lang.query.context import Context, EnoughFound, Kind, Scope, Variable
 from omnigraph.lang.query.filters import check_condition, variables_of
 from omnigraph.lang.query.traversals import Walk, check_traversal
 from omnigraph.lang.query.values import match_value
 from omnigraph.lang.query.words import suggestion
+from omnigraph.limits import QUERY_VARIABLES_MAX
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,11 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Final
 
+from omnigraph.limits import SUGGESTION_NAMES_MAX
+
 AGGREGATES: Final = frozenset({"count", "sum", "avg", "min", "max"})
 RANKS: Final = frozenset({"nearest", "bm25", "rrf"})
 TEXT_PREDICATES: Final = frozenset({"search", "fuzzy", "match_text"})
-SUGGESTION_NAMES_MAX: Final = 2_000
 
 # Function -> the fewest and the most arguments it takes.
 FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
