@@ -2,4 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from omnigraph.graph import Graph, init, open
+
 __version__ = "0.1.0"
+__all__ = ["Graph", "init", "open"]
+
+
+def __getattr__(name: str) -> object:
+    # Loading the engine takes a second, and much of what imports this package (a lint, a `--help`) never needs it.
+    if name in __all__:
+        from omnigraph import graph
+
+        return getattr(graph, name)
+    raise AttributeError(f"module 'omnigraph' has no attribute {name!r}")
