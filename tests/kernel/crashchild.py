@@ -1,0 +1,172 @@
+"""The process that dies: a server that has loaded everything and used nothing, and forks a child for each request.
+
+A process that has used Lance cannot be forked safely, and starting a new one takes a second; hence this one.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Action, Point
+from omnigraph.store import durable
+from tests.kernel.crashcheck import Check, image_of
+from tests.kernel.crashmutants import MUTANTS
+from tests.kernel.graphs import open_graph
+from tests.kernel.scenarios import SCENARIOS
+from tests.store.powerloss import PowerLoss
+
+# A child that hangs is a finding like any other, but it must not hang the suite.
+CHILD_SECONDS_MAX = 60
+
+Emit = Callable[[dict[str, object]], None]
+Request = dict[str, Any]
+
+
+def prepare(request: Request, emit: Emit) -> None:
+    SCENARIOS[request["scenario"]].prepare(request["root"])
+    emit({"image": image_of(open_graph(request["root"]))})
+
+
+def run(request: Request, emit: Emit) -> None:
+    """Do the work; count what could be a moment to die at, and die at the moment asked for."""
+    moments = _Moments(request.get("kill"))
+    with ExitStack() as stack:
+        if request.get("states"):
+            root = Path(request["root"])
+            cut = _PowerCut(stack.enter_context(PowerLoss(root.parent)), root.name, Path(request["states"]))
+            stack.enter_context(failpoints.armed({Point.DURABLE_BEFORE: cut, Point.DURABLE_AFTER: cut}))
+        else:
+            stack.enter_context(moments.armed())
+        kernel = open_graph(request["root"])
+        SCENARIOS[request["scenario"]].run(kernel)
+        emit({"acknowledged": True})
+        if request.get("states"):
+            cut("acknowledged")
+        kernel.close()
+        if request.get("states"):
+            cut("acknowledged")
+    emit({"moments": moments.seen})
+
+
+def image(request: Request, emit: Emit) -> None:
+    emit({"image": image_of(open_graph(request["root"]))})
+
+
+def check(request: Request, emit: Emit) -> None:
+    members = ("root", "scenario", "before", "after", "acknowledged")
+    emit({"violations": Check(*(request[name] for name in members)).run()})
+
+
+def sweep(request: Request, emit: Emit) -> None:
+    SCENARIOS["sweep"].run(open_graph(request["root"]))
+
+
+JOBS: dict[str, Callable[[Request, Emit], None]] = {one.__name__: one for one in (prepare, run, image, check, sweep)}
+
+
+class _Moments:
+    """Every failpoint and every fsync that the work passes, numbered; kills at the one asked for."""
+
+    def __init__(self, kill: list[Any] | None) -> None:
+        self.seen: dict[str, int] = {}
+        self._kill = tuple(kill) if kill else None
+        self._lock = threading.Lock()
+
+    def armed(self) -> ExitStack:
+        stack = ExitStack()
+        stack.enter_context(failpoints.armed({point: self._at(point.value) for point in Point}))
+        stack.enter_context(durable.replaced(self._sync))
+        return stack
+
+    def _at(self, moment: str) -> Action:
+        def action(_: str) -> None:
+            with self._lock:
+                self.seen[moment] = self.seen.get(moment, 0) + 1
+                if (moment, self.seen[moment]) == self._kill:
+                    failpoints.kill("")
+
+        return action
+
+    def _sync(self, path: str) -> None:
+        # A dead process loses nothing that it has written, so nothing need really be synced here.
+        self._at("sync")(path)
+
+
+class _PowerCut:
+    """Writes down, at every moment it is called, what a power cut would leave: one directory a state."""
+
+    def __init__(self, loss: PowerLoss, name: str, states: Path) -> None:
+        self._loss = loss
+        self._name = name
+        self._states = states
+        self._lock = threading.Lock()
+        self._count = 0
+
+    def __call__(self, detail: str) -> None:
+        with self._lock:
+            for kind, files in (
+                ("asked", self._loss.surviving()),
+                ("names", self._loss.surviving_names_first()),
+            ):
+                self._count += 1
+                state = self._states / f"{self._count:04d}-{kind}{'-acknowledged' * (detail == 'acknowledged')}"
+                state.mkdir(parents=True)
+                for path, data in files.items():
+                    if path.startswith(f"{self._name}/"):
+                        target = state / path.removeprefix(f"{self._name}/")
+                        target.parent.mkdir(parents=True, exist_ok=True)
+                        target.write_bytes(data)
+
+
+def _work(request: Request, pipe: int) -> None:
+    def emit(members: dict[str, object]) -> None:
+        os.write(pipe, orjson.dumps(members) + b"\n")
+
+    signal.alarm(CHILD_SECONDS_MAX)
+    os.environ.update(request.get("environment", {}))
+    try:
+        if request.get("mutant"):
+            MUTANTS[request["mutant"]]()
+        JOBS[request["job"]](request, emit)
+    except BaseException:  # noqa: BLE001 - the parent must hear of it
+        emit({"error": traceback.format_exc()})
+
+
+def serve() -> None:
+    """Answer each request line with the child's id, and then with what became of the child."""
+    warnings.simplefilter("ignore")
+    out = sys.stdout.buffer
+    for line in sys.stdin.buffer:
+        request = orjson.loads(line)
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reading)
+            _work(request, writing)
+            os._exit(0)
+        os.close(writing)
+        out.write(b"%d\n" % pid)
+        out.flush()
+        answer: dict[str, object] = {}
+        with open(reading, "rb") as pipe:
+            for said in pipe:
+                answer |= orjson.loads(said)
+        answer["status"] = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        out.write(orjson.dumps(answer) + b"\n")
+        out.flush()
+
+
+if __name__ == "__main__":
+    serve()

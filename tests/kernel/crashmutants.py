@@ -1,0 +1,122 @@
+"""Broken variants of the product, applied in a child process: the crash oracle must catch each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from omnigraph.manifest import audit, commit_log, sweep
+from omnigraph.manifest import init as birth
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Snapshot, State
+from omnigraph.manifest.owner import Owner
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.store import Staged, StagedRows, Store
+
+
+def link_before_publish() -> None:
+    """The order of the seeds: a dataset's newest version moves before the catalog knows."""
+    sync = Store.sync
+
+    def broken(self: Store, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+        staged = list(staged)
+        sync(self, staged, strict, rows)
+        for one in staged:
+            self.link(one.ref, one.manifest, one.passed)
+
+    Store.sync = broken  # type: ignore[method-assign]
+
+
+def sweep_ignores_live_owners() -> None:
+    """Every owner counts as dead."""
+    Owner.is_dead = lambda self, heartbeat_us: True  # type: ignore[method-assign]
+
+
+def sweep_ignores_intents() -> None:
+    """No claim protects anything."""
+
+    def broken(kernel: Kernel, report: sweep.SweepReport) -> list[str]:
+        return []
+
+    sweep.resolve_intents = broken
+
+
+def sweep_ignores_links() -> None:
+    """Staged manifests of published versions count as residue, and nobody finishes them first."""
+    Kernel.finish_links = lambda self, snapshot: 0  # type: ignore[method-assign]
+    sweep._is_linked = lambda kernel, ref: True
+
+
+def sweep_ignores_forks() -> None:
+    """Only what main reads is alive."""
+
+    def broken(kernel: Kernel, path: str, snapshots: list[Snapshot]) -> set[str]:
+        return set()
+
+    sweep._live_forks = broken
+
+
+def publish_skips_sync() -> None:
+    """What a commit relies on is never synced; only the commit itself is."""
+    Store.sync = lambda self, staged, strict, rows: None  # type: ignore[method-assign]
+
+
+def publish_syncs_afterwards() -> None:
+    """What a commit relies on is synced only once the commit is visible."""
+    sync, sync_manifest = Store.sync, Store.sync_manifest
+    late: list[Callable[[], None]] = []
+
+    def remember(self: Store, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+        kept = list(staged)
+        late.append(lambda: sync(self, kept, strict, rows))
+
+    def broken(self: Store, dataset: Dataset) -> None:
+        sync_manifest(self, dataset)
+        while late:
+            late.pop()()
+
+    Store.sync = remember  # type: ignore[method-assign]
+    Store.sync_manifest = broken  # type: ignore[method-assign]
+
+
+def publish_never_syncs_the_manifest() -> None:
+    """A commit is acknowledged while the disk may still forget it."""
+    Store.sync_manifest = lambda self, dataset: None  # type: ignore[method-assign]
+
+
+def init_releases_its_claim_early() -> None:
+    """The claim goes before the manifest comes."""
+    create_manifest = birth._create_manifest
+
+    def broken(store: Store, state: State, operation_id: str, claims: list[str]) -> None:
+        birth._release(store, claims)
+        create_manifest(store, state, operation_id, claims)  # type: ignore[arg-type]
+
+    birth._create_manifest = broken
+
+
+def spill_forgets() -> None:
+    """Commits leave the window without having reached the log."""
+    commit_log.spill = lambda store, commits: None
+
+
+def audit_repeats() -> None:
+    """A sweep does not look whether an earlier one has audited the same intent."""
+    vars(audit)["read"] = lambda store: []
+
+
+MUTANTS: dict[str, Callable[[], None]] = {
+    one.__name__: one
+    for one in (
+        link_before_publish,
+        sweep_ignores_live_owners,
+        sweep_ignores_intents,
+        sweep_ignores_links,
+        sweep_ignores_forks,
+        publish_skips_sync,
+        publish_syncs_afterwards,
+        publish_never_syncs_the_manifest,
+        init_releases_its_claim_early,
+        spill_forgets,
+        audit_repeats,
+    )
+}

@@ -1,0 +1,284 @@
+"""What the crash suite interrupts: named pieces of work, each with the graph that it starts from.
+
+A scenario runs in a process of its own, which may die at any moment; everything it needs it finds in storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+import pyarrow as pa
+
+from omnigraph import failpoints
+from omnigraph.errors import StorageError
+from omnigraph.failpoints import Point
+from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.source import Source
+from omnigraph.manifest import branches, publish
+from omnigraph.manifest.init import accepted, init
+from omnigraph.manifest.intent import Intent, declared
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.manifest.owner import this_process
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.updates import Drop, Register, SetSchema
+from omnigraph.store import compact, index
+from omnigraph.store.change import Change, append, overwrite
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.delete import delete_ids
+from omnigraph.store.index import IndexKind, IndexSpec
+from omnigraph.store.physical import physical_schema
+from omnigraph.store.store import LostRace, Store
+from omnigraph.store.uri import Location
+from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
+
+REVIEW: Final = "review/a"
+NEXT_SCHEMA: Final = """
+node Person { name: String @key  age: I32? }
+node Town { name: String @key }
+edge Knows: Person -> Person
+"""
+# So small that a handful of commits fills it twice; the code that spills is the same at any width.
+NARROW_WINDOW: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """Work on a graph: `prepare` makes the graph, `run` does the work and returns when it is acknowledged."""
+
+    name: str
+    prepare: Callable[[str], None]
+    run: Callable[[Kernel], None]
+
+
+# -- graphs to start from ---------------------------------------------------------------------------------------
+
+
+def _nothing(_: str) -> None:
+    pass
+
+
+def _small(root: str) -> None:
+    kernel = create(root)
+    insert(kernel, {PERSON: ["a", "b"], CITY: ["x"]})
+    insert(kernel, {PERSON: ["c"], KNOWS: ["e"]})
+    kernel.close()
+
+
+def _branched(root: str) -> None:
+    _small(root)
+    kernel = open_graph(root)
+    branches.create_branch(kernel, REVIEW, kernel.snapshot())
+    kernel.close()
+
+
+def _diverged(root: str) -> None:
+    _branched(root)
+    kernel = open_graph(root)
+    insert(kernel, {PERSON: ["d"], CITY: ["y"]}, REVIEW)
+    kernel.close()
+
+
+def _tagged(root: str) -> None:
+    _small(root)
+    _create_tag(kernel := open_graph(root))
+    kernel.close()
+
+
+def _full_window(root: str) -> None:
+    _narrow()
+    _small(root)
+    kernel = open_graph(root)
+    while len(kernel.snapshot().state.commits) < 2 * NARROW_WINDOW:
+        insert(kernel, {CITY: [new_ulid()]})
+    kernel.close()
+
+
+def _littered(root: str) -> None:
+    """Leave everything that a sweep may meet: links to finish, dead intents of both kinds, files that nobody names."""
+    _diverged(root)
+    kernel = open_graph(root)
+    branches.create_branch(kernel, "gone", kernel.snapshot())
+    insert(kernel, {PERSON: ["g"]}, "gone")
+    branches.delete_branch(kernel, "gone")
+    dataset = kernel.writable(kernel.snapshot(), CITY)
+    append(dataset, rows_of(dataset, ["never"]))
+    kernel.writable(kernel.snapshot(REVIEW), KNOWS)
+    receipt = insert(kernel, {PERSON: ["f"]})
+    _leave_intent(kernel, receipt.operation_id, ())
+    kernel.store.create("nodes/half-made", dataset.schema)
+    _leave_intent(kernel, OperationId(new_ulid()), ("nodes/half-made/",))
+    kernel.close()
+    kernel = open_graph(root)
+    try:
+        with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+            insert(kernel, {PERSON: ["unlinked"]}, REVIEW)
+    except StorageError:
+        return
+    raise AssertionError("the link was not cut off")
+
+
+def _leave_intent(kernel: Kernel, operation_id: OperationId, paths: tuple[str, ...]) -> None:
+    dead = replace(this_process(), started="0")
+    intent = Intent(operation_id, "load", "ann", MAIN, None, 1, dead, 0, 0, paths)
+    kernel.store.objects.write(intent.object_path, intent.to_bytes())
+
+
+# -- work to interrupt ------------------------------------------------------------------------------------------
+
+
+def _insert(rows: Mapping[str, Sequence[str]], branch: str = MAIN) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        insert(kernel, rows, branch)
+
+    return run
+
+
+def _change(
+    table_key: str, stage: Callable[[Dataset], Change | None], work: Work = Work.CHANGE, branch: str = MAIN
+) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        def prepare(snapshot: Snapshot) -> Plan:
+            dataset = kernel.writable(snapshot, table_key)
+            change = stage(dataset)
+            assert change is not None
+            return Plan("change", (Effect(table_key, dataset, (change,)),))
+
+        kernel.commit(branch, prepare, work)
+
+    return run
+
+
+def _compact(kernel: Kernel) -> None:
+    """Two changes in one effect: the version between them is passed by and never linked."""
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        dataset = kernel.writable(snapshot, PERSON)
+        rewritten = compact.rewrite(dataset)
+        assert rewritten is not None
+        between = kernel.store.commit(dataset, (rewritten,), {}).dataset
+        built = index.build(between, [IndexSpec("name", IndexKind.BTREE, "name_btree")])
+        assert built is not None
+        return Plan("optimize", (Effect(PERSON, dataset, (rewritten, built)),))
+
+    kernel.commit(MAIN, prepare, Work.MAINTENANCE)
+
+
+def _change_schema(kernel: Kernel) -> None:
+    kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, OperationId(new_ulid())), Work.CHANGE)
+
+
+def _long_schema_change(kernel: Kernel) -> None:
+    base = kernel.snapshot()
+    with declared(kernel.store, "schema_apply", base, "ann") as held:
+        _, pin = _next_schema(base)
+        held.staging(f"{pin.path}/")
+        kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, held.operation_id), Work.LONG_CHANGE)
+
+
+def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) -> Plan:
+    compiled, pin = _next_schema(snapshot)
+    schema = physical_schema(arrow_schema(compiled.catalog.nodes["Town"]))
+    try:
+        dataset = store.create(pin.path, schema)
+    except LostRace:
+        # Nothing registers this life of the type, so what stands here was left by an attempt that died.
+        store.objects.delete_prefix(pin.path)
+        dataset = store.create(pin.path, schema)
+    store.sync_version(dataset)
+    updates = (SetSchema(accepted(compiled)), Register(pin), Drop(CITY))
+    return Plan("schema_apply", updates=updates, operation_id=operation_id)
+
+
+def _next_schema(snapshot: Snapshot) -> tuple[CompiledSchema, Pin]:
+    before = SchemaIR.from_json(orjson.loads(snapshot.state.schema.ir))
+    compiled = compile_schema(Source("schema.pg", NEXT_SCHEMA), domain=before.domain, accepted=before)
+    town = compiled.catalog.nodes["Town"]
+    identity = TypeIdentity(town.type_id, town.incarnation_id)
+    return compiled, Pin(identity, town.table_key, identity.path(town.table_key), 1, None, 0)
+
+
+def _create_branch(kernel: Kernel) -> None:
+    branches.create_branch(kernel, REVIEW, kernel.snapshot())
+
+
+def _create_tag(kernel: Kernel) -> None:
+    commits = list(kernel.history())
+    branches.create_tag(kernel, "v1", commits[1].commit_id)
+
+
+def _spill(kernel: Kernel) -> None:
+    _narrow()
+    insert(kernel, {PERSON: ["p"]})
+
+
+def _narrow() -> None:
+    # This process does nothing else and ends soon, so nobody needs the true width back.
+    vars(publish)["COMMIT_WINDOW_ROWS"] = NARROW_WINDOW
+
+
+def _init(kernel: Kernel) -> None:
+    init(kernel.store, compile_schema(Source("schema.pg", SCHEMA), domain=new_ulid()))
+
+
+def _sweep(kernel: Kernel) -> None:
+    sweep(kernel, 0.0)
+
+
+def _sweep_beside_long_work(kernel: Kernel) -> None:
+    """A sweep of age zero meets live work that has staged a dataset under its intent and has not published yet."""
+    other = Kernel(Store(Location.parse(kernel.store.root.uri)))
+
+    def meet(_: str) -> None:
+        sweep(other, 0.0)
+
+    with failpoints.armed({Point.COMMIT_PREPARED: meet}):
+        _long_schema_change(kernel)
+
+
+def _remaining(dataset: Dataset) -> pa.Table:
+    return rows_of(dataset, ["a", "z"])
+
+
+SCENARIOS: Final = {
+    one.name: one
+    for one in (
+        Scenario("insert_one", _small, _insert({PERSON: ["p"]})),
+        Scenario("insert_three", _small, _insert({PERSON: ["p"], CITY: ["q"], KNOWS: ["r"]})),
+        Scenario("first_write_on_branch", _branched, _insert({PERSON: ["p"], CITY: ["q"]}, REVIEW)),
+        Scenario("second_write_on_branch", _diverged, _insert({PERSON: ["p"]}, REVIEW)),
+        Scenario("overwrite", _small, _change(PERSON, lambda dataset: overwrite(dataset, _remaining(dataset)))),
+        Scenario("delete", _small, _change(PERSON, lambda dataset: delete_ids(dataset, pa.array(["a", "c"])))),
+        Scenario(
+            "index",
+            _small,
+            _change(
+                PERSON,
+                lambda dataset: index.build(dataset, [IndexSpec("name", IndexKind.FULLTEXT, "name_text")]),
+                Work.MAINTENANCE,
+            ),
+        ),
+        Scenario("compact", _small, _compact),
+        Scenario("schema_change", _small, _change_schema),
+        Scenario("branch_create", _small, _create_branch),
+        Scenario("branch_delete", _diverged, lambda kernel: branches.delete_branch(kernel, REVIEW)),
+        Scenario("branch_rename", _diverged, lambda kernel: _rename(kernel)),
+        Scenario("tag_create", _small, _create_tag),
+        Scenario("tag_delete", _tagged, lambda kernel: branches.delete_tag(kernel, "v1")),
+        Scenario("init", _nothing, _init),
+        Scenario("spill", _full_window, _spill),
+        Scenario("sweep", _littered, _sweep),
+        Scenario("long_work", _small, _long_schema_change),
+        Scenario("sweep_beside_long_work", _small, _sweep_beside_long_work),
+    )
+}
+
+
+def _rename(kernel: Kernel) -> None:
+    branches.rename_branch(kernel, REVIEW, "accepted")
