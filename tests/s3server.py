@@ -16,8 +16,8 @@ from typing import Any, Final, Literal
 
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
-from moto.s3.models import s3_backends
 from moto.moto_server.werkzeug_app import create_backend_app
+from moto.s3.models import s3_backends
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
 BUCKET: Final = "graphs"

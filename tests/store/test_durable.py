@@ -55,6 +55,18 @@ def test_sync_second_time_leaves_out_what_is_above_the_root(tmp_path: Path, sync
     assert set(synced) == {f"{tmp_path}/graph", f"{tmp_path}/graph/b"}
 
 
+def test_sync_failed_first_time_anchors_the_root_the_next_time(tmp_path: Path) -> None:
+    def fail(path: str) -> None:
+        raise OSError(errno.EIO, "")
+
+    disk, seen = disk_at(tmp_path / "graph"), list[str]()
+    with durable.replaced(fail), pytest.raises(StorageError, match="disk reports a fault"):
+        disk.sync([], ["a"])
+    with durable.replaced(seen.append):
+        disk.sync([], ["a"])
+    assert str(tmp_path) in seen
+
+
 def test_sync_files_alone_touches_no_directory(tmp_path: Path, synced: list[str]) -> None:
     disk_at(tmp_path).sync(["f"], [])
     assert synced == [f"{tmp_path}/f"]

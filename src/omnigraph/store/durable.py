@@ -8,7 +8,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from functools import cache
 from typing import Final
@@ -62,14 +62,17 @@ def _sync_one(path: str) -> None:
 
 
 def _sync_all(paths: list[str]) -> None:
-    if len(paths) > 1:
-        futures = [_pool(os.getpid()).submit(_sync_one, path) for path in paths[1:]]
+    if not paths:
+        return
+    futures = [_pool(os.getpid()).submit(_sync_one, path) for path in paths[1:]]
+    try:
         # The caller's own thread takes a share instead of waiting.
         _sync_one(paths[0])
-        for future in futures:
-            future.result()
-    elif paths:
-        _sync_one(paths[0])
+    finally:
+        # Nothing may still be running when the caller learns of a failure and cleans up.
+        wait(futures)
+    for future in futures:
+        future.result()
 
 
 class Disk:
@@ -95,7 +98,9 @@ class Disk:
             return
         # An entry must never survive without the bytes that it names, hence two rounds.
         _sync_all(list(dict.fromkeys(self._absolute(path) for path in files)))
-        _sync_all(self._with_parents(directories))
+        if parents := self._with_parents(directories):
+            _sync_all(parents)
+            self._is_anchored = True
 
     def _absolute(self, path: str) -> str:
         return os.path.join(self._root, path).rstrip("/") or "/"
@@ -111,7 +116,6 @@ class Disk:
         # The root's own entry lies outside of the graph; it is new at most once in the life of a handle.
         if found and not self._is_anchored:
             found.update(dict.fromkeys(_above(self._root)))
-            self._is_anchored = True
         return list(found)
 
 

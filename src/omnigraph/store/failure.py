@@ -35,6 +35,7 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
     errno.ESTALE: (StorageKind.TRANSIENT, "the network file system lost the file handle: try again"),
     errno.ETIMEDOUT: (StorageKind.TRANSIENT, "the network file system did not answer: try again"),
     errno.EBUSY: (StorageKind.TRANSIENT, "another program holds it: try again"),
+    errno.ENOTEMPTY: (StorageKind.TRANSIENT, "something was written there meanwhile: try again"),
     errno.EAGAIN: (StorageKind.TRANSIENT, "the system is short of resources: try again"),
 }
 

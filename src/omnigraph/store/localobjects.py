@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -105,26 +104,35 @@ class LocalObjects:
     def delete_prefix(self, prefix: str) -> int:
         self._meter.count("list", prefix)
         self._meter.count("delete", prefix)
-        with self._failing("delete", prefix), suppress(FileNotFoundError):
-            count = sum(1 for _ in self._walk(prefix))
-            if os.path.isdir(full := self._full(prefix)):
-                shutil.rmtree(full)
-                self._settle(prefix)
-            return count
-        return 0
+        count = 0
+        with self._failing("delete", prefix):
+            for directory, _, names in self._directories(prefix, topdown=False):
+                # Another process may be deleting the same; what it was faster with does not count here.
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(directory, name))
+                        count += not name.startswith(TEMPORARY_PREFIX)
+                with suppress(FileNotFoundError):
+                    os.rmdir(directory)
+        if os.path.isdir(os.path.dirname(self._full(prefix))):
+            self._settle(prefix)
+        return count
 
     def _full(self, path: str) -> str:
         return os.path.join(self._root, path)
 
     def _walk(self, prefix: str) -> Iterator[str]:
+        for directory, _, names in self._directories(prefix, topdown=True):
+            for name in names:
+                if not name.startswith(TEMPORARY_PREFIX):
+                    yield os.path.relpath(os.path.join(directory, name), self._root)
+
+    def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, list[str], list[str]]]:
         def refuse(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error
 
-        for directory, _, names in os.walk(self._full(prefix), onerror=refuse):
-            for name in names:
-                if not name.startswith(TEMPORARY_PREFIX):
-                    yield os.path.relpath(os.path.join(directory, name), self._root)
+        return os.walk(self._full(prefix), topdown=topdown, onerror=refuse)
 
     @contextmanager
     def _temporary(self, path: str, data: bytes) -> Iterator[str]:

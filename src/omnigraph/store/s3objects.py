@@ -29,7 +29,7 @@ BATCH_OBJECTS: Final = 1_000
 _ATTEMPT: Final = "omnigraph-attempt"
 
 _CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
-_WAIT: Final = "try again, and if it stays, check AWS_ENDPOINT_URL and AWS_REGION"
+_WAIT: Final = "try again; if it stays, check the bucket, the credentials, AWS_ENDPOINT_URL and AWS_REGION"
 _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
     (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {_CREDENTIALS}"),

@@ -155,4 +155,5 @@ def _flag(name: str) -> bool | None:
 
 
 def _refused(text: str, reason: str) -> UsageError:
-    return UsageError(f"the address `{text}` {reason}; give {FORMS}", uri=text)
+    shown = ascii(text)[1:-1] if _UNNAMEABLE.search(text) else text
+    return UsageError(f"the address `{shown}` {reason}; give {FORMS}", uri=shown)

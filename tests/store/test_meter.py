@@ -1,0 +1,47 @@
+"""The meter counts what storage was asked for."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from omnigraph.store.meter import NO_METER, Meter
+
+
+def test_meter_targets_of_one_kind_share_a_count() -> None:
+    meter = Meter()
+    for target in ("nodes/a@3", "nodes/b@4", "__manifest@7", "__manifest@8", "_schema.pg"):
+        meter.count("open", target)
+    assert meter.snapshot() == {"open __manifest": 2, "open _schema.pg": 1, "open nodes": 2}
+
+
+def test_meter_since_leaves_out_what_did_not_change() -> None:
+    meter = Meter()
+    meter.count("get", "a")
+    before = meter.snapshot()
+    meter.count("put", "a")
+    assert meter.since(before) == {"put a": 1}
+
+
+def test_meter_log_keeps_order_and_whole_targets() -> None:
+    log: list[tuple[str, str]] = []
+    meter = Meter(log)
+    meter.count("put", "a/b")
+    meter.count("get", "a/b")
+    assert log == [("put", "a/b"), ("get", "a/b")]
+
+
+def test_meter_many_threads_lose_no_count() -> None:
+    meter = Meter()
+
+    def count_many(_: int) -> None:
+        for _ in range(1000):
+            meter.count("get", "a")
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(count_many, range(8)))
+    assert meter.snapshot() == {"get a": 8000}
+
+
+def test_no_meter_counts_nothing() -> None:
+    NO_METER.count("get", "a")
+    assert NO_METER.snapshot() == {}

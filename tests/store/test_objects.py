@@ -1,0 +1,515 @@
+"""Control objects behave alike on a local disk and in S3, also when many write at once and when storage fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from obstore import exceptions
+
+import tests.s3server
+from omnigraph import clock, failpoints
+from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
+from omnigraph.failpoints import Point
+from omnigraph.store import durable, uri
+from omnigraph.store.localobjects import TEMPORARY_PREFIX
+from omnigraph.store.meter import Meter
+from omnigraph.store.objects import Objects
+from omnigraph.store.s3objects import from_client_error
+from omnigraph.store.uri import Location
+from tests.s3server import DROP_AFTER, DROP_BEFORE, ERROR_500, THROTTLE_503, Fault, Request, S3Server
+
+s3_server = tests.s3server.s3_server
+BACKENDS = ["local", pytest.param("s3", marks=pytest.mark.s3)]
+
+
+@pytest.fixture(params=BACKENDS)
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    """An address at which nothing exists yet."""
+    if request.param == "local":
+        return Location.parse(str(tmp_path / "not" / "yet"))
+    server: S3Server = request.getfixturevalue("s3_server")
+    return Location.parse(server.uri("not/yet"))
+
+
+@pytest.fixture
+def meter() -> Meter:
+    return Meter()
+
+
+@pytest.fixture
+def objects(root: Location, meter: Meter) -> Objects:
+    return Objects(root, meter)
+
+
+def local(path: Path) -> Objects:
+    return Objects(Location.parse(str(path)))
+
+
+# -- every operation, on both ----------------------------------------------------------------------------------------
+
+
+def test_write_then_read_returns_the_bytes(objects: Objects) -> None:
+    objects.write("a/b.json", b"\x00bytes\xff")
+    assert objects.read("a/b.json") == objects.read_if_exists("a/b.json") == b"\x00bytes\xff"
+
+
+def test_write_existing_object_is_replaced(objects: Objects) -> None:
+    objects.write("a", b"a long first version")
+    objects.write("a", b"second")
+    assert (objects.read("a"), objects.size("a")) == (b"second", 6)
+
+
+def test_write_empty_object_exists(objects: Objects) -> None:
+    objects.write("a", b"")
+    assert (objects.exists("a"), objects.size("a"), objects.read("a")) == (True, 0, b"")
+
+
+def test_read_absent_object_is_not_found(objects: Objects, root: Location) -> None:
+    with pytest.raises(StorageError) as caught:
+        objects.read("a/b")
+    assert caught.value.storage_kind is StorageKind.NOT_FOUND
+    assert root.child("a/b").uri in caught.value.message
+
+
+def test_absent_object_is_none_and_false(objects: Objects) -> None:
+    assert (objects.read_if_exists("a"), objects.size("a"), objects.exists("a")) == (None, None, False)
+
+
+def test_directory_is_no_object(objects: Objects) -> None:
+    objects.write("d/a", b"x")
+    assert (objects.exists("d"), objects.size("d"), objects.read_if_exists("d")) == (False, None, None)
+    objects.delete("d")
+    assert objects.exists("d/a")
+
+
+def test_write_if_absent_free_name_wins_and_taken_name_loses(objects: Objects) -> None:
+    assert objects.write_if_absent("d/a", b"first") is True
+    assert objects.write_if_absent("d/a", b"second") is False
+    assert objects.write_if_absent("d/a", b"first") is False
+    assert objects.read("d/a") == b"first"
+
+
+def test_write_if_absent_after_delete_wins_again(objects: Objects) -> None:
+    objects.write_if_absent("a", b"first")
+    objects.delete("a")
+    assert objects.write_if_absent("a", b"second") is True
+
+
+def test_list_is_recursive_sorted_and_relative(objects: Objects) -> None:
+    for path in ("b", "a/z", "a/b/c", "ab/x"):
+        objects.write(path, path.encode())
+    assert [(info.path, info.size_bytes) for info in objects.list("")] == [
+        ("a/b/c", 5),
+        ("a/z", 3),
+        ("ab/x", 4),
+        ("b", 1),
+    ]
+    assert [info.path for info in objects.list("a")] == ["a/b/c", "a/z"]
+    assert objects.list("nothing") == []
+
+
+def test_list_tells_when_an_object_was_modified(objects: Objects) -> None:
+    before = clock.now_us()
+    objects.write("a", b"x")
+    [info] = objects.list("")
+    # S3 rounds down to the second.
+    assert before - 1_000_000 <= info.modified_us <= clock.now_us()
+
+
+def test_list_absent_root_is_empty_and_creates_nothing(objects: Objects, root: Location) -> None:
+    assert objects.list("") == []
+    assert not (root.is_local and os.path.exists(root.path))
+
+
+def test_delete_is_idempotent(objects: Objects) -> None:
+    objects.write("d/a", b"x")
+    objects.delete("d/a")
+    objects.delete("d/a")
+    objects.delete("never/was")
+    assert objects.list("") == []
+
+
+def test_delete_prefix_takes_all_below_and_nothing_beside(objects: Objects) -> None:
+    for path in ("d/a", "d/e/b", "da", "db/x"):
+        objects.write(path, b"x")
+    assert objects.delete_prefix("d") == 2
+    assert [info.path for info in objects.list("")] == ["da", "db/x"]
+    assert objects.delete_prefix("d") == 0
+
+
+def test_link_free_name_gets_the_bytes_and_staged_stays(objects: Objects) -> None:
+    objects.write("staged", b"x")
+    assert objects.link("staged", "d/final") is True
+    assert (objects.read("staged"), objects.read("d/final")) == (b"x", b"x")
+
+
+def test_link_taken_name_is_left_alone(objects: Objects) -> None:
+    objects.write("staged", b"x")
+    objects.write("final", b"other")
+    assert objects.link("staged", "final") is False
+    assert objects.read("final") == b"other"
+
+
+def test_link_again_after_staged_is_gone_finds_it_done(objects: Objects) -> None:
+    objects.write("staged", b"x")
+    objects.link("staged", "final")
+    objects.delete("staged")
+    assert objects.link("staged", "final") is False
+
+
+def test_link_missing_staged_is_not_found(objects: Objects, root: Location) -> None:
+    with pytest.raises(StorageError) as caught:
+        objects.link("staged", "final")
+    assert caught.value.storage_kind is StorageKind.NOT_FOUND
+    assert root.child("staged").uri in caught.value.message
+
+
+@pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "..", "../a", "a/../../b", "a/./b", "a\0b"])
+def test_path_outside_of_the_root_is_refused(objects: Objects, path: str) -> None:
+    operations: list[Callable[[], object]] = [
+        lambda: objects.read(path),
+        lambda: objects.exists(path),
+        lambda: objects.write(path, b""),
+        lambda: objects.write_if_absent(path, b""),
+        lambda: objects.link("a", path),
+        lambda: objects.link(path, "a"),
+        lambda: objects.delete(path),
+        lambda: objects.delete_prefix(path),
+    ]
+    for operation in operations:
+        with pytest.raises(UsageError, match="not the path of an object"):
+            operation()
+
+
+# -- failpoints and the meter ----------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Callable[[Objects], object]] = {
+    "write a": lambda objects: objects.write("a", b"x"),
+    "write_if_absent a": lambda objects: objects.write_if_absent("a", b"x"),
+    "link a": lambda objects: objects.link("staged", "a"),
+    "delete gone": lambda objects: objects.delete("gone"),
+    "delete_prefix d": lambda objects: objects.delete_prefix("d"),
+}
+
+
+class Stop(Exception):
+    """Raised by the tests at a failpoint."""
+
+
+@pytest.mark.parametrize("detail", CHANGES)
+def test_change_passes_a_failpoint_before_and_after(objects: Objects, detail: str) -> None:
+    for path in ("staged", "gone", "d/a"):
+        objects.write(path, b"x")
+    paths = [info.path for info in objects.list("")]
+    details: list[str] = []
+
+    def stop(seen: str) -> None:
+        details.append(seen)
+        raise Stop
+
+    with failpoints.armed({Point.DURABLE_BEFORE: stop}), pytest.raises(Stop):
+        CHANGES[detail](objects)
+    assert [info.path for info in objects.list("")] == paths
+    with failpoints.armed({Point.DURABLE_AFTER: stop}), pytest.raises(Stop):
+        CHANGES[detail](objects)
+    assert [info.path for info in objects.list("")] != paths
+    assert details == [detail, detail]
+
+
+def test_operations_count_their_requests(objects: Objects, meter: Meter, root: Location) -> None:
+    objects.write("a", b"x")
+    objects.write_if_absent("b", b"x")
+    objects.exists("a")
+    objects.size("a")
+    objects.read_if_exists("a")
+    objects.list("")
+    objects.delete("a")
+    link = {"link c": 1} if root.is_local else {"get b": 1, "put_if_absent c": 1}
+    before = meter.snapshot()
+    assert before == {
+        "delete a": 1,
+        "get a": 1,
+        "head a": 2,
+        "list ": 1,
+        "put a": 1,
+        "put_if_absent b": 1,
+    }
+    objects.link("b", "c")
+    assert meter.since(before) == link
+
+
+@pytest.mark.s3
+def test_meter_agrees_with_what_the_server_saw(s3_server: S3Server) -> None:
+    meter = Meter()
+    objects = Objects(Location.parse(s3_server.uri("g")), meter)
+    objects.write("d/a", b"x")
+    objects.write_if_absent("d/a", b"y")
+    objects.link("d/a", "d/b")
+    objects.exists("d/a")
+    objects.delete("d/a")
+    objects.delete_prefix("d")
+    assert sum(meter.snapshot().values()) == len(s3_server.requests)
+
+
+# -- races -----------------------------------------------------------------------------------------------------------
+
+RACERS = 8
+
+
+def race(attempt: Callable[[int], bool]) -> list[int]:
+    """Let all racers start at once; return who won."""
+    start = threading.Barrier(RACERS, timeout=60)
+
+    def run(racer: int) -> bool:
+        start.wait()
+        return attempt(racer)
+
+    with ThreadPoolExecutor(RACERS) as pool:
+        return [racer for racer, won in enumerate(pool.map(run, range(RACERS))) if won]
+
+
+def test_write_if_absent_race_has_one_winner(objects: Objects, root: Location) -> None:
+    for number in range(50 if root.is_local else 10):
+        [winner] = race(lambda racer, name=f"d/{number}": objects.write_if_absent(name, bytes([racer])))  # type: ignore[misc]
+        assert objects.read(f"d/{number}") == bytes([winner])
+
+
+def test_link_race_has_one_winner(objects: Objects, root: Location) -> None:
+    for racer in range(RACERS):
+        objects.write(f"staged/{racer}", bytes([racer]))
+    for number in range(50 if root.is_local else 10):
+        [winner] = race(lambda racer, name=f"d/{number}": objects.link(f"staged/{racer}", name))  # type: ignore[misc]
+        assert objects.read(f"d/{number}") == bytes([winner])
+
+
+def test_write_race_readers_see_whole_versions_only(objects: Objects, root: Location) -> None:
+    versions = [bytes([racer]) * 50_000 for racer in range(RACERS)]
+    objects.write("a", versions[0])
+
+    def write_and_read(racer: int) -> bool:
+        objects.write("a", versions[racer])
+        return objects.read("a") in versions
+
+    for _ in range(10 if root.is_local else 2):
+        assert len(race(write_and_read)) == RACERS
+
+
+def test_delete_prefix_race_removes_all_and_counts_each_once(tmp_path: Path) -> None:
+    objects = local(tmp_path)
+    for number in range(60):
+        objects.write(f"d/{number % 7}/{number}", b"x")
+    counts = [0] * RACERS
+
+    def delete(racer: int) -> bool:
+        counts[racer] = objects.delete_prefix("d")
+        return True
+
+    race(delete)
+    assert (sum(counts), os.listdir(tmp_path)) == (60, [])
+
+
+# -- local failures --------------------------------------------------------------------------------------------------
+
+
+def test_local_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    objects = local(tmp_path)
+    objects.write("a", b"x")
+    objects.write_if_absent("a", b"y")
+    objects.write_if_absent("b", b"y")
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]
+
+
+def test_local_temporary_file_of_a_crash_is_not_listed_but_deleted(tmp_path: Path) -> None:
+    objects = local(tmp_path)
+    objects.write("d/a", b"x")
+    (tmp_path / "d" / f"{TEMPORARY_PREFIX}01").write_bytes(b"half")
+    assert [info.path for info in objects.list("")] == ["d/a"]
+    assert objects.delete_prefix("d") == 1
+    assert os.listdir(tmp_path) == []
+
+
+def test_local_path_through_a_file_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    objects = local(tmp_path / "file" / "graph")
+    for operation in (lambda: objects.write("a", b""), lambda: objects.exists("a"), lambda: objects.list("")):
+        with pytest.raises(StorageError, match="is a file, not a directory") as caught:
+            operation()
+        assert caught.value.storage_kind is StorageKind.CONFIGURATION
+
+
+# The suite may run as root, whom no mode stops, so refusals of the system are simulated at its calls.
+@pytest.mark.parametrize(
+    ("call", "code", "kind", "words"),
+    [
+        ("replace", errno.EROFS, StorageKind.CONFIGURATION, "read-only"),
+        ("replace", errno.EACCES, StorageKind.CONFIGURATION, "permission denied"),
+        ("replace", errno.ENOSPC, StorageKind.PERMANENT, "disk is full"),
+        ("replace", errno.EDQUOT, StorageKind.PERMANENT, "quota"),
+        ("makedirs", errno.EROFS, StorageKind.CONFIGURATION, "read-only"),
+        ("makedirs", errno.EMFILE, StorageKind.TRANSIENT, "open files"),
+        ("makedirs", errno.EPROTO, StorageKind.UNKNOWN, "protocol error"),
+    ],
+)
+def test_local_refused_write_names_object_and_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int, kind: StorageKind, words: str
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, refuse)
+    with pytest.raises(StorageError, match=words) as caught:
+        local(tmp_path).write("a", b"x")
+    error = caught.value
+    assert (error.storage_kind, error.effect, error.retryable) == (kind, Effect.NONE, kind is StorageKind.TRANSIENT)
+    assert f"`{tmp_path}/a`" in error.message
+    assert os.listdir(tmp_path) == []
+
+
+def test_local_unreadable_object_is_an_error_not_absence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise PermissionError(errno.EACCES, "")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    with pytest.raises(StorageError, match="permission denied"):
+        local(tmp_path).exists("a")
+
+
+def test_local_file_system_without_hard_links_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "")
+
+    monkeypatch.setattr(os, "link", refuse)
+    with pytest.raises(StorageError, match="needs hard links") as caught:
+        local(tmp_path).write_if_absent("a", b"x")
+    assert caught.value.storage_kind is StorageKind.CONFIGURATION
+    assert os.listdir(tmp_path) == []
+
+
+def test_local_failed_sync_before_the_name_has_no_effect(tmp_path: Path) -> None:
+    def full(_: str) -> None:
+        raise OSError(errno.ENOSPC, "")
+
+    with durable.replaced(full), pytest.raises(StorageError) as caught:
+        local(tmp_path).write("a", b"x")
+    assert (caught.value.effect, os.listdir(tmp_path)) == (Effect.NONE, [])
+
+
+def test_local_failed_sync_after_the_name_has_unknown_effect(tmp_path: Path) -> None:
+    def fault_in_directories(path: str) -> None:
+        if os.path.isdir(path):
+            raise OSError(errno.EIO, "")
+
+    with durable.replaced(fault_in_directories), pytest.raises(StorageError) as caught:
+        local(tmp_path).write("a", b"x")
+    assert caught.value.effect is Effect.UNKNOWN
+
+
+# -- S3 failures -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server) -> Objects:
+    return Objects(Location.parse(s3_server.uri("g")))
+
+
+def first_only(fault: Fault) -> Callable[[Request], Fault | None]:
+    """Return a fault that befalls the next request alone."""
+    remaining = [fault]
+    return lambda _: remaining.pop() if remaining else None
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("fault", [ERROR_500, THROTTLE_503, DROP_BEFORE, DROP_AFTER], ids=lambda fault: str(fault.kind))
+def test_s3_single_fault_is_retried(s3_server: S3Server, bucket: Objects, fault: Fault) -> None:
+    for operation in (
+        lambda: bucket.write("a", b"x"),
+        lambda: bucket.read("a"),
+        lambda: bucket.exists("a"),
+        lambda: bucket.list(""),
+        lambda: bucket.delete("a"),
+    ):
+        s3_server.fault = first_only(fault)
+        operation()
+    assert not bucket.exists("a")
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("fault", [ERROR_500, THROTTLE_503, DROP_BEFORE, DROP_AFTER], ids=lambda fault: str(fault.kind))
+def test_s3_write_if_absent_winner_knows_in_spite_of_a_fault(
+    s3_server: S3Server, bucket: Objects, fault: Fault
+) -> None:
+    s3_server.fault = first_only(fault)
+    assert bucket.write_if_absent("a", b"same") is True
+    s3_server.fault = first_only(fault)
+    assert bucket.write_if_absent("a", b"same") is False
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("fault", [ERROR_500, DROP_AFTER], ids=lambda fault: str(fault.kind))
+def test_s3_lasting_fault_is_transient_and_says_its_effect(s3_server: S3Server, bucket: Objects, fault: Fault) -> None:
+    s3_server.fault = lambda _: fault
+    effects: dict[str, Effect] = {}
+    operations: dict[str, Callable[[], object]] = {
+        "read": lambda: bucket.read("a"),
+        "write": lambda: bucket.write("a", b"x"),
+        "write_if_absent": lambda: bucket.write_if_absent("b", b"x"),
+    }
+    for name, operation in operations.items():
+        s3_server.forget()
+        with pytest.raises(StorageError, match="try again") as caught:
+            operation()
+        assert caught.value.storage_kind is StorageKind.TRANSIENT
+        assert caught.value.retryable
+        assert len(s3_server.requests) == 1 + uri.RETRIES_MAX
+        effects[name] = caught.value.effect
+    assert effects == {"read": Effect.NONE, "write": Effect.UNKNOWN, "write_if_absent": Effect.UNKNOWN}
+
+
+@pytest.mark.s3
+def test_s3_missing_bucket_is_not_found(s3_server: S3Server) -> None:
+    objects = Objects(Location.parse("s3://no-such-bucket/g"))
+    with pytest.raises(StorageError, match="no such object or bucket") as caught:
+        objects.write("a", b"x")
+    assert caught.value.storage_kind is StorageKind.NOT_FOUND
+    # The client does not type what goes wrong in a listing, so the remedy has to cover it.
+    with pytest.raises(StorageError, match="check the bucket"):
+        objects.list("")
+
+
+@pytest.mark.s3
+def test_s3_nobody_listens_is_transient(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:9")
+    with pytest.raises(StorageError, match="AWS_ENDPOINT_URL") as caught:
+        Objects(Location.parse("s3://graphs/g")).exists("a")
+    assert caught.value.storage_kind is StorageKind.TRANSIENT
+
+
+# The test server accepts any credentials, so these answers are judged by the exception that stands for them.
+@pytest.mark.parametrize(
+    ("error", "kind", "effect", "words"),
+    [
+        (FileNotFoundError(), StorageKind.NOT_FOUND, Effect.NONE, "bucket"),
+        (exceptions.PermissionDeniedError(), StorageKind.CONFIGURATION, Effect.NONE, "AWS_ACCESS_KEY_ID"),
+        (exceptions.UnauthenticatedError(), StorageKind.CONFIGURATION, Effect.NONE, "AWS_SECRET_ACCESS_KEY"),
+        (exceptions.UnknownConfigurationKeyError(), StorageKind.CONFIGURATION, Effect.NONE, "setting"),
+        (exceptions.AlreadyExistsError(), StorageKind.PRECONDITION, Effect.NONE, "exists"),
+        (exceptions.PreconditionError(), StorageKind.PRECONDITION, Effect.NONE, "read it again"),
+        (exceptions.NotModifiedError(), StorageKind.PRECONDITION, Effect.NONE, "did not change"),
+        (exceptions.NotSupportedError(), StorageKind.PERMANENT, Effect.NONE, "lacks the operation"),
+        (exceptions.InvalidPathError(), StorageKind.PERMANENT, Effect.NONE, "name"),
+        (exceptions.GenericError("403 permission denied"), StorageKind.TRANSIENT, Effect.UNKNOWN, "try again"),
+        (exceptions.JoinError(), StorageKind.UNKNOWN, Effect.UNKNOWN, "unforeseen"),
+        (ValueError(), StorageKind.UNKNOWN, Effect.UNKNOWN, "unforeseen"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else None,
+)
+def test_from_client_error_judges_by_type(error: Exception, kind: StorageKind, effect: Effect, words: str) -> None:
+    found = from_client_error(error, "write", "s3://lake/g/a", Effect.UNKNOWN)
+    assert (found.storage_kind, found.effect, found.context["object"]) == (kind, effect, "s3://lake/g/a")
+    assert words in found.message

@@ -1,0 +1,224 @@
+"""Addresses: what users write, and what the storage clients get."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tests.s3server
+from omnigraph.errors import UsageError
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.settings import SETTINGS
+from omnigraph.store import uri
+from omnigraph.store.uri import Location
+from tests.s3server import THROTTLE_503, Fault, Request, S3Server
+
+s3_server = tests.s3server.s3_server
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/a/b", "/a/b"),
+        ("/a/b/", "/a/b"),
+        ("/a/./x/../b", "/a/b"),
+        ("/a//b", "/a/b"),
+        ("file:///a/b", "/a/b"),
+        ("FILE:///a/b", "/a/b"),
+        ("file:///a%20b/c%23", "/a b/c#"),
+        ("file:///a/../b", "/b"),
+        ("/a/50%25 #1?", "/a/50%25 #1?"),
+        ("/été", "/été"),
+    ],
+)
+def test_parse_local_address_is_an_absolute_path(text: str, expected: str) -> None:
+    location = Location.parse(text)
+    assert (location.is_local, location.uri, location.path) == (True, expected, expected)
+
+
+def test_parse_relative_path_starts_at_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert Location.parse("g.omni").path == f"{tmp_path}/g.omni"
+    assert Location.parse("../g").path == f"{tmp_path.parent}/g"
+    assert Location.parse("a:b").path == f"{tmp_path}/a:b"
+
+
+def test_parse_tilde_is_the_home_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert Location.parse("~/g").path == "/home/ada/g"
+
+
+@pytest.mark.parametrize(
+    ("text", "bucket", "key"),
+    [
+        ("s3://lake", "lake", ""),
+        ("s3://lake/", "lake", ""),
+        ("s3://lake/a/b/", "lake", "a/b"),
+        ("S3://lake/a", "lake", "a"),
+        ("s3://my.lake-1/a=1/b_c", "my.lake-1", "a=1/b_c"),
+    ],
+)
+def test_parse_s3_address_has_bucket_and_key(text: str, bucket: str, key: str) -> None:
+    location = Location.parse(text)
+    assert (location.is_local, location.bucket, location.path) == (False, bucket, key)
+    assert location.uri == f"s3://{bucket}/{key}".rstrip("/")
+
+
+@pytest.mark.parametrize("text", ["http://host/g", "https://host", "HTTP://host"])
+def test_parse_server_address_points_to_the_server_option(text: str) -> None:
+    with pytest.raises(UsageError, match="--server"):
+        Location.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "",
+            "   ",
+            "gs://b/p",
+            "az://c",
+            "s3a://b/p",
+            "memory://",
+            "s3://",
+            "s3:///k",
+            "s3:/b/k",
+            "s3:b",
+            "s3://B_/k",
+        ),
+        *("s3://lake/a//b", "s3://lake/../b", "s3://lake/a%20b", "s3://lake/a b", "s3://lake/a?x", "s3://lake/ü"),
+        *(
+            "file://host/a",
+            "file:a",
+            "file:/a",
+            "file://",
+            "file:///a?b",
+            "file:///a#b",
+            "file:///a%00b",
+            "file:///%ff",
+        ),
+        *("/a\0b", "/a\nb", "/a\ud800"),
+    ],
+)
+def test_parse_other_address_is_refused_with_the_supported_forms(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Location.parse(text)
+    assert uri.FORMS in caught.value.message
+    assert caught.value.message.encode("utf-8")
+
+
+@given(st.text())
+def test_parse_any_text_is_a_location_or_a_usage_error(text: str) -> None:
+    try:
+        location = Location.parse(text)
+    except UsageError:
+        return
+    assert Location.parse(location.uri) == location
+
+
+def test_child_and_name_follow_the_path() -> None:
+    assert Location.parse("/g").child("nodes", "a").uri == "/g/nodes/a"
+    assert Location.parse("/").child("g").uri == "/g"
+    assert Location.parse("s3://lake").child("nodes/a").uri == "s3://lake/nodes/a"
+    assert [Location.parse(text).name for text in ("/a/g", "s3://lake/g", "s3://lake")] == ["g", "g", "lake"]
+
+
+@pytest.mark.parametrize("name", ["a b", "a%20b", "a#b", "a?b", "ü", "a[1]~", "a:b", "a*b"])
+def test_uri_unusual_local_name_is_one_that_lance_takes_literally(tmp_path: Path, name: str) -> None:
+    location = Location.parse(f"{tmp_path}/{name}").child("t")
+    lance.write_dataset(pa.table({"a": [1]}), location.uri)
+    assert (tmp_path / name / "t" / "_versions").is_dir()
+
+
+def test_lance_options_local_are_empty() -> None:
+    assert Location.parse("/g").lance_options() == {}
+
+
+def test_lance_options_without_settings_leave_credentials_to_the_client() -> None:
+    options = Location.parse("s3://lake/g").lance_options()
+    assert options["aws_region"] == "us-east-1"
+    assert not [name for name in options if "key" in name or "token" in name or "endpoint" in name]
+
+
+def test_lance_options_carry_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "AWS_REGION": "eu-west-1",
+        "AWS_ACCESS_KEY_ID": "id",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_SESSION_TOKEN": "token",
+        "AWS_ENDPOINT_URL": "http://general",
+        "AWS_ENDPOINT_URL_S3": "http://special",
+        "AWS_S3_FORCE_PATH_STYLE": "true",
+        "AWS_ALLOW_HTTP": "true",
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert uri.s3_options() == {
+        "aws_region": "eu-west-1",
+        "aws_access_key_id": "id",
+        "aws_secret_access_key": "secret",
+        "aws_session_token": "token",
+        "aws_endpoint": "http://special",
+        "aws_virtual_hosted_style_request": "false",
+        "allow_http": "true",
+    }
+    assert uri.s3_options().items() <= Location.parse("s3://lake/g").lance_options().items()
+
+
+def test_lance_options_end_a_request_before_the_publish_deadline() -> None:
+    # Between tries the client pauses 0.1 s at first and at most twice as long each time.
+    longest_pause = 0.1 * 2**uri.RETRIES_MAX
+    assert uri.RETRY_TIMEOUT_SECONDS + longest_pause + uri.REQUEST_TIMEOUT_SECONDS < PUBLISH_DEADLINE_SECONDS
+    options = Location.parse("s3://lake/g").lance_options()
+    assert options["timeout"] == f"{uri.REQUEST_TIMEOUT_SECONDS}s"
+    assert options["client_retry_timeout"] == str(uri.RETRY_TIMEOUT_SECONDS)
+
+
+def test_s3_options_endpoint_without_tls_needs_consent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9000")
+    with pytest.raises(UsageError, match="AWS_ALLOW_HTTP=true"):
+        uri.s3_options()
+
+
+@pytest.mark.parametrize("name", ["AWS_ALLOW_HTTP", "AWS_S3_FORCE_PATH_STYLE"])
+def test_s3_options_flag_that_is_neither_true_nor_false_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, "perhaps")
+    with pytest.raises(UsageError, match=name):
+        uri.s3_options()
+
+
+def test_settings_page_lists_every_setting_with_default_and_choices() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "settings.md").read_text(encoding="utf-8")
+    rows = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
+    assert rows.keys() >= SETTINGS.keys()
+    for setting in SETTINGS.values():
+        assert all(f"`{word}`" in rows[setting.name] for word in (setting.default, *setting.choices) if word)
+
+
+@pytest.mark.s3
+def test_lance_options_throttled_commit_is_tried_as_often_as_they_say(s3_server: S3Server) -> None:
+    location = Location.parse(s3_server.uri("t"))
+    options = location.lance_options()
+    dataset = lance.write_dataset(pa.table({"a": [1]}), location.uri, storage_options=options)
+    operation = lance.LanceOperation.Overwrite(pa.schema({"a": pa.int64()}), [])
+
+    def throttle_commits(request: Request) -> Fault | None:
+        return THROTTLE_503 if request.condition else None
+
+    s3_server.fault = throttle_commits
+    with pytest.raises(OSError, match="Slow"):
+        lance.LanceDataset.commit(dataset, lance.Transaction(1, operation), max_retries=0, storage_options=options)
+    tries = [request for request in s3_server.requests if request.condition and request.key.endswith(".manifest")]
+    assert len(tries) == 1 + 1 + uri.RETRIES_MAX  # the first created the dataset
