@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from omnigraph.graph import Graph, init, open
+    from omnigraph.graph import Graph, init, open  # noqa: A004 - `og.open` reads as it should
 
 __version__ = "0.1.0"
 __all__ = ["Graph", "init", "open"]
