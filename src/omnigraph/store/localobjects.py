@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -127,7 +127,7 @@ class LocalObjects:
                 if not name.startswith(TEMPORARY_PREFIX):
                     yield os.path.relpath(os.path.join(directory, name), self._root)
 
-    def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, list[str], list[str]]]:
+    def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
         def refuse(error: OSError) -> None:
             if not isinstance(error, FileNotFoundError):
                 raise error
