@@ -188,6 +188,11 @@ class Store:
                 )
             except CommitConflictError as error:
                 raise LostRace from error
+            except (OSError, RuntimeError, ValueError) as error:
+                # Over a dataset that is there already, Lance fails in ways that its types do not tell apart.
+                if self.has_version(DatasetRef(path, None, 1)):
+                    raise LostRace from error
+                raise
         if lance.version != 1:
             raise LostRace
         self.meter.count("create", path)
