@@ -173,6 +173,12 @@ def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
     """
     newest = store.open_latest(published.ref.path, published.ref.branch)
     if newest.version > published.version:
-        successor = store.open(published.ref.at(published.version + 1))
+        try:
+            successor = store.open(published.ref.at(published.version + 1))
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            # Cleanup removes the oldest first, so a version that outlives its successor never was on the chain.
+            raise Moved from error
         if (successor.schema.metadata or {}).get(rows.PREVIOUS_KEY, b"").decode() != plan.operation_id:
             raise Moved
