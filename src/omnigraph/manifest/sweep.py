@@ -6,7 +6,7 @@ names, that no live intent claims, and that are older than any attempt could be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from omnigraph import clock, failpoints
@@ -56,25 +56,25 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> list[str]:
     """Settle every dead intent and return the paths that live or unreadable ones claim."""
     intents, report.unreadable = pending(kernel.store)
     failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
-    claimed: list[str] = []
+    alive = [intent for intent in intents if not intent.is_dead]
+    claimed = [path for intent in alive for path in intent.paths]
     for intent in intents:
-        if intent.is_dead:
-            _resolve(kernel, intent, report)
-        else:
-            claimed.extend(intent.paths)
+        if intent not in alive:
+            _resolve(kernel, intent, claimed, report)
     return claimed
 
 
-def _resolve(kernel: Kernel, intent: Intent, report: SweepReport) -> None:
+def _resolve(kernel: Kernel, intent: Intent, claimed: list[str], report: SweepReport) -> None:
     live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
     commit_id = _published_as(kernel, intent) if intent.branch_id in live else None
     if commit_id is not None:
         outcome = Outcome.ROLLED_FORWARD
         report.rolled_forward += 1
     else:
-        # Only what the intent itself named goes; whatever else it wrote is residue like any other.
-        for path in intent.paths:
-            for info in _files_at(kernel, path):
+        # Only what the intent itself named goes, and of that only what nobody has published or claimed since: the
+        # same work may have been done again in the same place.
+        for info in _residue(kernel, _snapshots(kernel)) if intent.paths else ():
+            if info.path.startswith(intent.paths) and not info.path.startswith(tuple(claimed)):
                 kernel.store.objects.delete(info.path)
                 report.files_removed += 1
                 report.bytes_removed += info.size_bytes
@@ -91,13 +91,6 @@ def _published_as(kernel: Kernel, intent: Intent) -> str | None:
         if commit.branch == intent.branch_id and commit.manifest_version <= intent.base_version:
             return None
     return None
-
-
-def _files_at(kernel: Kernel, path: str) -> Iterable[ObjectInfo]:
-    if path.endswith("/"):
-        return kernel.store.objects.list(path.rstrip("/"))
-    folder = path.rpartition("/")[0]
-    return (info for info in kernel.store.objects.list(folder) if info.path == path)
 
 
 def _snapshots(kernel: Kernel) -> list[Snapshot]:
