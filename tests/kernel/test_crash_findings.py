@@ -5,15 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import orjson
 import pytest
 
+from omnigraph.errors import GraphError
 from omnigraph.ids import OperationId, new_ulid
+from omnigraph.lang.schema import compile_schema
+from omnigraph.lang.source import Source
+from omnigraph.manifest.init import init
 from omnigraph.manifest.intent import Intent, declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.owner import this_process
 from omnigraph.manifest.sweep import sweep
-from omnigraph.store.store import LostRace
-from tests.kernel.graphs import PERSON, create, ids_of, insert, open_graph
+from omnigraph.store.store import LostRace, Store
+from omnigraph.store.uri import Location
+from tests.kernel.graphs import PERSON, SCHEMA, create, ids_of, insert, open_graph
 
 
 @pytest.fixture
@@ -61,3 +67,44 @@ def test_sweep_removes_what_only_a_dead_intent_had_staged(root: str) -> None:
     leave_dead_intent(kernel, "nodes/new/")
     assert sweep(open_graph(root), 1_000_000.0).files_removed > 0
     assert kernel.store.objects.list("nodes/new") == []
+
+
+def leave_claim(store: Store, number: int) -> None:
+    dead = replace(this_process(), started="0")
+    body = {"operation_id": new_ulid(), "owner": dead.to_json(), "started_at": 0}
+    store.objects.write(f"__init_claim.{number:06d}.json", orjson.dumps(body))
+
+
+def init_at(store: Store) -> None:
+    init(store, compile_schema(Source("schema.pg", SCHEMA), domain=new_ulid()))
+
+
+def test_init_follows_a_dead_one_that_had_written_its_schema(root: str) -> None:
+    store = Store(Location.parse(root))
+    leave_claim(store, 1)
+    store.objects.write("_schema.pg", b"node Half { }")
+    init_at(store)
+    assert store.objects.read("_schema.pg") == SCHEMA.encode()
+    assert ids_of(open_graph(root), PERSON) == []
+
+
+def test_init_follows_the_last_claim_when_older_ones_are_gone(root: str) -> None:
+    store = Store(Location.parse(root))
+    leave_claim(store, 2)
+    init_at(store)
+    assert ids_of(open_graph(root), PERSON) == []
+
+
+def test_init_refuses_an_address_that_holds_somebody_elses_nodes(root: str) -> None:
+    store = Store(Location.parse(root))
+    store.objects.write("nodes/mine.txt", b"precious")
+    with pytest.raises(GraphError) as caught:
+        init_at(store)
+    assert caught.value.code == "graph.already_initialized"
+    assert [info.path for info in store.objects.list("")] == ["nodes/mine.txt"]
+
+
+def test_sweep_removes_a_claim_that_outlived_its_init(root: str) -> None:
+    leave_claim(create(root).store, 1)
+    assert sweep(open_graph(root), 0.0).files_removed == 1
+    assert not list(Path(root).glob("__init_claim*"))

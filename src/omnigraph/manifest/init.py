@@ -20,6 +20,7 @@ from omnigraph.manifest import rows
 from omnigraph.manifest.model import MANIFEST_PATH, AcceptedSchema, Commit, Pin, State, TypeIdentity
 from omnigraph.manifest.owner import Owner, this_process
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.objects import ObjectInfo
 from omnigraph.store.physical import physical_schema
 from omnigraph.store.store import LostRace, Store
 
@@ -56,8 +57,11 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
 
 def _preflight(store: Store, force: bool) -> None:
     taken = [MANIFEST_PATH] if store.objects.list(f"{MANIFEST_PATH}/_versions") else []
-    if not force and store.objects.exists(SCHEMA_COPY):
-        taken.append(SCHEMA_COPY)
+    # Beside a claim, all the rest is part of a birth that did not finish; whether we may follow it, the claim decides.
+    if not claims_of(store):
+        taken.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
+        if not force and store.objects.exists(SCHEMA_COPY):
+            taken.append(SCHEMA_COPY)
     if taken:
         raise GraphError(
             f"`{store.root.uri}` already holds {' and '.join(f'`{name}`' for name in taken)}; open the graph, or choose"
@@ -74,10 +78,12 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
     """
     own = this_process()
     body = orjson.dumps({"operation_id": operation_id, "owner": own.to_json(), "started_at": clock.now_us()})
-    held = [info.path for info in store.objects.list("") if info.path.startswith(_CLAIM)]
+    held = [info.path for info in claims_of(store)]
     claimed = False
     if not held or _is_abandoned(store, held[-1]):
-        held.append(f"{_CLAIM}.{len(held) + 1:06d}.json")
+        # Older claims may be gone already, so the last number counts, not how many there are.
+        number = int(held[-1].split(".")[1]) + 1 if held else 1
+        held.append(f"{_CLAIM}.{number:06d}.json")
         claimed = store.objects.write_if_absent(held[-1], body)
     if not claimed:
         raise GraphError(
@@ -90,6 +96,11 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
         for folder in ("nodes", "edges", MANIFEST_PATH):
             store.objects.delete_prefix(folder)
     return held
+
+
+def claims_of(store: Store) -> list[ObjectInfo]:
+    """Return the claims that lie in storage, oldest first; once there is a manifest they mean nothing any more."""
+    return [info for info in store.objects.list("") if info.path.startswith(_CLAIM)]
 
 
 def _is_abandoned(store: Store, claim: str) -> bool:

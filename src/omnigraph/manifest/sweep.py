@@ -14,11 +14,13 @@ from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import audit
-from omnigraph.manifest.audit import Outcome
+from omnigraph.manifest.audit import AUDIT_PATH, Outcome
+from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import Intent, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from omnigraph.store.objects import ObjectInfo
 from omnigraph.store.residue import fork_of, is_kept_by_lance, named_files
 
@@ -99,46 +101,51 @@ def _snapshots(kernel: Kernel) -> list[Snapshot]:
 
 
 def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
-    """Yield every file of the graph that no version of any live branch names."""
-    objects = kernel.store.objects
+    """Yield every file of the graph that no version of any live branch names, and half-written control objects."""
+    files = kernel.store.objects.list("")
     branch_ids = {snapshot.state.branch_id for snapshot in snapshots}
-    yield from _residue_of(kernel, MANIFEST_PATH, {branch_id for branch_id in branch_ids if branch_id}, set())
+    waiting = {link.manifest for snapshot in snapshots for link in snapshot.links if not _is_linked(kernel, link.ref)}
     known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
     known |= {one.path for snapshot in snapshots for one in snapshot.state.tombstones}
-    waiting = {link.manifest for snapshot in snapshots for link in snapshot.links if not _is_linked(kernel, link.ref)}
-    for path in sorted(known):
-        yield from _residue_of(kernel, path, _live_forks(kernel, path, snapshots), waiting)
-    for folder in ("nodes", "edges"):
-        for info in objects.list(folder):
-            if not any(info.path.startswith(f"{path}/") for path in known):
-                yield info
+    owned: dict[str, list[ObjectInfo]] = {path: [] for path in (MANIFEST_PATH, LOG_PATH, AUDIT_PATH, *known)}
+    for info in files:
+        parts = info.path.split("/")
+        dataset = "/".join(parts[:2]) if parts[0] in ("nodes", "edges") else parts[0]
+        if dataset in owned:
+            owned[dataset].append(info)
+        elif parts[0] in ("nodes", "edges") or parts[-1].startswith(TEMPORARY_PREFIX):
+            yield info
+    for path, inside in sorted(owned.items()):
+        forks = {one for one in branch_ids if one} if path == MANIFEST_PATH else _live_forks(path, inside, snapshots)
+        yield from _unnamed(kernel, path, inside, forks, waiting)
 
 
 def _is_linked(kernel: Kernel, ref: DatasetRef) -> bool:
     return kernel.store.has_version(ref)
 
 
-def _live_forks(kernel: Kernel, path: str, snapshots: list[Snapshot]) -> set[str]:
+def _live_forks(path: str, files: list[ObjectInfo], snapshots: list[Snapshot]) -> set[str]:
     """Return the forks of a dataset that a live branch reads, or has ever published to."""
     pinned = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
     live = {snapshot.state.branch_id for snapshot in snapshots}
     published: set[str] = set()
-    for info in kernel.store.objects.list(f"{path}/tree"):
+    for info in files:
         fork = fork_of(info.path, path)
         owner, _, rest = fork.partition("-")
         base = DatasetRef(path, fork, int(rest.partition("-")[0] or 0))
         is_version = info.path.startswith(f"{base.directory}/_versions/") and info.path.endswith(".manifest")
         if BranchId(owner) in live and is_version and info.path != base.manifest_path:
             published.add(fork)
-    return {fork for fork in pinned | published if fork is not None}
+    return {fork for fork in pinned | published if fork}
 
 
-def _residue_of(kernel: Kernel, path: str, live_forks: set[str], waiting: set[str]) -> Iterator[ObjectInfo]:
-    store = kernel.store
-    named = waiting | named_files(store, path, None)
+def _unnamed(
+    kernel: Kernel, path: str, files: list[ObjectInfo], live_forks: Collection[str], waiting: set[str]
+) -> Iterator[ObjectInfo]:
+    named = waiting | named_files(kernel.store, path, None)
     for fork in live_forks:
-        named |= named_files(store, path, fork)
-    for info in store.objects.list(path):
+        named |= named_files(kernel.store, path, fork)
+    for info in files:
         fork = fork_of(info.path, path)
         is_dropped = bool(fork) and fork not in live_forks
         if is_dropped or (info.path not in named and not is_kept_by_lance(info.path, live_forks)):
