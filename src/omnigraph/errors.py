@@ -61,6 +61,8 @@ _TABLE = (
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
     ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
+    ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than it may use."),
+    ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
     ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
@@ -183,6 +185,18 @@ class DriftDetected(OmniGraphError):
     """A dataset moved by path, outside of any commit of the graph."""
 
     code = "storage.drift"
+
+
+class BudgetExceeded(OmniGraphError):
+    """A query would pass one of its limits; `limit`, `allowed`, `needed` and `where` say which and at what."""
+
+    code = "query.budget_exceeded"
+
+
+class QueryCancelled(OmniGraphError):
+    """The caller cancelled the query."""
+
+    code = "query.cancelled"
 
 
 class GraphError(OmniGraphError):

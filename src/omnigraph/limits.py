@@ -33,3 +33,11 @@ RESIDUE_AGE_SECONDS: Final = 3_600
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512
+
+# Reads: what one query may materialise and how long it may run, and how much a graph keeps in memory for the next one.
+QUERY_ROWS_MAX: Final = 50_000_000
+QUERY_BYTES_MAX: Final = 2_147_483_648
+QUERY_SECONDS_MAX: Final = 300
+READ_CACHE_BYTES_MAX: Final = 2_147_483_648
+PLAN_CACHE_MAX: Final = 512
+RESULT_BATCH_ROWS: Final = 65_536
