@@ -238,7 +238,6 @@ Step = Callable[[Objects], object]
 CHANGES: dict[str, tuple[Step, bytes]] = {
     "write": (lambda objects: objects.write("d/f", b"new"), b"new"),
     "write_if_absent": (lambda objects: objects.write_if_absent("d/f", b"new"), b"new"),
-    "link": (lambda objects: objects.link("staged", "d/f"), b"staged"),
 }
 
 
@@ -286,12 +285,21 @@ def test_objects_replace_cut_at_any_sync_leaves_old_or_new(tmp_path: Path) -> No
     assert seen[-1] == b"new"
 
 
-@pytest.mark.parametrize("delete", [lambda o: o.delete("d/f"), lambda o: o.delete_prefix("d")])
-def test_objects_delete_returned_stays_deleted(tmp_path: Path, delete: Step) -> None:
+def test_objects_delete_prefix_returned_stays_deleted(tmp_path: Path) -> None:
     make(tmp_path / "d" / "f", b"x")
     with PowerLoss(tmp_path) as loss:
-        delete(Objects(Location.parse(str(tmp_path))))
+        Objects(Location.parse(str(tmp_path))).delete_prefix("d")
         assert loss.surviving() == {}
+
+
+def test_objects_link_survives_once_its_directory_is_synced_and_staged_stays_until_then(tmp_path: Path) -> None:
+    make(tmp_path / "d" / "staged", b"x")
+    root = Location.parse(str(tmp_path))
+    with PowerLoss(tmp_path) as loss:
+        Objects(root).link("d/staged", "d/f")
+        assert loss.surviving() == {"d/staged": b"x"}
+        Disk(root).sync([], ["d"])
+        assert loss.surviving() == {"d/staged": b"x", "d/f": b"x"}
 
 
 def test_objects_process_durability_survives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

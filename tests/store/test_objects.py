@@ -325,12 +325,12 @@ def test_local_write_leaves_no_temporary_file(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == ["a", "b"]
 
 
-def test_local_temporary_file_of_a_crash_is_not_listed_but_deleted(tmp_path: Path) -> None:
+def test_local_temporary_file_of_a_crash_is_listed_and_deleted(tmp_path: Path) -> None:
     objects = local(tmp_path)
     objects.write("d/a", b"x")
     (tmp_path / "d" / f"{TEMPORARY_PREFIX}01").write_bytes(b"half")
-    assert [info.path for info in objects.list("")] == ["d/a"]
-    assert objects.delete_prefix("d") == 1
+    assert [info.path for info in objects.list("")] == [f"d/{TEMPORARY_PREFIX}01", "d/a"]
+    assert objects.delete_prefix("d") == 2
     assert os.listdir(tmp_path) == []
 
 

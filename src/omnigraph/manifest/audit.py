@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from omnigraph import clock
 from omnigraph.manifest.intent import Intent
+from omnigraph.store import log
 from omnigraph.store.store import Store
 
 AUDIT_PATH = "_graph_commit_recoveries.lance"
@@ -50,12 +51,12 @@ def record(store: Store, intent: Intent, outcome: Outcome, commit_id: str | None
         return
     row = [commit_id, outcome.value, intent.actor, intent.operation_id, intent.kind, clock.now_us()]
     arrays = [pa.array([value], column.type) for value, column in zip(row, SCHEMA, strict=True)]
-    store.append_log(AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
+    log.append(store, AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
 
 
 def read(store: Store) -> list[AuditRow]:
     """Return the whole audit, oldest first."""
-    table = store.read_log(AUDIT_PATH)
+    table = log.read(store, AUDIT_PATH)
     if table is None:
         return []
     return [

@@ -11,6 +11,7 @@ import orjson
 
 from omnigraph.manifest import rows
 from omnigraph.manifest.model import Commit
+from omnigraph.store import log
 from omnigraph.store.store import Store
 
 LOG_PATH = "__commit_log"
@@ -18,12 +19,12 @@ LOG_PATH = "__commit_log"
 
 def spill(store: Store, commits: Sequence[Commit]) -> None:
     """Write commits to the log, durably, before the publish that drops them from the window."""
-    store.append_log(LOG_PATH, rows.as_table(map(rows.commit_row, commits)))
+    log.append(store, LOG_PATH, rows.as_table(map(rows.commit_row, commits)))
 
 
 def read(store: Store) -> dict[str, Commit]:
     """Return every commit that has left a window, by id."""
-    table = store.read_log(LOG_PATH)
+    table = log.read(store, LOG_PATH)
     found: dict[str, Commit] = {}
     for row in table.to_pylist() if table is not None else ():
         row["json"] = orjson.loads(row["metadata"])

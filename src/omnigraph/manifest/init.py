@@ -25,7 +25,7 @@ from omnigraph.store.physical import physical_schema
 from omnigraph.store.store import LostRace, Store
 
 SCHEMA_COPY = "_schema.pg"
-_CLAIM = "__init_claim"
+CLAIM_PREFIX = "__init_claim"
 
 
 def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, force: bool = False) -> None:
@@ -33,7 +33,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
     _preflight(store, force)
     operation_id = OperationId(new_ulid())
     claims = _claim(store, operation_id)
-    failpoints.hit(Point.INIT_CLAIMED, operation_id)
+    failpoints.hit(Point.INITCLAIM_PREFIXED, operation_id)
     try:
         _preflight(store, force=True)
         store.objects.write(SCHEMA_COPY, schema.source.text.encode())
@@ -83,7 +83,7 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
     if not held or _is_abandoned(store, held[-1]):
         # Older claims may be gone already, so the last number counts, not how many there are.
         number = int(held[-1].split(".")[1]) + 1 if held else 1
-        held.append(f"{_CLAIM}.{number:06d}.json")
+        held.append(f"{CLAIM_PREFIX}.{number:06d}.json")
         claimed = store.objects.write_if_absent(held[-1], body)
     if not claimed:
         raise GraphError(
@@ -100,7 +100,7 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
 
 def claims_of(store: Store) -> list[ObjectInfo]:
     """Return the claims that lie in storage, oldest first; once there is a manifest they mean nothing any more."""
-    return [info for info in store.objects.list("") if info.path.startswith(_CLAIM)]
+    return [info for info in store.objects.list("") if info.path.startswith(CLAIM_PREFIX)]
 
 
 def _is_abandoned(store: Store, claim: str) -> bool:

@@ -316,7 +316,7 @@ class Kernel:
             return
         here = self.store.root.uri.strip("/")
         for base in manifest.base_directories():
-            if not base.strip("/").startswith(here):
+            if not f"{base.strip('/')}/".startswith(f"{here}/"):
                 raise GraphError(
                     f"branch `{branch}` was made when the graph was at `{base}`; branches keep absolute paths. Move the"
                     " graph back, or work on main, which is unaffected",

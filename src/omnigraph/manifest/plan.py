@@ -40,11 +40,24 @@ class Work(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Changes of one type, staged on one pinned dataset."""
+    """Changes of one type, staged on the dataset that the snapshot pins, or on what was `begun` on top of it."""
 
     table_key: str
     base: Dataset
     changes: tuple[Change, ...]
+    begun: Staged | None = None
+
+    @property
+    def version(self) -> int:
+        """The version that the type will be at."""
+        return (self.begun.dataset if self.begun else self.base).version + len(self.changes)
+
+    @property
+    def row_count(self) -> int:
+        if self.changes:
+            return self.changes[-1].row_count
+        assert self.begun is not None, "an effect changes something"
+        return self.begun.dataset.count()
 
 
 @dataclass(frozen=True, slots=True)

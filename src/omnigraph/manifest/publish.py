@@ -92,8 +92,9 @@ def _commit_of(snapshot: Snapshot, plan: plans.Plan) -> Commit | None:
 def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commit | None) -> State:
     draft = Draft(snapshot.state)
     for effect in plan.effects:
-        reached = effect.base.version + len(effect.changes)
-        SetVersion(effect.table_key, reached, effect.base.ref.branch, effect.changes[-1].row_count).apply(draft)
+        pin = draft.pins[effect.table_key]
+        assert (pin.path, pin.version) == (effect.base.ref.path, effect.base.version), "an effect starts at its pin"
+        SetVersion(effect.table_key, effect.version, effect.base.ref.branch, effect.row_count).apply(draft)
     for update in plan.updates:
         update.apply(draft)
     if commit is not None:
@@ -110,7 +111,7 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
     staged_rows: list[StagedRows] = []
 
     def commit(effect: plans.Effect) -> Callable[[], None]:
-        return lambda: staged.append(store.commit(effect.base, effect.changes, properties))
+        return lambda: staged.append(store.commit(effect.base, effect.changes, properties, effect.begun))
 
     def stage_rows() -> None:
         staged_rows.append(store.stage_strict(manifest, rows.encode(state)))

@@ -49,6 +49,7 @@ SCHEMA = pa.schema(
     ]
 )
 
+_KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit"}
 _Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
 
 
@@ -183,7 +184,7 @@ def check_stamp(schema: pa.Schema, where: str) -> None:
             code="graph.format",
             found=None,
         )
-    text = (raw or b"1").decode(errors="replace")
+    text = (b"1" if raw is None else raw).decode(errors="replace")
     if not text.isdigit():
         raise GraphError(
             f"{where} carries the unreadable format stamp `{text}`; restore it from a backup",
@@ -231,6 +232,9 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
     for row in table.to_pylist():
         row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
         found.setdefault(row["object_type"], []).append(row)
+    # Every publish writes all rows anew, so a kind that we do not know would be lost with the next one.
+    if unknown := sorted(found.keys() - _KINDS):
+        raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
     (head,), (schema,) = found["graph_head"], found["schema"]
     names = ("source", "ir", "ir_hash", "shape_hash")
     # A fork starts as a copy of main, but only main's own branches and tags count.

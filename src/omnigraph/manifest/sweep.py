@@ -6,7 +6,7 @@ names, that no live intent claims, and that are older than any attempt could be.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph import clock, failpoints
@@ -16,6 +16,7 @@ from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import audit
 from omnigraph.manifest.audit import AUDIT_PATH, Outcome
 from omnigraph.manifest.commit_log import LOG_PATH
+from omnigraph.manifest.init import CLAIM_PREFIX
 from omnigraph.manifest.intent import Intent, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
@@ -103,6 +104,8 @@ def _snapshots(kernel: Kernel) -> list[Snapshot]:
 def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
     """Yield every file of the graph that no version of any live branch names, and half-written control objects."""
     files = kernel.store.objects.list("")
+    # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
+    leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
     branch_ids = {snapshot.state.branch_id for snapshot in snapshots}
     waiting = {link.manifest for snapshot in snapshots for link in snapshot.links if not _is_linked(kernel, link.ref)}
     known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
@@ -113,7 +116,7 @@ def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
         dataset = "/".join(parts[:2]) if parts[0] in ("nodes", "edges") else parts[0]
         if dataset in owned:
             owned[dataset].append(info)
-        elif parts[0] in ("nodes", "edges") or parts[-1].startswith(TEMPORARY_PREFIX):
+        elif parts[0] in ("nodes", "edges") or parts[-1].startswith(leftovers):
             yield info
     for path, inside in sorted(owned.items()):
         forks = {one for one in branch_ids if one} if path == MANIFEST_PATH else _live_forks(path, inside, snapshots)

@@ -15,6 +15,7 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.store.dataset import Dataset, lance_errors
+from omnigraph.store.physical import BLOB_MARK
 
 ROWS_PER_FILE = 1_048_576
 
@@ -41,6 +42,13 @@ class Change:
         added = sum(fragment.num_rows for fragment in operation.fragments)
         return replace(self, transaction=Transaction(onto.version, operation), row_count=onto.count() + added)
 
+    def following(self, fold: Change) -> Change:
+        """Return the same appended rows as the change that follows a rewrite of the same version."""
+        assert isinstance(fold.transaction.operation, LanceOperation.Rewrite), "only a rewrite leaves all rows alone"
+        operation = self.transaction.operation
+        assert isinstance(operation, LanceOperation.Append), "only an append fits on top of any rewrite"
+        return replace(self, transaction=Transaction(fold.read_version + 1, operation))
+
 
 def append(dataset: Dataset, rows: pa.Table) -> Change:
     """Stage new rows; the caller vouches that no id among them exists."""
@@ -58,7 +66,8 @@ def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
 def changed(dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int) -> Change:
     """Wrap an operation that was staged at this version of the dataset."""
     transaction = Transaction(dataset.version, operation)
-    return Change(transaction, tuple(sorted(set(_written_files(operation)))), row_count)
+    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+    return Change(transaction, tuple(sorted(set(_written_files(operation, has_blobs)))), row_count)
 
 
 def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata]:
@@ -79,7 +88,7 @@ def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata
     return list(transaction.operation.fragments)  # type: ignore[attr-defined]  # both modes carry fragments
 
 
-def _written_files(operation: LanceOperation.BaseOperation) -> Iterable[str]:
+def _written_files(operation: LanceOperation.BaseOperation, has_blobs: bool) -> Iterable[str]:
     fragments: list[FragmentMetadata] = []
     for name in ("fragments", "new_fragments", "updated_fragments"):
         fragments.extend(getattr(operation, name, ()) or ())
@@ -87,7 +96,10 @@ def _written_files(operation: LanceOperation.BaseOperation) -> Iterable[str]:
         fragments.extend(group.new_fragments)
     for fragment in fragments:
         # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
-        yield from (f"data/{file.path}" for file in fragment.files if getattr(file, "base_id", None) is None)
+        own = [f"data/{file.path}" for file in fragment.files if getattr(file, "base_id", None) is None]
+        yield from own
+        # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
+        yield from (f"{file.removesuffix('.lance')}/" for file in own if has_blobs)
         if fragment.deletion_file is not None and getattr(fragment.deletion_file, "base_id", None) is None:
             yield fragment.deletion_file.path(fragment.id)
     for index in getattr(operation, "new_indices", ()) or ():

@@ -70,21 +70,14 @@ class LocalObjects:
     def link(self, staged: str, final: str) -> bool:
         self._meter.count("link", final)
         try:
-            is_new = self._link_synced(staged, final)
+            with self._failing("link", staged):
+                os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
+                return _link(self._full(staged), self._full(final))
         except StorageError as error:
             # Whoever was faster may have removed the staged name already.
             if error.storage_kind is not StorageKind.NOT_FOUND or not os.path.lexists(self._full(final)):
                 raise
-            is_new = False
-        # Also when someone else was first: the caller may rely on the name, and that one may not have synced it yet.
-        self._settle(final)
-        return is_new
-
-    def _link_synced(self, staged: str, final: str) -> bool:
-        with self._failing("link", staged):
-            self._disk.sync([staged], [])
-            os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
-            return _link(self._full(staged), self._full(final))
+            return False
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         self._meter.count("list", prefix)
@@ -99,7 +92,6 @@ class LocalObjects:
         self._meter.count("delete", path)
         with self._failing("delete", path), suppress(*_ABSENT):
             os.unlink(self._full(path))
-            self._settle(path)
 
     def delete_prefix(self, prefix: str) -> int:
         self._meter.count("list", prefix)
@@ -111,7 +103,7 @@ class LocalObjects:
                 for name in names:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(directory, name))
-                        count += not name.startswith(TEMPORARY_PREFIX)
+                        count += 1
                 with suppress(FileNotFoundError):
                     os.rmdir(directory)
         if os.path.isdir(os.path.dirname(self._full(prefix))):
@@ -124,8 +116,7 @@ class LocalObjects:
     def _walk(self, prefix: str) -> Iterator[str]:
         for directory, _, names in self._directories(prefix, topdown=True):
             for name in names:
-                if not name.startswith(TEMPORARY_PREFIX):
-                    yield os.path.relpath(os.path.join(directory, name), self._root)
+                yield os.path.relpath(os.path.join(directory, name), self._root)
 
     def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
         def refuse(error: OSError) -> None:

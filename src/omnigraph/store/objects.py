@@ -52,7 +52,7 @@ class Objects:
         return self._backend.size(_checked(path))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
-        """Return all objects below the directory `prefix` (`""`: all), by path."""
+        """Return all objects below the directory `prefix` (`""`: all), by path, with what crashed writers left."""
         return sorted(self._backend.list(_checked(prefix) if prefix else ""))
 
     def write(self, path: str, data: bytes) -> None:
@@ -66,12 +66,15 @@ class Objects:
             return self._backend.put_if_absent(_checked(path), data)
 
     def link(self, staged: str, final: str) -> bool:
-        """Give the bytes of `staged` the name `final` too, or return False if that is taken; `staged` stays."""
+        """Give the bytes of `staged` the name `final` too, or return False if that is taken; `staged` stays.
+
+        On a disk the new name survives power loss only once its directory is synced, so keep `staged` until then.
+        """
         with _change(f"link {final}"):
             return self._backend.link(_checked(staged), _checked(final))
 
     def delete(self, path: str) -> None:
-        """Remove the object; that there is none is fine."""
+        """Remove the object; that there is none is fine. After power loss it may be there again."""
         with _change(f"delete {path}"):
             self._backend.delete(_checked(path))
 

@@ -5,6 +5,8 @@ Only looks; what to do about it is the sweep's business.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.store.dataset import lance_errors
 from omnigraph.store.store import Store
@@ -40,7 +42,7 @@ def fork_of(path: str, dataset: str) -> str:
     return inside.split("/")[1] if inside.startswith("tree/") else ""
 
 
-def is_kept_by_lance(path: str, live_forks: set[str]) -> bool:
+def is_kept_by_lance(path: str, live_forks: Collection[str]) -> bool:
     """Tell whether Lance itself owns a file that no version lists: its version hint, and the names of live forks."""
     folder, _, name = path.rpartition("/")
     if folder.endswith("_refs/branches"):

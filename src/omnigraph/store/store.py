@@ -10,7 +10,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -45,7 +44,6 @@ class Staged:
     manifest: str
     passed: tuple[str, ...]
     files: tuple[str, ...]
-    row_count: int
 
     @property
     def ref(self) -> DatasetRef:
@@ -218,19 +216,22 @@ class Store:
         self.sync_manifest(forked)
         return forked
 
-    def commit(self, dataset: Dataset, changes: Sequence[Change], properties: dict[str, str]) -> Staged:
+    def commit(
+        self, dataset: Dataset, changes: Sequence[Change], properties: dict[str, str], begun: Staged | None = None
+    ) -> Staged:
         """Commit changes one on top of the other, managed: the result is invisible until it is linked.
 
-        `StaleBase` means that the dataset has moved by path; the caller knows whether that is drift.
+        `begun` is an earlier result that these changes continue. `StaleBase` means that the dataset has moved by path;
+        the caller knows whether that is drift.
         """
-        handle = dataset
-        manifests: list[str] = []
-        files: list[str] = []
+        handle = begun.dataset if begun else dataset
+        manifests = [*begun.passed, begun.manifest] if begun else []
+        files = list(begun.files) if begun else []
         for change in changes:
             handle, manifest = self._commit_one(handle, change, properties)
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
-        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files), changes[-1].row_count)
+        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files))
 
     def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
         assert change.read_version == base.version, "a change is committed on the version it was staged on"
@@ -238,7 +239,7 @@ class Store:
         is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
         if is_blind and self.has_version(base.ref.at(base.version + 1)):
             raise StaleBase(base.ref)
-        registrar = _Registrar(base.version)
+        registrar = _Registrar()
         transaction = change.transaction
         transaction = Transaction(base.version, transaction.operation, transaction.uuid, properties)
         failpoints.hit(Point.DURABLE_BEFORE, f"commit {base.ref}")
@@ -253,16 +254,20 @@ class Store:
                 table_id=[base.ref.path],
                 namespace_client_managed_versioning=True,
             )
+        except CommitConflictError as error:
+            raise StaleBase(base.ref) from error
         except (OSError, RuntimeError, ValueError) as error:
-            if registrar.refused or isinstance(error, CommitConflictError):
-                raise StaleBase(base.ref) from error
             with lance_errors(f"committing {base.ref}"):
                 raise error
         self.meter.count("commit", str(base.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"commit {base.ref}")
         ref = base.ref.at(base.version + 1)
-        name = registrar.manifest_path.rpartition("/")[2]
-        return Dataset(self, ref, lance), f"{ref.directory}/_versions/{name}"
+        manifest = f"{ref.directory}/_versions/{registrar.manifest_path.rpartition('/')[2]}"
+        # Lance silently rebases over commits it finds by path; a version further on is how that shows.
+        if registrar.version != ref.version:
+            self.objects.delete(manifest)
+            raise StaleBase(base.ref)
+        return Dataset(self, ref, lance), manifest
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
         """Write the rows of a coming strict replacement; nothing names the file yet."""
@@ -306,36 +311,6 @@ class Store:
         # A strict commit lands on the next version or nowhere; anything else means that Lance changed its rules.
         assert lance.version == ref.version, f"strict commit landed on {lance.version} instead of {ref.version}"
         return Dataset(self, ref, lance)
-
-    def append_log(self, path: str, rows: pa.Table) -> None:
-        """Append, durably, to a log that stands outside of the catalog; Lance settles races between appenders."""
-        try:
-            log = self.open_latest(path, None)
-        except StorageError as error:
-            if error.storage_kind is not StorageKind.NOT_FOUND:
-                raise
-            with suppress(LostRace):
-                self.sync_version(self.create(path, rows.schema, rows))
-                return
-            log = self.open_latest(path, None)
-        failpoints.hit(Point.DURABLE_BEFORE, f"append {path}")
-        with lance_errors(f"appending to {path}"):
-            transaction = write_fragments(
-                rows, log.lance, mode="append", return_transaction=True, storage_options=self.lance_options or None
-            )
-            lance = LanceDataset.commit(log.lance, transaction, storage_options=self.lance_options or None)
-        self.meter.count("append", path)
-        failpoints.hit(Point.DURABLE_AFTER, f"append {path}")
-        self.sync_version(Dataset(self, DatasetRef(path, None, lance.version), lance))
-
-    def read_log(self, path: str) -> pa.Table | None:
-        """Return all rows of a log, or None while nobody has written to it."""
-        try:
-            return self.open_latest(path, None).read()
-        except StorageError as error:
-            if error.storage_kind is StorageKind.NOT_FOUND:
-                return None
-            raise
 
     # -- linking and syncing -----------------------------------------------------------------------------------
 
@@ -398,12 +373,9 @@ class Store:
         files: list[str] = []
         directories = set(directories)
         for path in paths:
-            if path.endswith("/"):
-                files.extend(info.path for info in self.objects.list(path.rstrip("/")))
-                directories.add(path.rstrip("/"))
-            else:
-                files.append(path)
-                directories.add(path.rpartition("/")[0])
+            found = [info.path for info in self.objects.list(path.rstrip("/"))] if path.endswith("/") else [path]
+            files.extend(found)
+            directories.update(file.rpartition("/")[0] for file in found)
         self.disk.sync(files, directories)
 
     # -- threads -----------------------------------------------------------------------------------------------
@@ -439,19 +411,16 @@ class Store:
 class _Registrar:
     """Stands where Lance expects a catalog: it takes note of the next version and publishes nothing."""
 
-    def __init__(self, base_version: int) -> None:
-        self.base_version = base_version
+    def __init__(self) -> None:
+        self.version = 0
         self.manifest_path = ""
-        self.refused = False
 
     def namespace_id(self) -> str:
         return "omnigraph"
 
     def create_table_version(self, request: dict[str, object]) -> dict[str, object]:
-        # Lance silently rebases over commits it finds by path; a version further on is how that shows.
-        if request["version"] != self.base_version + 1:
-            self.refused = True
-            raise RuntimeError(f"version {request['version']} does not follow {self.base_version}")
+        # Refusing here would make Lance retry and complain; the caller looks at the version instead.
+        self.version = int(str(request["version"]))
         self.manifest_path = str(request["manifest_path"])
         keys = ("version", "manifest_path", "manifest_size", "e_tag")
         return {"version": {key: request.get(key) for key in keys}}
