@@ -41,6 +41,8 @@ _TABLE = (
     ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version the caller expected."),
     ErrorKind("conflict.key", 409, 1, False, "An entity with this id already exists."),
     ErrorKind("conflict.busy", 409, 1, True, "Other writers kept winning; the bounded retries are spent."),
+    ErrorKind("limit.exceeded", 413, 1, False, "The request is larger than one operation may be; see `resource`."),
+    ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
     ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit the caller named."),
     ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
     ErrorKind("graph.already_initialized", 409, 1, False, "A graph, or a part of one, already lives at this address."),
@@ -173,6 +175,18 @@ class KeyConflict(ConflictError):
     """An entity with this id already exists."""
 
     code = "conflict.key"
+
+
+class LimitExceeded(OmniGraphError):
+    """`resource` would take `actual`, and one operation may take `limit`."""
+
+    code = "limit.exceeded"
+
+
+class PolicyDenied(OmniGraphError):
+    """The policy does not allow `actor` to do `action`."""
+
+    code = "policy.denied"
 
 
 class PreconditionFailed(OmniGraphError):

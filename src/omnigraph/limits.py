@@ -41,3 +41,14 @@ QUERY_SECONDS_MAX: Final = 300
 READ_CACHE_BYTES_MAX: Final = 2_147_483_648
 PLAN_CACHE_MAX: Final = 512
 RESULT_BATCH_ROWS: Final = 65_536
+
+# Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
+WRITE_ENTITIES_MAX: Final = 8_192
+WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
+VIOLATIONS_MAX: Final = 100
+INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
+INGEST_LINE_TOKENS_MAX: Final = 131_072
+INGEST_CHUNK_RECORDS: Final = 32_768
+KEY_CACHE_ENTITIES_MAX: Final = 1_000_000
+KEY_CACHE_BUILD_ENTITIES_MAX: Final = 100_000
+TAIL_FRAGMENTS_MAX: Final = 16
