@@ -60,6 +60,7 @@ _TABLE = (
     ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
     ErrorKind("branch.in_use", 409, 1, False, "Other branches still stand on this branch."),
     ErrorKind("branch.invalid_name", 400, 1, False, "The name cannot be that of a branch or tag."),
+    ErrorKind("schema.branches_exist", 409, 1, False, "The schema changes only while main is the only branch."),
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
     ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
