@@ -33,7 +33,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
     _preflight(store, force)
     operation_id = OperationId(new_ulid())
     claims = _claim(store, operation_id)
-    failpoints.hit(Point.INITCLAIM_PREFIXED, operation_id)
+    failpoints.hit(Point.INIT_CLAIMED, operation_id)
     try:
         _preflight(store, force=True)
         store.objects.write(SCHEMA_COPY, schema.source.text.encode())
