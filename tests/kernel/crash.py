@@ -142,3 +142,17 @@ class Campaign:
         for moment, count in self.moments.items():
             if not kinds or moment in kinds:
                 yield from ((moment, number) for number in range(1, count + 1))
+
+
+def cut_power(campaign: Campaign) -> None:
+    """Judge every state that a power cut during a prepared campaign's work could leave."""
+    place = campaign.place
+    assert isinstance(place, LocalPlace)
+    place.restore()
+    states = place.folder / "states"
+    answer = campaign.zygote.ask("cut_power", campaign.request(mutant=campaign.mutant, states=str(states)))
+    assert answer["status"] == 0, answer
+    assert "error" not in answer, answer["error"]
+    for state in sorted(states.iterdir()):
+        place.put(state)
+        campaign.judge({"status": 0, "acknowledged": state.name.endswith("acknowledged")}, f"power cut {state.name}")

@@ -29,6 +29,7 @@ from tests.store.powerloss import PowerLoss
 
 # A child that hangs is a finding like any other, but it must not hang the suite.
 CHILD_SECONDS_MAX = 60
+ACKNOWLEDGED = "acknowledged"
 
 Emit = Callable[[dict[str, object]], None]
 Request = dict[str, Any]
@@ -42,22 +43,25 @@ def prepare(request: Request, emit: Emit) -> None:
 def run(request: Request, emit: Emit) -> None:
     """Do the work; count what could be a moment to die at, and die at the moment asked for."""
     moments = _Moments(request.get("kill"))
-    with ExitStack() as stack:
-        if request.get("states"):
-            root = Path(request["root"])
-            cut = _PowerCut(stack.enter_context(PowerLoss(root.parent)), root.name, Path(request["states"]))
-            stack.enter_context(failpoints.armed({Point.DURABLE_BEFORE: cut, Point.DURABLE_AFTER: cut}))
-        else:
-            stack.enter_context(moments.armed())
+    with moments.armed():
         kernel = open_graph(request["root"])
         SCENARIOS[request["scenario"]].run(kernel)
         emit({"acknowledged": True})
-        if request.get("states"):
-            cut("acknowledged")
         kernel.close()
-        if request.get("states"):
-            cut("acknowledged")
     emit({"moments": moments.seen})
+
+
+def cut_power(request: Request, emit: Emit) -> None:
+    """Do the work, and write down what a power cut would leave at each boundary of a durable operation."""
+    root = Path(request["root"])
+    with PowerLoss(root.parent) as loss:
+        cut = _PowerCut(loss, root.name, Path(request["states"]))
+        with failpoints.armed({Point.DURABLE_BEFORE: cut, Point.DURABLE_AFTER: cut, Point.COMMIT_SYNCED: cut}):
+            kernel = open_graph(request["root"])
+            SCENARIOS[request["scenario"]].run(kernel)
+            cut(ACKNOWLEDGED)
+        kernel.close()
+        cut(ACKNOWLEDGED)
 
 
 def image(request: Request, emit: Emit) -> None:
@@ -73,7 +77,9 @@ def sweep(request: Request, emit: Emit) -> None:
     SCENARIOS["sweep"].run(open_graph(request["root"]))
 
 
-JOBS: dict[str, Callable[[Request, Emit], None]] = {one.__name__: one for one in (prepare, run, image, check, sweep)}
+JOBS: dict[str, Callable[[Request, Emit], None]] = {
+    one.__name__: one for one in (prepare, run, cut_power, image, check, sweep)
+}
 
 
 class _Moments:
@@ -105,29 +111,41 @@ class _Moments:
 
 
 class _PowerCut:
-    """Writes down, at every moment it is called, what a power cut would leave: one directory a state."""
+    """Writes down what a power cut would leave, at every moment it is called: one directory for each new state.
+
+    A disk may also store names before bytes, whoever asks; what that leaves is a state of its own.
+    """
 
     def __init__(self, loss: PowerLoss, name: str, states: Path) -> None:
         self._loss = loss
-        self._name = name
+        self._prefix = f"{name}/"
         self._states = states
         self._lock = threading.Lock()
-        self._count = 0
+        self._seen: set[int] = set()
 
     def __call__(self, detail: str) -> None:
+        self._write("asked", self._loss.surviving, detail)
+        self._write("names", self._loss.surviving_names_first, detail)
+
+    def _write(self, kind: str, surviving: Callable[[], dict[str, bytes]], detail: str) -> None:
         with self._lock:
-            for kind, files in (
-                ("asked", self._loss.surviving()),
-                ("names", self._loss.surviving_names_first()),
-            ):
-                self._count += 1
-                state = self._states / f"{self._count:04d}-{kind}{'-acknowledged' * (detail == 'acknowledged')}"
-                state.mkdir(parents=True)
-                for path, data in files.items():
-                    if path.startswith(f"{self._name}/"):
-                        target = state / path.removeprefix(f"{self._name}/")
-                        target.parent.mkdir(parents=True, exist_ok=True)
-                        target.write_bytes(data)
+            files = {
+                path.removeprefix(self._prefix): data
+                for path, data in surviving().items()
+                if path.startswith(self._prefix)
+            }
+            is_acknowledged = detail == ACKNOWLEDGED
+            key = hash((is_acknowledged, frozenset(files.items())))
+            if key in self._seen:
+                return
+            self._seen.add(key)
+            label = ACKNOWLEDGED if is_acknowledged else "".join(one if one.isalnum() else "-" for one in detail)
+            state = self._states / f"{len(self._seen):04d} {kind} {label[:80]}"
+            for path, data in files.items():
+                target = state / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(data)
+            state.mkdir(parents=True, exist_ok=True)
 
 
 def _work(request: Request, pipe: int) -> None:

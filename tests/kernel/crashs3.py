@@ -14,10 +14,12 @@ from typing import Literal
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
-from tests.kernel.crash import Campaign
+from tests.kernel.crash import Campaign, Zygote
 from tests.s3server import BUCKET, DROP_BEFORE, Fault, Request, S3Server
 
 DEATH_SECONDS_MAX = 30
+
+Side = Literal["before", "after"]
 
 
 class S3Place:
@@ -42,7 +44,7 @@ class S3Place:
 class _Victim:
     """A child that a request of its own is going to kill."""
 
-    def __init__(self, when: Literal["before", "after"]) -> None:
+    def __init__(self, when: Side) -> None:
         self._when = when
         self._pid = 0
         self._started = threading.Event()
@@ -79,7 +81,7 @@ class S3Campaign(Campaign):
         self._ask("run", mutant=self.mutant)
         self.requests = self.server.mutations
 
-    def kill_at_request(self, number: int, when: Literal["before", "after"]) -> None:
+    def kill_at_request(self, number: int, when: Side) -> None:
         """Die at that request, let what is on its way arrive, and judge."""
         self.place.restore()
         victim = _Victim(when)
@@ -97,9 +99,9 @@ def _settle() -> None:
             thread.join(DEATH_SECONDS_MAX)
 
 
-def campaign(zygote: object, scenario: str, server: S3Server) -> S3Campaign:
+def campaign(zygote: Zygote, scenario: str, server: S3Server) -> S3Campaign:
     """Return a prepared campaign."""
-    made = S3Campaign(zygote, scenario, S3Place(server), server.environment())  # type: ignore[arg-type]
+    made = S3Campaign(zygote, scenario, S3Place(server), server.environment())
     made.server = server
     made.prepare()
     return made

@@ -1,0 +1,73 @@
+"""Crashes on local storage: a real process dies at every durable operation and every failpoint of its work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.crash import Campaign, LocalPlace, Zygote
+from tests.kernel.scenarios import SCENARIOS
+
+WRITES = (
+    "insert_one",
+    "insert_three",
+    "first_write_on_branch",
+    "second_write_on_branch",
+    "overwrite",
+    "delete",
+    "index",
+    "compact",
+)
+CONTROL = tuple(name for name in SCENARIOS if name not in WRITES)
+# Control objects are written under temporary names until they are synced, so here a sync is a moment to die at, too.
+OF_CONTROL_OBJECTS = ("init", "long_work")
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as one:
+        yield one
+
+
+def crash_everywhere(zygote: Zygote, names: tuple[str, ...], folder: Path, *, at_syncs: tuple[str, ...]) -> None:
+    states = 0
+    violations: list[str] = []
+    for name in names:
+        campaign = Campaign(zygote, name, LocalPlace(folder / name))
+        campaign.prepare()
+        for moment, number in campaign.all_moments():
+            if moment != "sync" or name in at_syncs:
+                campaign.kill_at(moment, number)
+        # Both sides of each durable operation, at the very least, or the counting went wrong.
+        assert campaign.states >= 2 * campaign.moments["durable.before"] >= 4
+        states += campaign.states
+        violations.extend(campaign.violations)
+    print(f"{states} crash states, {len(violations)} violations")
+    assert violations == []
+    assert states > 100
+
+
+def test_crash_around_the_commit_point_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
+    campaign = Campaign(zygote, "insert_three", LocalPlace(tmp_path))
+    campaign.prepare()
+    for moment in ("commit.synced", "publish.before", "publish.after", "link.before"):
+        campaign.kill_at(moment, 1)
+    assert campaign.violations == []
+
+
+@pytest.mark.slow
+def test_crash_anywhere_in_a_write_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
+    crash_everywhere(zygote, WRITES, tmp_path, at_syncs=())
+
+
+@pytest.mark.slow
+def test_crash_anywhere_in_control_work_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
+    crash_everywhere(zygote, CONTROL, tmp_path, at_syncs=OF_CONTROL_OBJECTS)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+def test_crash_at_every_sync_leaves_before_or_after(zygote: Zygote, tmp_path: Path) -> None:
+    crash_everywhere(zygote, tuple(SCENARIOS), tmp_path, at_syncs=tuple(SCENARIOS))

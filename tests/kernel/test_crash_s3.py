@@ -1,0 +1,51 @@
+"""Crashes in S3: a real process dies at every request that changes the bucket, those of Lance included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kernel.crash import Zygote
+from tests.kernel.crashs3 import Side, campaign
+from tests.kernel.scenarios import SCENARIOS
+from tests.s3server import S3Server
+
+pytestmark = pytest.mark.s3
+ONE_SIDED = ("insert_three", "first_write_on_branch", "branch_create", "branch_delete", "init", "tag_create")
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as one:
+        yield one
+
+
+def crash_at_requests(zygote: Zygote, name: str, *sides: Side) -> int:
+    with S3Server() as server:
+        one = campaign(zygote, name, server)
+        for number in range(1, one.requests + 1):
+            for side in sides:
+                one.kill_at_request(number, side)
+    print(f"{name}: {one.states} crash states, {len(one.violations)} violations")
+    assert one.violations == []
+    return one.states
+
+
+@pytest.mark.slow
+def test_crash_at_any_request_of_an_insert_leaves_before_or_after(zygote: Zygote) -> None:
+    assert crash_at_requests(zygote, "insert_one", "before", "after") >= 12
+
+
+# What a request leaves is what the next one finds, so one side reaches every state but that of the last answer.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ONE_SIDED)
+def test_crash_before_any_request_leaves_before_or_after(zygote: Zygote, name: str) -> None:
+    assert crash_at_requests(zygote, name, "before") >= 4
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_crash_on_both_sides_of_any_request_leaves_before_or_after(zygote: Zygote, name: str) -> None:
+    crash_at_requests(zygote, name, "before", "after")

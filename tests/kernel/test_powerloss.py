@@ -1,0 +1,40 @@
+"""Power loss: what a disk that forgets everything unsynced leaves of a graph, at every step of a commit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.kernel.crash import Campaign, LocalPlace, Zygote, cut_power
+from tests.kernel.scenarios import SCENARIOS
+
+QUICK = ("insert_three",)
+SLOW = tuple(name for name in SCENARIOS if name not in QUICK)
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with Zygote() as one:
+        yield one
+
+
+def lose_power(zygote: Zygote, name: str, folder: Path, environment: dict[str, str] | None = None) -> Campaign:
+    campaign = Campaign(zygote, name, LocalPlace(folder), environment or {})
+    campaign.prepare()
+    cut_power(campaign)
+    print(f"{name}: {campaign.states} power cuts, {len(campaign.violations)} violations")
+    return campaign
+
+
+@pytest.mark.parametrize("name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+def test_power_cut_anywhere_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    campaign = lose_power(zygote, name, tmp_path)
+    assert campaign.violations == []
+    assert campaign.states >= 4
+
+
+def test_power_cut_loses_acknowledged_work_if_only_the_process_is_to_survive(zygote: Zygote, tmp_path: Path) -> None:
+    campaign = lose_power(zygote, "insert_one", tmp_path, {"OMNIGRAPH_DURABILITY": "process"})
+    assert any("acknowledged, and yet" in one for one in campaign.violations)
