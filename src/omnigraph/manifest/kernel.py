@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from weakref import WeakValueDictionary
 
 from omnigraph import clock
@@ -328,23 +328,22 @@ class Kernel:
     # -- links -------------------------------------------------------------------------------------------------
 
     def _open_pin(self, snapshot: Snapshot, pin: Pin) -> Dataset:
+        link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
+        if link is not None and self.read_only and not self._is_linked(link):
+            return self.store.open_unlinked(link.ref, link.manifest)
+        if link is not None and not self.read_only:
+            self._finish(link)
         try:
             return self.store.open(pin.ref)
         except StorageError as error:
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
-            link = next((one for one in snapshot.links if one.ref == pin.ref), None)
-            if link is None:
-                raise GraphError(
-                    f"version {pin.version} of `{pin.table_key}` was removed by cleanup; read a newer commit",
-                    code="graph.version_reclaimed",
-                    type_key=pin.table_key,
-                    version=pin.version,
-                ) from error
-        if self.read_only:
-            return self.store.open_unlinked(link.ref, link.manifest)
-        self._finish(link)
-        return self.store.open(pin.ref)
+            raise GraphError(
+                f"version {pin.version} of `{pin.table_key}` was removed by cleanup; read a newer commit",
+                code="graph.version_reclaimed",
+                type_key=pin.table_key,
+                version=pin.version,
+            ) from error
 
     def _unfinished(self, snapshot: Snapshot) -> tuple[Link, ...]:
         return tuple(link for link in snapshot.links if link.ref not in self._linked)
@@ -357,14 +356,22 @@ class Kernel:
         return len(unfinished)
 
     def _finish(self, link: Link) -> None:
-        if not self.store.has_version(link.ref):
+        if not self._is_linked(link):
             self.store.link(link.ref, link.manifest)
         self._linked.add(link.ref)
+
+    def _is_linked(self, link: Link) -> bool:
+        """Tell whether a version's own manifest is in its place; a foreign tool may have written there first."""
+        staged = self.store.objects.read_if_exists(link.manifest)
+        # The staged name is taken away only after the version was linked.
+        return staged is None or staged == self.store.objects.read_if_exists(link.ref.manifest_path)
 
     def _link(self, receipt: Receipt) -> None:
         """Link what was just published; on remote storage behind the caller's back, since anyone may finish it."""
         if self.store.root.is_local:
-            self._link_now(receipt)
+            # The publish stands; a link that failed now is finished by whoever comes next.
+            with suppress(OmniGraphError):
+                self._link_now(receipt)
         else:
             self._linking = [task for task in self._linking if not task.done()]
             self._linking.append(self.store.pool.submit(self._link_now, receipt))

@@ -61,10 +61,13 @@ def publish(store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link,
     schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links))
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
     published = _commit_or_resolve(store, manifest, staged_rows, schema, plan)
-    store.sync_manifest(published)
-    failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
-    if base.is_late:
-        _check_live(store, published, plan)
+    try:
+        store.sync_manifest(published)
+        failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
+        if base.is_late:
+            _check_live(store, published, plan)
+    except OmniGraphError as error:
+        raise _unknown(plan, error) from error
     store.remember(published)
     for one in staged:
         store.remember(one.dataset)
@@ -145,19 +148,27 @@ def _commit_or_resolve(
         try:
             return store.commit_strictly(manifest, staged_rows, schema)
         except LostRace as lost:
-            if (winner := _winner(store, manifest, plan)) is not None:
+            try:
+                winner = _winner(store, manifest, plan)
+            except OmniGraphError as error:
+                raise _unknown(plan, error) from error
+            if winner is not None:
                 return winner
             raise Moved from lost
         except OmniGraphError as error:
             # Trying again is safe: the same strict commit either lands once, or finds its version taken.
             failure = error
-    raise StorageError(
+    raise _unknown(plan, failure) from failure
+
+
+def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
+    return StorageError(
         f"storage did not answer whether operation {plan.operation_id} was published; look for it in the history"
         f" of the branch before you run it again ({failure})",
         effect=Effect.UNKNOWN,
         kind=StorageKind.TRANSIENT,
         operation_id=plan.operation_id,
-    ) from failure
+    )
 
 
 def _winner(store: Store, manifest: Dataset, plan: plans.Plan) -> Dataset | None:
