@@ -144,8 +144,11 @@ class Campaign:
                 yield from ((moment, number) for number in range(1, count + 1))
 
 
-def cut_power(campaign: Campaign) -> None:
-    """Judge every state that a power cut during a prepared campaign's work could leave."""
+def cut_power(campaign: Campaign, kind: str) -> None:
+    """Judge every state that a power cut during a prepared campaign's work could leave.
+
+    `asked`: the disk holds what it was asked to hold. `names`: it also holds all names, whose bytes may be missing.
+    """
     place = campaign.place
     assert isinstance(place, LocalPlace)
     place.restore()
@@ -153,6 +156,6 @@ def cut_power(campaign: Campaign) -> None:
     answer = campaign.zygote.ask("cut_power", campaign.request(mutant=campaign.mutant, states=str(states)))
     assert answer["status"] == 0, answer
     assert "error" not in answer, answer["error"]
-    for state in sorted(states.iterdir()):
+    for state in sorted(states.glob(f"* {kind} *")):
         place.put(state)
         campaign.judge({"status": 0, "acknowledged": state.name.endswith("acknowledged")}, f"power cut {state.name}")

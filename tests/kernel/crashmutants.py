@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from omnigraph.manifest import audit, commit_log, sweep
 from omnigraph.manifest import init as birth
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import Snapshot, State
+from omnigraph.manifest.model import State
 from omnigraph.manifest.owner import Owner
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Staged, StagedRows, Store
@@ -49,10 +49,7 @@ def sweep_ignores_links() -> None:
 def sweep_ignores_forks() -> None:
     """Only what main reads is alive."""
 
-    def broken(kernel: Kernel, path: str, snapshots: list[Snapshot]) -> set[str]:
-        return set()
-
-    sweep._live_forks = broken
+    vars(sweep)["_live_forks"] = lambda path, files, snapshots: set()
 
 
 def publish_skips_sync() -> None:
