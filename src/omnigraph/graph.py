@@ -6,17 +6,21 @@ graph = og.init("graph.omni", schema="schema.pg")
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from omnigraph.engine import export, history
+from omnigraph.engine.branch import Branches
 from omnigraph.engine.core import Core, Enforce, allow_all
+from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.source import Source
 from omnigraph.manifest.init import init as init_graph
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
@@ -24,12 +28,9 @@ from omnigraph.store.uri import Location
 
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
     """Create a graph and open it. `schema` is the text of a schema, or the path of a `.pg` file."""
-    from omnigraph.files import read_source
-
-    is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
-    source = read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
+    compiled = compile_schema(schema_source(schema), domain=new_ulid())
     store = Store(Location.parse(str(uri)))
-    init_graph(store, compile_schema(source, domain=new_ulid()), actor=actor, force=force)
+    init_graph(store, compiled, actor=actor, force=force)
     return Graph(Kernel(store), actor=actor)
 
 
@@ -52,6 +53,8 @@ class Graph:
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Enforce = allow_all) -> None:
         self.core = Core(kernel, actor, policy)
+        self.branches = Branches(self.core)
+        self.schema = Schema(self.core)
 
     @property
     def uri(self) -> str:
@@ -60,6 +63,24 @@ class Graph:
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
         return self.core.kernel.snapshot(branch)
+
+    def commits(self, branch: str = MAIN) -> list[Commit]:
+        """Return the commits that a branch is made of, newest first."""
+        return history.commits(self.core, branch, self.core.actor)
+
+    def commit(self, commit_id: str) -> Commit:
+        """Return one commit of any branch."""
+        return history.commit(self.core, commit_id, self.core.actor)
+
+    def export(
+        self, branch: str = MAIN, at: str | int | None = None, types: Sequence[str] | None = None
+    ) -> Iterator[bytes]:
+        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
+        return export.export(self.core, branch, at, types, self.core.actor)
+
+    def ensure_indices(self, branch: str = MAIN) -> IndexReport:
+        """Build every index that the schema wants and the data does not have yet, as one commit."""
+        return ensure_indices(self.core, branch, self.core.actor)
 
     def close(self) -> None:
         """Finish work in the background."""

@@ -1,0 +1,129 @@
+"""Export: a graph as NDJSON, the records that an ingest takes back.
+
+Reads one snapshot; edges come before nodes, types by name, entities by id, so equal graphs give equal bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.jsontext import json_text
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.types import Scalar
+from omnigraph.manifest.model import MAIN
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, ordered_batches, read_blobs
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+# What one chunk may hold of stored bytes; its text is somewhat longer.
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+def export(
+    core: Core,
+    branch: str = MAIN,
+    at: str | int | None = None,
+    types: Sequence[str] | None = None,
+    actor: str | None = None,
+) -> Iterator[bytes]:
+    """Return the records of a snapshot as chunks of whole lines.
+
+    `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
+    """
+    core.enforce("export", branch, actor)
+    view = core.view(branch, at)
+    return _records(view, _selected(view.catalog, types))
+
+
+def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
+    known: list[NodeType | EdgeType] = [*catalog.edges.values(), *catalog.nodes.values()]
+    unknown = sorted({*(names or ())} - {one.name for one in known})
+    if unknown:
+        listed = ", ".join(sorted({one.name for one in known}))
+        raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {listed}", type_name=unknown[0])
+    wanted = known if names is None else [one for one in known if one.name in names]
+    return sorted(wanted, key=lambda one: one.table_key)
+
+
+def _records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+    for one in types:
+        dataset = view.dataset(one.table_key)
+        for batch in ordered_batches(dataset, _columns(one)):
+            for part in _slices(batch, _blobs(one)):
+                yield _lines(dataset, one, part)
+
+
+def _columns(one: NodeType | EdgeType) -> list[str]:
+    ends = ["src", "dst"] if isinstance(one, EdgeType) else []
+    return ["id", *ends, *sorted(one.properties)]
+
+
+def _blobs(one: NodeType | EdgeType) -> list[str]:
+    return [name for name, property_ in one.properties.items() if property_.type.scalar is Scalar.BLOB]
+
+
+def _slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Cut a batch where its values, blobs included, would outgrow a chunk."""
+    if batch.num_rows == 0:
+        return
+    weights = np.full(batch.num_rows, batch.nbytes / batch.num_rows)
+    for name in blobs:
+        weights += blob_sizes(batch.column(name)).to_numpy(zero_copy_only=False)
+    chunks = np.cumsum(weights) // _CHUNK_BYTES
+    starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), batch.num_rows]
+    for start, end in pairwise(starts):
+        yield batch.slice(start, end - start)
+
+
+def _lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
+    """Join literal text and columns of text into one line an entity."""
+    word = "edge" if isinstance(one, EdgeType) else "type"
+    parts: list[Any] = [f'{{"{word}":{_quoted(one.name)}']
+    if isinstance(one, EdgeType):
+        parts += [',"from":', json_text(batch.column("src")), ',"to":', json_text(batch.column("dst"))]
+    parts += [',"data":{"id":', json_text(batch.column("id"))]
+    for name in sorted(one.properties):
+        is_blob = one.properties[name].type.scalar is Scalar.BLOB
+        column = _blob_text(dataset, name, batch) if is_blob else json_text(batch.column(name))
+        parts += [f",{_quoted(name)}:", column]
+    # The large type, because the lines of a batch may exceed the two gibibytes that a string array can hold.
+    wide = [pc.cast(part, pa.large_string()) if isinstance(part, pa.Array) else _wide(part) for part in parts]
+    lines = pc.binary_join_element_wise(*wide, _wide("}}\n"), _wide(""))
+    return _text_of(lines)
+
+
+def _text_of(lines: pa.Array[Any]) -> bytes:
+    """Return the text of a string array as it lies in memory: one value right after the other."""
+    _, offsets, data = lines.buffers()
+    bounds = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    start, end = bounds[0].as_py(), bounds[-1].as_py()
+    return bytes(memoryview(data)[start:end]) if data is not None else b""
+
+
+def _blob_text(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
+    descriptors = batch.column(name)
+    uris = external_uris(descriptors)
+    is_managed = pc.and_(pc.is_valid(descriptors), pc.is_null(uris))
+    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_managed))
+    texts = pa.array([f"base64:{b64encode(one or b'').decode()}" for one in payloads], pa.string())
+    return json_text(pc.replace_with_mask(uris, is_managed, texts))
+
+
+def _quoted(name: str) -> str:
+    return orjson.dumps(name).decode()
+
+
+def _wide(text: str) -> pa.Scalar[Any]:
+    return pa.scalar(text, pa.large_string())

@@ -1,0 +1,39 @@
+"""History: the commits of a branch, and one commit by its id.
+
+Thin over the kernel; adds the public form of a commit.
+"""
+
+from __future__ import annotations
+
+from omnigraph.engine.core import Core
+from omnigraph.ids import CommitId
+from omnigraph.manifest.model import MAIN, Commit
+
+
+def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:
+    """Return the commits that a branch is made of, newest first."""
+    core.enforce("read", branch, actor)
+    return list(core.kernel.history(branch))
+
+
+def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
+    """Return one commit of any branch."""
+    found = core.kernel.find_commit(CommitId(commit_id.strip()))
+    core.enforce("read", core.kernel.name_of(found.branch), actor)
+    return found
+
+
+def describe_commit(core: Core, one: Commit) -> dict[str, object]:
+    """Return a commit as every surface shows it; what it does not have is null."""
+    return {
+        "graph_commit_id": one.commit_id,
+        "graph_branch": core.kernel.name_of(one.branch),
+        "graph_manifest_version": one.manifest_version,
+        "parent_commit_id": one.parent,
+        "merged_parent_commit_id": one.merged_parent,
+        "actor_id": one.actor,
+        "created_at": one.created_at_us,
+        "kind": one.kind,
+        "operation_id": one.operation_id,
+        "properties": dict(one.properties),
+    }

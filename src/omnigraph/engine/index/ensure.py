@@ -1,0 +1,63 @@
+"""Builds the indexes that a schema wants and the data does not have: one transaction a dataset, one commit for all.
+
+Maintenance: it may be prepared again when writers are faster, and finds nothing to do when someone else was.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.index.report import IndexReport
+from omnigraph.engine.index.wanted import wanted_indexes
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.store.index import IndexSpec, PendingIndex, build, missing
+
+
+def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+    """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
+    core.enforce("change", branch, actor)
+    work = _Ensure(core, actor)
+    receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+    built = sorted(work.built, key=lambda one: (one[0], one[1].column, one[1].kind))
+    pending = sorted(work.pending, key=lambda one: (one[0], one[1].spec.column))
+    return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
+
+
+class _Ensure:
+    """One run, which may be prepared several times before it is published."""
+
+    def __init__(self, core: Core, actor: str | None) -> None:
+        self.core = core
+        self.actor = actor
+        self.built: list[tuple[str, IndexSpec]] = []
+        self.pending: list[tuple[str, PendingIndex]] = []
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        self.built.clear()
+        self.pending.clear()
+        catalog = self.core.catalog(snapshot)
+        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+        tasks = [partial(self._effect, snapshot, one) for one in types]
+        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks) if one is not None)
+        if not effects:
+            return None
+        pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        return Plan("ensure_indices", effects, requirements=(SchemaIs(catalog.ir_hash), *pins), actor=self.actor)
+
+    def _effect(self, snapshot: Snapshot, one: NodeType | EdgeType) -> Effect | None:
+        key = one.table_key
+        specs = wanted_indexes(one)
+        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        ready, pending = missing(self.core.kernel.dataset(snapshot, key), specs)
+        self.pending.extend((key, waiting) for waiting in pending)
+        if not ready:
+            return None
+        dataset = self.core.kernel.writable(snapshot, key)
+        change = build(dataset, ready)
+        assert change is not None, "what is ready to be built is a change"
+        self.built.extend((key, spec) for spec in ready)
+        return Effect(key, dataset, (change,))

@@ -1,0 +1,43 @@
+"""`graph.schema`: the accepted schema, and the way to another.
+
+Thin: planning and applying are beside it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.schema.apply import apply, plan
+from omnigraph.engine.schema.receipt import SchemaReceipt
+from omnigraph.files import read_source
+from omnigraph.lang.migrate import MigrationPlan
+from omnigraph.lang.source import Source
+from omnigraph.manifest.model import MAIN
+
+
+def schema_source(schema: str | Path) -> Source:
+    """Return a schema given as text, or as the path of a `.pg` file."""
+    is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
+    return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
+
+
+class Schema:
+    """The schema of one opened graph; always the newest, whoever changed it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    @property
+    def source(self) -> str:
+        """The text of the accepted schema."""
+        self._core.enforce("read", MAIN, self._core.actor)
+        return self._core.kernel.snapshot(MAIN).state.schema.source
+
+    def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
+        """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing."""
+        return plan(self._core, schema_source(schema), allow_data_loss)
+
+    def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> SchemaReceipt:
+        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported."""
+        return apply(self._core, schema_source(schema), allow_data_loss, self._core.actor)

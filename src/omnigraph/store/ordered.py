@@ -1,0 +1,74 @@
+"""Reads of a whole dataset in id order, in memory that does not follow its size.
+
+Reads one pinned version. Blob columns come as descriptors; `read_blobs` fetches their bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.store.dataset import Dataset, lance_errors
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+ROW_ID: Final = "_rowid"
+ORDERED_BATCH_ROWS: Final = 8_192
+
+# Up to here a dataset is sorted whole; beyond, its ids are sorted and the rest is fetched batch by batch.
+SORTED_WHOLE_ROWS_MAX: Final = 262_144
+
+
+def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Stream all rows by ascending id, each batch with the given columns and `_rowid`."""
+    dataset.store.meter.count("scan", str(dataset.ref))
+    is_small = dataset.count() <= SORTED_WHOLE_ROWS_MAX
+    with lance_errors(f"reading {dataset.ref} in order"):
+        scanner = dataset.lance.scanner(
+            columns=list(columns) if is_small else ["id"],
+            order_by=["id"],
+            with_row_id=True,
+            batch_size=ORDERED_BATCH_ROWS,
+            strict_batch_size=True,
+        )
+        for batch in scanner.to_batches():
+            if is_small:
+                yield batch
+            else:
+                yield from _rest(dataset, batch, columns)
+
+
+def _rest(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    row_ids: Any = batch.column(ROW_ID)
+    rows = dataset.take(row_ids.to_pylist(), columns)
+    assert rows.num_rows == len(row_ids), "a pinned version keeps its rows"
+    yield from rows.append_column(ROW_ID, row_ids).combine_chunks().to_batches()
+
+
+def read_blobs(dataset: Dataset, column: str, row_ids: pa.Array[Any]) -> list[bytes | None]:
+    """Return the bytes of managed blobs by row id, in the order asked for; None where a row holds none."""
+    if len(row_ids) == 0:
+        return []
+    dataset.store.meter.count("take", str(dataset.ref))
+    with lance_errors(f"reading blobs of {dataset.ref}"):
+        return [payload for _, payload in dataset.lance.read_blobs(column, ids=row_ids)]
+
+
+def external_uris(descriptors: pa.Array[Any]) -> pa.Array[Any]:
+    """Return the address of every external blob of a column of descriptors; null where the bytes are managed."""
+    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
+    uris = pc.struct_field(storage, "blob_uri")
+    found: pa.Array[Any] = pc.if_else(pc.not_equal(uris, ""), uris, pa.scalar(None, pa.string()))
+    return found
+
+
+def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
+    """Return how many bytes each managed blob of a column of descriptors has; zero for none and for external ones."""
+    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
+    managed = pc.and_(pc.is_valid(storage), pc.is_null(external_uris(descriptors)))
+    sizes: pa.Array[Any] = pc.if_else(managed, pc.cast(pc.struct_field(storage, "size"), pa.int64()), 0)
+    return sizes
