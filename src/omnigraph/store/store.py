@@ -213,7 +213,10 @@ class Store:
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
-        self.sync_manifest(forked)
+        # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
+        listed = f"{ref.path}/_refs/branches/{name}.json"
+        if self.disk.active:
+            self._sync_paths([ref.manifest_path, *([listed] if self.objects.exists(listed) else ())])
         return forked
 
     def commit(
