@@ -1,0 +1,74 @@
+"""An apply that dies anywhere has happened as a whole or not at all, and the next one works at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import omnigraph as og
+from omnigraph.failpoints import Point
+from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
+
+REPOSITORY = Path(__file__).parents[3]
+NEXT = """
+node Person { name: String @key  years: I32? @rename_from("age")  email: String? }
+node Town @rename_from("City") { name: String @key }
+node Ship { imo: String @key }
+edge Sails: Person -> Ship
+"""
+# Creating two datasets, committing one, staging and publishing the catalog, linking, and the copy for people.
+MOMENTS = [
+    (Point.DURABLE_BEFORE, 1),
+    (Point.DURABLE_AFTER, 1),
+    (Point.DURABLE_AFTER, 2),
+    (Point.COMMIT_PREPARED, 1),
+    (Point.COMMIT_STAGED, 1),
+    (Point.COMMIT_SYNCED, 1),
+    (Point.PUBLISH_BEFORE, 1),
+    (Point.PUBLISH_AFTER, 1),
+    (Point.LINK_BEFORE, 1),
+]
+HAPPENED = {Point.PUBLISH_AFTER, Point.LINK_BEFORE}
+
+
+def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
+    """Return columns and ids of every type."""
+    kernel, snapshot = graph.core.kernel, graph.snapshot()
+    return {key: (kernel.dataset(snapshot, key).schema.names, ids_of(kernel, key)) for key in snapshot.state.pins}
+
+
+def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
+    origin = tmp_path / "origin.omni"
+    with og.init(origin, SCHEMA) as graph:
+        insert(graph.core.kernel, {PERSON: ["ann"], CITY: ["rome"]})
+        before = image(graph)
+    jobs = []
+    for point, number in MOMENTS:
+        root = tmp_path / f"{point.value}-{number}.omni"
+        shutil.copytree(origin, root)
+        jobs += [str(root), point.value, str(number)]
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.engine.schema.dying", NEXT, *jobs],
+        cwd=REPOSITORY,
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert run.stdout.split() == [str(-signal.SIGKILL)] * len(MOMENTS)
+    origin_after = og.open(origin)
+    origin_after.schema.apply(NEXT)
+    after = image(origin_after)
+    for (point, _), place in zip(MOMENTS, jobs[::3], strict=True):
+        graph = og.open(place)
+        found = image(graph)
+        assert found == (after if point in HAPPENED else before), point
+        assert graph.schema.source == (NEXT if point in HAPPENED else SCHEMA), point
+        assert graph.schema.apply(NEXT).applied is (point not in HAPPENED), point
+        assert image(graph) == after, point
+        insert(graph.core.kernel, {"edge:Sails": ["s"]})
+        check_invariants(graph.core.kernel)
