@@ -12,6 +12,7 @@ from omnigraph.errors import GraphError
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
+from omnigraph.manifest import branches
 from omnigraph.manifest.init import init
 from omnigraph.manifest.intent import Intent, declared
 from omnigraph.manifest.kernel import Kernel
@@ -108,3 +109,23 @@ def test_sweep_removes_a_claim_that_outlived_its_init(root: str) -> None:
     leave_claim(create(root).store, 1)
     assert sweep(open_graph(root), 0.0).files_removed == 1
     assert not list(Path(root).glob("__init_claim*"))
+
+
+@pytest.mark.parametrize("damage", ["unlisted", "without bytes"])
+def test_first_write_on_a_branch_passes_by_a_fork_that_was_never_finished(root: str, damage: str) -> None:
+    kernel = create(root)
+    insert(kernel, {PERSON: ["a"]})
+    branches.create_branch(kernel, "x", kernel.snapshot())
+    begun = kernel.writable(kernel.snapshot("x"), PERSON).ref
+    if damage == "unlisted":
+        kernel.store.objects.delete(f"{begun.path}/_refs/branches/{begun.branch}.json")
+    else:
+        kernel.store.objects.write(begun.manifest_path, b"")
+    other = open_graph(root)
+    insert(other, {PERSON: ["b"]}, "x")
+    fork = other.snapshot("x").state.pins[PERSON].fork
+    assert fork != begun.branch
+    assert other.store.objects.exists(f"{begun.path}/_refs/branches/{fork}.json")
+    sweep(other, 0.0)
+    assert other.store.objects.list(begun.directory) == []
+    assert ids_of(open_graph(root), PERSON, "x") == ["a", "b"]

@@ -203,6 +203,8 @@ class Store:
         The name stands for exactly this version, so a fork that is there already is the one we want.
         """
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
+        # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
+        listed = f"{ref.path}/_refs/branches/{name}.json"
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
         try:
             with lance_errors(f"forking {dataset.ref} as {name}"):
@@ -210,13 +212,14 @@ class Store:
         except StorageError:
             if not self.has_version(ref):
                 raise
+            # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
+            if not (self.objects.size(ref.manifest_path) and self.objects.size(listed)):
+                return self.fork(dataset, f"{name}x")
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
-        # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
-        listed = f"{ref.path}/_refs/branches/{name}.json"
         if self.disk.active:
-            self._sync_paths([ref.manifest_path, *([listed] if self.objects.exists(listed) else ())])
+            self._sync_paths([ref.manifest_path, listed])
         return forked
 
     def commit(
