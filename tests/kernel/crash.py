@@ -144,7 +144,7 @@ class Campaign:
                 yield from ((moment, number) for number in range(1, count + 1))
 
 
-def cut_power(campaign: Campaign, kind: str) -> None:
+def cut_power(campaign: Campaign, kind: str, *, at_syncs: bool = False) -> None:
     """Judge every state that a power cut during a prepared campaign's work could leave.
 
     `asked`: the disk holds what it was asked to hold. `names`: it also holds all names, whose bytes may be missing.
@@ -153,7 +153,8 @@ def cut_power(campaign: Campaign, kind: str) -> None:
     assert isinstance(place, LocalPlace)
     place.restore()
     states = place.folder / "states"
-    answer = campaign.zygote.ask("cut_power", campaign.request(mutant=campaign.mutant, states=str(states)))
+    request = campaign.request(mutant=campaign.mutant, states=str(states), at_syncs=at_syncs)
+    answer = campaign.zygote.ask("cut_power", request)
     assert answer["status"] == 0, answer
     assert "error" not in answer, answer["error"]
     for state in sorted(states.glob(f"* {kind} *")):

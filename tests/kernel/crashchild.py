@@ -52,11 +52,19 @@ def run(request: Request, emit: Emit) -> None:
 
 
 def cut_power(request: Request, emit: Emit) -> None:
-    """Do the work, and write down what a power cut would leave at each boundary of a durable operation."""
+    """Do the work, and write down what a power cut would leave at each durable operation or, if asked, each sync."""
     root = Path(request["root"])
-    with PowerLoss(root.parent) as loss:
+    with PowerLoss(root.parent) as loss, ExitStack() as stack:
         cut = _PowerCut(loss, root.name, Path(request["states"]))
-        with failpoints.armed({Point.DURABLE_BEFORE: cut, Point.DURABLE_AFTER: cut, Point.COMMIT_SYNCED: cut}):
+
+        def sync(path: str) -> None:
+            cut("sync")
+            loss.sync(path)
+
+        if request["at_syncs"]:
+            stack.enter_context(durable.replaced(sync))
+        points = (Point.DURABLE_BEFORE, Point.DURABLE_AFTER, Point.COMMIT_SYNCED)
+        with failpoints.armed(dict.fromkeys(points, cut)):
             kernel = open_graph(request["root"])
             SCENARIOS[request["scenario"]].run(kernel)
             cut(ACKNOWLEDGED)

@@ -37,6 +37,16 @@ def test_power_cut_anywhere_leaves_before_or_after(zygote: Zygote, tmp_path: Pat
     assert campaign.states >= 2
 
 
+@pytest.mark.long
+@pytest.mark.timeout(1_800)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_power_cut_between_any_two_syncs_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    campaign = Campaign(zygote, name, LocalPlace(tmp_path))
+    campaign.prepare()
+    cut_power(campaign, "asked", at_syncs=True)
+    assert campaign.violations == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_power_cut_on_a_disk_that_stores_names_first_leaves_before_or_after(
