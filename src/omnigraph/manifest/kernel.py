@@ -328,6 +328,8 @@ class Kernel:
     # -- links -------------------------------------------------------------------------------------------------
 
     def _open_pin(self, snapshot: Snapshot, pin: Pin) -> Dataset:
+        if (cached := self.store.cached(pin.ref)) is not None:
+            return cached
         link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
         if link is not None and self.read_only and not self._is_linked(link):
             return self.store.open_unlinked(link.ref, link.manifest)

@@ -90,10 +90,8 @@ class Store:
 
     def open(self, ref: DatasetRef) -> Dataset:
         """Return the pinned handle of one version, from the cache when it is there."""
-        with self._lock:
-            if (cached := self._handles.get(ref)) is not None:
-                self._handles.move_to_end(ref)
-                return cached
+        if (cached := self.cached(ref)) is not None:
+            return cached
         self.meter.count("open", str(ref))
         try:
             lance = LanceDataset(
@@ -105,6 +103,13 @@ class Store:
         except (OSError, ValueError) as error:
             raise self._why_unreadable(ref, error) from error
         return self.remember(Dataset(self, ref, lance))
+
+    def cached(self, ref: DatasetRef) -> Dataset | None:
+        """Return the pinned handle of one version if this store has opened or made it; no request."""
+        with self._lock:
+            if (cached := self._handles.get(ref)) is not None:
+                self._handles.move_to_end(ref)
+            return cached
 
     def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
         """Read a published version through its staged manifest, without putting it in place."""
