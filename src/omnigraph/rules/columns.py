@@ -1,0 +1,177 @@
+"""Values of one property, row by row as they came in, to one Arrow column and a list of what did not fit.
+
+Pure. Whole columns go through kernels; only a column with something wrong in it is looked at value by value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.types import INTEGERS, PropertyType, Scalar
+from omnigraph.rules.dates import date_column, datetime_column
+from omnigraph.rules.fit import MANAGED, Misfit, as_sequence, fit
+from omnigraph.rules.kernels import Column, arrays, pc
+
+_NULL: Final = type(None)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One value that did not fit; its place in the column is null."""
+
+    row: int
+    reason: str
+    is_wrong_kind: bool
+    value: object
+
+
+def decode_column(values: Sequence[object], type_: PropertyType) -> tuple[Column, list[Fault]]:
+    """Return a column in the type's Arrow layout, and every value that does not fit it.
+
+    >>> column, faults = decode_column([1, "x", None], PropertyType(Scalar.I32))
+    >>> column.to_pylist(), [fault.row for fault in faults]
+    ([1, None, None], [1])
+    """
+    column = _whole(values, type_)
+    return (column, []) if column is not None else _one_by_one(values, type_)
+
+
+def _whole(values: Sequence[object], type_: PropertyType) -> Column | None:
+    """Convert all values at once; None when anything about them is unusual."""
+    try:
+        if type_.scalar is Scalar.VECTOR:
+            return _vectors(values, type_.dimension or 0)
+        if type_.is_list:
+            return _lists(values, PropertyType(type_.scalar))
+        return _WHOLE.get(type_.scalar, _plain)(values, type_)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError, TypeError):
+        return None
+
+
+def _plain(values: Sequence[object], type_: PropertyType) -> Column | None:
+    wanted = {Scalar.STRING: str, Scalar.BOOL: bool}.get(type_.scalar, int)
+    if not set(map(type, values)) <= {wanted, _NULL}:
+        return None
+    return pa.array(values, arrow_type(type_))
+
+
+def _floats(values: Sequence[object], type_: PropertyType) -> Column | None:
+    if not set(map(type, values)) <= {int, float, _NULL}:
+        return None
+    wide = pa.array(values, pa.float64())
+    column = wide.cast(arrow_type(type_), safe=False)
+    return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
+
+
+def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:
+    kinds = set(map(type, values)) - {_NULL}
+    if kinds <= {str}:
+        texts = pa.array(values, pa.string())
+        return (date_column if type_.scalar is Scalar.DATE else datetime_column)(texts)
+    if kinds <= {int}:
+        stored = pa.int32() if type_.scalar is Scalar.DATE else pa.int64()
+        return pa.array(values, stored).view(arrow_type(type_))
+    return None
+
+
+def _blobs(values: Sequence[object], type_: PropertyType) -> Column | None:
+    kinds = set(map(type, values)) - {_NULL}
+    if kinds <= {bytes}:
+        return pa.array(values, pa.large_binary())
+    texts = [value for value in values if isinstance(value, str)]
+    if not kinds <= {str} or not all(text.startswith(MANAGED) for text in texts):
+        return None
+    try:
+        decode = base64.b64decode
+        cut = len(MANAGED)
+        return pa.array(
+            [decode(value[cut:], validate=True) if isinstance(value, str) else None for value in values],
+            pa.large_binary(),
+        )
+    except binascii.Error:
+        return None
+
+
+_WHOLE: Final[dict[Scalar, Callable[[Sequence[object], PropertyType], Column | None]]] = {
+    **dict.fromkeys(INTEGERS, _plain),
+    Scalar.F32: _floats,
+    Scalar.F64: _floats,
+    Scalar.DATE: _dates,
+    Scalar.DATETIME: _dates,
+    Scalar.BLOB: _blobs,
+}
+
+
+def _vectors(values: Sequence[object], dimension: int) -> Column | None:
+    if not set(map(type, values)) <= {list, _NULL}:
+        return None
+    present: list[list[object]] = [value for value in values if isinstance(value, list)]
+    if not set(map(len, present)) <= {dimension} or not set(map(type, chain.from_iterable(present))) <= {int, float}:
+        return None
+    numbers = np.fromiter(chain.from_iterable(present), np.float64, len(present) * dimension)
+    with np.errstate(over="ignore"):
+        narrow = numbers.astype(np.float32)
+    if not np.isfinite(narrow).all():
+        return None
+    vectors = arrays.FixedSizeListArray.from_arrays(pa.array(narrow), type=pa.list_(pa.float32(), dimension))
+    if len(present) == len(values):
+        return vectors
+    places = np.cumsum([value is not None for value in values]) - 1
+    return vectors.take(pa.array(places, mask=np.array([value is None for value in values])))
+
+
+def _lists(values: Sequence[object], item: PropertyType) -> Column | None:
+    if not set(map(type, values)) <= {list, _NULL}:
+        return None
+    present: list[list[object]] = [value for value in values if isinstance(value, list)]
+    items = _whole(list(chain.from_iterable(present)), item)
+    if items is None:
+        return None
+    lengths = np.fromiter((len(value) if isinstance(value, list) else 0 for value in values), np.int32, len(values))
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    mask = pa.array([value is None for value in values], pa.bool_())
+    return arrays.ListArray.from_arrays(
+        pa.array(offsets),
+        items,
+        type=pa.list_(pa.field("item", items.type)),
+        mask=mask if len(present) < len(values) else None,
+    )
+
+
+def _one_by_one(values: Sequence[object], type_: PropertyType) -> tuple[Column, list[Fault]]:
+    faults: list[Fault] = []
+    fitted: list[Any] = []
+    for row, value in enumerate(values):
+        items = as_sequence(value) if type_.is_list else None
+        if items is not None:
+            item = PropertyType(type_.scalar)
+            fitted.append([_fitted(row, one, item, faults) for one in items])
+        else:
+            fitted.append(_fitted(row, value, type_, faults))
+    return from_fitted(fitted, type_), faults
+
+
+def _fitted(row: int, value: object, type_: PropertyType, faults: list[Fault]) -> Any:
+    try:
+        return fit(value, type_)
+    except Misfit as misfit:
+        faults.append(Fault(row, misfit.reason, misfit.is_wrong_kind, value))
+        return None
+
+
+def from_fitted(values: Sequence[Any], type_: PropertyType) -> Column:
+    """Return a column of values that `fit` gave back."""
+    if type_.is_list or type_.scalar not in (Scalar.DATE, Scalar.DATETIME):
+        return pa.array(values, arrow_type(type_))
+    stored = pa.int32() if type_.scalar is Scalar.DATE else pa.int64()
+    return pa.array(values, stored).view(arrow_type(type_))

@@ -1,0 +1,67 @@
+"""The one list of rules that every write runs, in the order in which violations are told.
+
+Value rules first, then identity, then ends, then cardinality; a rule that is not in the list does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from omnigraph.rules import rows
+from omnigraph.rules.committed import Committed
+from omnigraph.rules.delta import Changes
+from omnigraph.rules.edges import cardinality, endpoints, orphans
+from omnigraph.rules.unique import distinct_ids, new_ids, unique
+from omnigraph.rules.violation import Findings, Violation
+
+Rule: TypeAlias = Callable[[Changes, Committed, Findings], None]
+
+
+def _in_every_row(rule: rows.RowRule) -> Rule:
+    """Return a row rule as a rule on all rows that a write leaves."""
+
+    def check(changes: Changes, committed: Committed, findings: Findings) -> None:
+        for delta in changes.deltas.values():
+            for breach in rule(delta.type, delta.rows) if delta.rows.num_rows else ():
+                for error in rows.errors_of(breach, delta.rows, findings.room).to_pylist():
+                    row = int(error["row"])
+                    findings.add(
+                        Violation(
+                            breach.rule,
+                            error["message"],
+                            delta.key,
+                            delta.ids[row].as_py(),
+                            breach.property,
+                            error["value"],
+                            delta.line(row),
+                        )
+                    )
+
+    check.__name__ = rule.__name__
+    return check
+
+
+RULES: Final[tuple[Rule, ...]] = (
+    _in_every_row(rows.required),
+    _in_every_row(rows.finite_vectors),
+    _in_every_row(rows.enum_values),
+    _in_every_row(rows.ranges),
+    _in_every_row(rows.checks),
+    distinct_ids,
+    new_ids,
+    unique,
+    endpoints,
+    orphans,
+    cardinality,
+)
+
+
+def validate(changes: Changes, committed: Committed) -> Findings:
+    """Return everything that is wrong with a write, up to the bound, first by rule."""
+    findings = Findings()
+    for rule in RULES:
+        if findings.is_full:
+            break
+        rule(changes, committed, findings)
+    return findings

@@ -1,0 +1,68 @@
+"""Violations: what is wrong with a write, told in full up to a bound, and raised as one error.
+
+Pure values; the first violation names the error, the others come along in its context.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NoReturn
+
+from omnigraph.errors import DataError, KeyConflict, LimitExceeded
+from omnigraph.limits import VIOLATIONS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One broken rule. `line` is the line or record of the input, where there is one."""
+
+    rule: str
+    message: str
+    type_key: str | None = None
+    entity_id: str | None = None
+    property: str | None = None
+    value: str | None = None
+    line: int | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+class Findings:
+    """Violations in the order in which they are to be told; what exceeds the bound is not kept."""
+
+    def __init__(self, violations_max: int = VIOLATIONS_MAX) -> None:
+        self.violations: list[Violation] = []
+        self._violations_max = violations_max
+
+    @property
+    def is_full(self) -> bool:
+        return len(self.violations) >= self._violations_max
+
+    @property
+    def room(self) -> int:
+        return self._violations_max - len(self.violations)
+
+    def add(self, violation: Violation) -> None:
+        if not self.is_full:
+            self.violations.append(violation)
+
+    def raise_if_any(self) -> None:
+        """Raise what was found, if anything was."""
+        if self.violations:
+            refuse(self.violations, is_cut=self.is_full)
+
+
+def refuse(violations: list[Violation], *, is_cut: bool = False) -> NoReturn:
+    """Raise the first violation as an error of its kind, with all of them in its context."""
+    first = violations[0]
+    more = len(violations) - 1
+    message = first.message if first.line is None else f"line {first.line}: {first.message}"
+    if more:
+        message += f" (and {'at least ' if is_cut else ''}{more} more)"
+    context = first.to_json() | {"violations": [one.to_json() for one in violations]}
+    del context["message"]
+    raise _CLASSES.get(first.rule, DataError)(message, **context)
+
+
+_CLASSES: dict[str, Any] = {"E11": KeyConflict, "E12": LimitExceeded, "N11": LimitExceeded}
