@@ -1,0 +1,150 @@
+"""Export: its order, its spelling, its filter, and that it holds one snapshot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lance
+import orjson
+import pyarrow as pa
+import pytest
+
+import omnigraph as og
+from omnigraph.engine import export as exporting
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.store import ordered
+from omnigraph.store.change import append
+from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
+
+RICH = """
+node Doc { code: String @key  n: I32?  big: U64?  f: F32?  d: Date?  t: DateTime?  ok: Bool?  tags: [String]?
+           body: Blob?  vec: Vector(2)? }
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    graph = og.init(tmp_path / "graph.omni", SCHEMA)
+    insert(graph.core.kernel, {PERSON: ["bob", "ann"], CITY: ["rome"], KNOWS: ["k2", "k1"]})
+    return graph
+
+
+def lines(graph: og.Graph, **options: Any) -> list[str]:
+    return b"".join(graph.export(**options)).decode().splitlines()
+
+
+def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
+    def prepare(snapshot: Snapshot) -> Plan:
+        dataset = graph.core.kernel.writable(snapshot, "node:Doc")
+        columns: list[Any] = [
+            lance.blob_array([row.get("body") for row in rows])
+            if one.name == "body"
+            else pa.array([row.get(one.name) for row in rows], one.type)
+            for one in dataset.schema
+        ]
+        change = append(dataset, pa.Table.from_arrays(columns, schema=dataset.schema))
+        return Plan("insert", (Effect("node:Doc", dataset, (change,)),))
+
+    graph.core.kernel.commit(MAIN, prepare, Work.INSERT)
+
+
+def test_export_is_edges_then_nodes_by_id(graph: og.Graph) -> None:
+    assert lines(graph) == [
+        '{"edge":"Knows","from":"k1","to":"k1","data":{"id":"k1"}}',
+        '{"edge":"Knows","from":"k2","to":"k2","data":{"id":"k2"}}',
+        '{"type":"City","data":{"id":"rome","name":"rome"}}',
+        '{"type":"Person","data":{"id":"ann","age":null,"name":"ann"}}',
+        '{"type":"Person","data":{"id":"bob","age":null,"name":"bob"}}',
+    ]
+
+
+def test_export_ids_sort_by_their_bytes(graph: og.Graph) -> None:
+    insert(graph.core.kernel, {CITY: ["Zürich", "zz", "Ä", "a", "𝄞", "\uffee"]})
+    found = [orjson.loads(line)["data"]["id"] for line in lines(graph, types=["City"])]
+    assert found == sorted(found, key=lambda one: one.encode())
+    assert len(found) == 7
+
+
+def test_export_every_type_has_its_spelling(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "graph.omni", RICH)
+    row = {"id": "a", "code": "a", "n": -1, "big": 2**64 - 1, "f": 0.1, "d": 18262, "t": 5, "ok": True}
+    add_docs(graph, [{**row, "tags": ["x", 'y"'], "body": b"\x00\xff", "vec": [1.0, 0.5]}, {"id": "b", "code": "b"}])
+    add_docs(graph, [{"id": "c", "code": "c", "body": b""}])
+    first, second, third = lines(graph)
+    assert first == (
+        '{"type":"Doc","data":{"id":"a","big":18446744073709551615,"body":"base64:AP8=","code":"a","d":18262,'
+        '"f":0.10000000149011612,"n":-1,"ok":true,"t":5,"tags":["x","y\\""],"vec":[1.0,0.5]}}'
+    )
+    assert second == (
+        '{"type":"Doc","data":{"id":"b","big":null,"body":null,"code":"b","d":null,"f":null,"n":null,"ok":null,'
+        '"t":null,"tags":null,"vec":null}}'
+    )
+    assert '"body":"base64:"' in third
+
+
+def test_export_columns_follow_the_catalog_after_a_schema_change(graph: og.Graph) -> None:
+    graph.schema.apply(SCHEMA.replace("age: I32?", "age: I32?  aaa: String?"))
+    assert (
+        lines(graph, types=["Person"])[0] == '{"type":"Person","data":{"id":"ann","aaa":null,"age":null,"name":"ann"}}'
+    )
+
+
+def test_export_type_filter_takes_nodes_and_edges_of_a_name(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "graph.omni", "node A { x: I32? }\nnode B {}\nedge A: A -> A")
+    insert(graph.core.kernel, {"node:A": ["1"], "node:B": ["2"], "edge:A": ["3"]})
+    assert [orjson.loads(line)["data"]["id"] for line in lines(graph, types=["A"])] == ["3", "1"]
+
+
+def test_export_unknown_type_is_refused_before_any_output(graph: og.Graph) -> None:
+    with pytest.raises(UsageError) as caught:
+        graph.export(types=["City", "Cty"])
+    assert "`Cty`" in caught.value.message
+    assert "City" in caught.value.message
+
+
+def test_export_unknown_branch_is_refused_before_any_output(graph: og.Graph) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.export("nope")
+    assert caught.value.code == "branch.not_found"
+
+
+def test_export_holds_the_snapshot_it_began_with(graph: og.Graph) -> None:
+    before = lines(graph)
+    running = graph.export()
+    insert(graph.core.kernel, {CITY: ["oslo"], KNOWS: ["k0"]})
+    assert b"".join(running).decode().splitlines() == before
+    assert lines(graph, at=graph.commits()[1].commit_id) == before
+    assert len(lines(graph)) == len(before) + 2
+
+
+def test_export_policy_is_asked(graph: og.Graph) -> None:
+    asked: list[tuple[str, str]] = []
+    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
+    graph.export()
+    assert asked == [("export", MAIN)]
+
+
+def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    insert(graph.core.kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
+    whole = lines(graph)
+    monkeypatch.setattr(ordered, "SORTED_WHOLE_ROWS_MAX", 10)
+    monkeypatch.setattr(ordered, "ORDERED_BATCH_ROWS", 16)
+    assert lines(graph) == whole
+
+
+def test_export_chunks_are_bounded_and_whole_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = og.init(tmp_path / "graph.omni", RICH)
+    add_docs(graph, [{"id": f"{n:02}", "code": f"{n:02}", "body": bytes(3_000)} for n in range(20)])
+    whole = b"".join(graph.export())
+    monkeypatch.setattr(exporting, "_CHUNK_BYTES", 10_000)
+    chunks = list(graph.export())
+    assert b"".join(chunks) == whole
+    assert all(chunk.endswith(b"}}\n") for chunk in chunks)
+    assert 6 <= len(chunks) <= 10
+
+
+def test_export_empty_graph_is_empty(tmp_path: Path) -> None:
+    assert lines(og.init(tmp_path / "graph.omni", SCHEMA)) == []
