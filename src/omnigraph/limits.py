@@ -52,3 +52,11 @@ INGEST_CHUNK_RECORDS: Final = 32_768
 KEY_CACHE_ENTITIES_MAX: Final = 1_000_000
 KEY_CACHE_BUILD_ENTITIES_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
+
+# Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
+FUZZY_EDITS_MAX: Final = 8
+FUZZY_TERMS_MAX: Final = 10_000
+SEARCH_CACHE_MAX: Final = 8
+VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
+EMBED_TEXTS_MAX: Final = 128
+EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024

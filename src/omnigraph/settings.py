@@ -46,6 +46,27 @@ _TABLE = (
     Setting("AWS_ENDPOINT_URL_S3", "", (), "The same for S3 alone; it wins over `AWS_ENDPOINT_URL`."),
     Setting("AWS_S3_FORCE_PATH_STYLE", "", (), "`true` addresses buckets by path instead of by host name."),
     Setting("AWS_ALLOW_HTTP", "", (), "`true` allows an endpoint without TLS."),
+    Setting(
+        "OMNIGRAPH_EMBED_PROVIDER",
+        "openai-compatible",
+        ("openai-compatible", "openai", "gemini", "mock"),
+        "Who turns text into vectors.",
+    ),
+    Setting("OMNIGRAPH_EMBED_BASE_URL", "", (), "Address of the provider's API, if not its usual one."),
+    Setting("OMNIGRAPH_EMBED_MODEL", "", (), "Embedding model, if not the provider's usual one."),
+    Setting("OMNIGRAPH_EMBED_DEADLINE_MS", "60000", (), "Milliseconds for one embedding, retries included; 0 is none."),
+    Setting("OMNIGRAPH_EMBED_TIMEOUT_MS", "30000", (), "Milliseconds for one request to the provider."),
+    Setting("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "4", (), "How often a request is tried in all."),
+    Setting("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "200", (), "Milliseconds before the second try; doubled each time."),
+    Setting(
+        "OMNIGRAPH_EMBEDDINGS_MOCK",
+        "false",
+        ("true", "false", "1", "0"),
+        "`true` embeds without a provider, for tests.",
+    ),
+    Setting("OPENROUTER_API_KEY", "", (), "Key of the `openai-compatible` provider."),
+    Setting("OPENAI_API_KEY", "", (), "Key of the `openai` provider; the second choice of `openai-compatible`."),
+    Setting("GEMINI_API_KEY", "", (), "Key of the `gemini` provider."),
 )
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})

@@ -1,0 +1,136 @@
+"""Embedders: text to vectors, and the checks that every vector passes.
+
+The providers that talk over the network are in `provider`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omnigraph import settings
+from omnigraph.errors import DataError, UsageError
+
+Matrix = NDArray[np.float32]
+_MASK = (1 << 64) - 1
+
+
+class Purpose(StrEnum):
+    """What a text is embedded for; some models tell the two apart."""
+
+    QUERY = "RETRIEVAL_QUERY"
+    DOCUMENT = "RETRIEVAL_DOCUMENT"
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors of one model."""
+
+    @property
+    def model(self) -> str: ...
+
+    def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
+        """Return one vector of length 1 per text; raises DataError with rule E13."""
+        ...
+
+
+def embed_query(embedder: Embedder, text: str, dimension: int, model: str | None = None) -> NDArray[np.float32]:
+    """Return the vector of a query text; `model` is what the property's vectors were made with, if that is recorded."""
+    if model is not None and model != embedder.model:
+        raise DataError(
+            f"the stored vectors come from the model `{model}`, but queries are embedded with `{embedder.model}`;"
+            f" set OMNIGRAPH_EMBED_MODEL to `{model}`",
+            rule="E13",
+            expected=model,
+            actual=embedder.model,
+        )
+    vector: NDArray[np.float32] = embedder.embed([text], dimension, Purpose.QUERY)[0]
+    return vector
+
+
+def normalised(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
+    """Return vectors scaled to length 1; refuses a wrong dimension, what is not finite, and what has no length.
+
+    >>> normalised([[3, 4]], 2, "m").tolist()
+    [[0.6000000238418579, 0.800000011920929]]
+    """
+    try:
+        wide = np.array(vectors, np.float64)
+    except (TypeError, ValueError, OverflowError):
+        wide = np.empty((len(vectors), 0))
+    if wide.shape != (len(vectors), dimension):
+        raise failure(f"the model `{model}` did not give {dimension} numbers per text", dimension=dimension)
+    lengths = np.linalg.norm(wide, axis=1, keepdims=True)
+    if not np.isfinite(lengths).all() or not (lengths > 0).all():
+        raise failure(f"the model `{model}` gave a vector that is all zero or not finite")
+    unit: Matrix = (wide / lengths).astype(np.float32)
+    return unit
+
+
+def failure(message: str, **context: str | int) -> DataError:
+    """Return the error of an embedding that did not work."""
+    error = DataError(message, rule="E13")
+    error.context.update(context)
+    return error
+
+
+@dataclass(frozen=True, slots=True)
+class MockEmbedder:
+    """Vectors that depend on nothing but the text: the same on every machine, and without meaning."""
+
+    model: str = "mock"
+
+    def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
+        return normalised([_mock_vector(text, dimension) for text in texts], dimension, self.model)
+
+
+def _mock_vector(text: str, dimension: int) -> list[float]:
+    """Map 64-bit xorshift numbers, seeded by the FNV-1a hash of the text, to [-1, 1]."""
+    state = 0xCBF29CE484222325
+    for byte in text.encode():
+        state = ((state ^ byte) * 0x100000001B3) & _MASK
+    # Xorshift never leaves zero, so a text that hashes to zero starts elsewhere.
+    state = state or 1
+    numbers = []
+    for _ in range(dimension):
+        state ^= (state << 13) & _MASK
+        state ^= state >> 7
+        state ^= (state << 17) & _MASK
+        numbers.append(state / _MASK * 2.0 - 1.0)
+    return numbers
+
+
+def from_settings() -> Embedder:
+    """Return the embedder that the settings name; a missing key is reported when something is embedded."""
+    from omnigraph.engine.read.search.provider import HttpEmbedder, Patience
+
+    name = settings.read("OMNIGRAPH_EMBED_PROVIDER")
+    model = settings.read("OMNIGRAPH_EMBED_MODEL")
+    if settings.read("OMNIGRAPH_EMBEDDINGS_MOCK") in ("true", "1"):
+        logging.getLogger("omnigraph").warning("OMNIGRAPH_EMBEDDINGS_MOCK is set: embeddings have no meaning")
+        name = "mock"
+    if name == "mock":
+        return MockEmbedder(model or "mock")
+    patience = Patience(
+        deadline_seconds=_milliseconds("OMNIGRAPH_EMBED_DEADLINE_MS") or None,
+        timeout_seconds=_milliseconds("OMNIGRAPH_EMBED_TIMEOUT_MS"),
+        attempts_max=_whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
+        backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
+    )
+    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, patience)
+
+
+def _milliseconds(name: str) -> float:
+    return _whole(name) / 1_000
+
+
+def _whole(name: str) -> int:
+    value = settings.read(name)
+    if not value.isascii() or not value.isdigit():
+        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
+    return int(value)

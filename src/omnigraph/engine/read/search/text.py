@@ -1,0 +1,51 @@
+"""Text predicates and text relevance on a node property.
+
+Returns row ids of the pinned version; several predicates are the caller's intersection.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from omnigraph.engine.core import View
+from omnigraph.engine.read.search.prepared import text_search
+from omnigraph.errors import DataError
+from omnigraph.limits import FUZZY_EDITS_MAX
+from omnigraph.store.text import NO_HITS, RowIds, Scores
+
+
+def text_matches(
+    view: View,
+    node_type: str,
+    property: str,  # noqa: A002 - the language's word
+    query: str,
+    function: str,
+    max_edits: int | None = None,
+) -> RowIds:
+    """Return the rows, in row id order, whose text holds any word of the query.
+
+    `fuzzy` forgives up to `max_edits` typing errors (inserted, dropped or replaced letters) per word.
+    """
+    edits = 0 if function != "fuzzy" else 2 if max_edits is None else max_edits
+    if not 0 <= edits <= FUZZY_EDITS_MAX:
+        raise DataError(
+            f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
+        )
+    search = text_search(view, node_type, property)
+    hits = search.search_misspelt(query, edits) if edits else search.search(query)
+    return np.unique(hits.rows)
+
+
+def bm25(
+    view: View,
+    node_type: str,
+    property: str,  # noqa: A002 - the language's word
+    query: str,
+    candidates: RowIds | None = None,
+    limit: int | None = None,
+) -> tuple[RowIds, Scores]:
+    """Return the matching rows among the candidates with their relevance, best first, equal ones in row id order."""
+    if candidates is not None and len(candidates) == 0:
+        return NO_HITS.rows, NO_HITS.scores
+    hits = text_search(view, node_type, property).search(query, candidates, limit)
+    return hits.rows, hits.scores
