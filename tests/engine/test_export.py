@@ -130,8 +130,8 @@ def test_export_policy_is_asked(graph: og.Graph) -> None:
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     insert(graph.core.kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
     whole = lines(graph)
-    monkeypatch.setattr(ordered, "SORTED_WHOLE_ROWS_MAX", 10)
-    monkeypatch.setattr(ordered, "ORDERED_BATCH_ROWS", 16)
+    monkeypatch.setattr(ordered, "SORTED_BYTES_MAX", 10)
+    monkeypatch.setattr(ordered, "_WINDOW_ROWS_MIN", 16)
     assert lines(graph) == whole
 
 

@@ -17,36 +17,45 @@ from omnigraph.store.dataset import Dataset, lance_errors
 pc: Any = pyarrow.compute
 
 ROW_ID: Final = "_rowid"
-ORDERED_BATCH_ROWS: Final = 8_192
 
-# Up to here a dataset is sorted whole; beyond, its ids are sorted and the rest is fetched batch by batch.
-SORTED_WHOLE_ROWS_MAX: Final = 262_144
+# Up to this many stored bytes a dataset is sorted whole; beyond, its ids are sorted and the rest is fetched in windows
+# that are a part of it: small ones would read the same pages over and over.
+SORTED_BYTES_MAX: Final = 256 * 1024 * 1024
+_WINDOW_PART: Final = 4
+_WINDOW_ROWS_MIN: Final = 1_024
+_BATCH_ROWS: Final = 8_192
 
 
 def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Stream all rows by ascending id, each batch with the given columns and `_rowid`."""
     dataset.store.meter.count("scan", str(dataset.ref))
-    is_small = dataset.count() <= SORTED_WHOLE_ROWS_MAX
+    stored = max(1, _stored_bytes(dataset))
     with lance_errors(f"reading {dataset.ref} in order"):
-        scanner = dataset.lance.scanner(
-            columns=list(columns) if is_small else ["id"],
-            order_by=["id"],
-            with_row_id=True,
-            batch_size=ORDERED_BATCH_ROWS,
-            strict_batch_size=True,
-        )
-        for batch in scanner.to_batches():
-            if is_small:
-                yield batch
-            else:
-                yield from _rest(dataset, batch, columns)
+        if stored <= SORTED_BYTES_MAX:
+            yield from _sorted(dataset, columns, _BATCH_ROWS)
+            return
+        rows = dataset.count() * SORTED_BYTES_MAX // _WINDOW_PART // stored
+        for batch in _sorted(dataset, ["id"], max(_WINDOW_ROWS_MIN, rows)):
+            yield from _rest(dataset, batch, columns)
+
+
+def _sorted(dataset: Dataset, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
+    scanner = dataset.lance.scanner(
+        columns=list(columns), order_by=["id"], with_row_id=True, batch_size=rows, strict_batch_size=True
+    )
+    yield from scanner.to_batches()
+
+
+def _stored_bytes(dataset: Dataset) -> int:
+    files = (file for one in dataset.lance.get_fragments() for file in one.metadata.files)
+    return sum(file.file_size_bytes or 0 for file in files)
 
 
 def _rest(dataset: Dataset, batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     row_ids: Any = batch.column(ROW_ID)
     rows = dataset.take(row_ids.to_pylist(), columns)
     assert rows.num_rows == len(row_ids), "a pinned version keeps its rows"
-    yield from rows.append_column(ROW_ID, row_ids).combine_chunks().to_batches()
+    yield from rows.append_column(ROW_ID, row_ids).combine_chunks().to_batches(max_chunksize=_BATCH_ROWS)
 
 
 def read_blobs(dataset: Dataset, column: str, row_ids: pa.Array[Any]) -> list[bytes | None]:
