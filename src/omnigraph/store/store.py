@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -213,7 +214,8 @@ class Store:
         failpoints.hit(Point.DURABLE_BEFORE, f"fork {ref}")
         try:
             with lance_errors(f"forking {dataset.ref} as {name}"):
-                dataset.lance.create_branch(name, dataset.version)
+                # Creating a branch locks the handle, and others read through it at the same time.
+                copy(dataset.lance).create_branch(name, dataset.version)
         except StorageError:
             if not self.has_version(ref):
                 raise
@@ -268,6 +270,9 @@ class Store:
         except CommitConflictError as error:
             raise StaleBase(base.ref) from error
         except (OSError, RuntimeError, ValueError) as error:
+            # Rebasing over a commit that it finds by path, Lance also fails in ways that its types do not tell apart.
+            if self.has_version(base.ref.at(base.version + 1)):
+                raise StaleBase(base.ref) from error
             with lance_errors(f"committing {base.ref}"):
                 raise error
         self.meter.count("commit", str(base.ref))
