@@ -28,6 +28,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
+from omnigraph.store import compact
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.meter import Meter
 from tests.kernel.fleettools import MovableClock, ParkFirst, appending, in_thread, manifest_file, stranger
@@ -294,6 +295,28 @@ def test_maintenance_that_lost_plans_anew_and_may_find_nothing_left_to_do(root: 
     assert kernel.commit("main", prepare, Work.MAINTENANCE) is None
     assert seen == [1, 2]
     assert ids_of(open_graph(root), PERSON) == ["theirs"]
+
+
+def test_rewrite_that_lost_to_an_insert_of_the_same_type_plans_anew(root: str) -> None:
+    kernel, other = create(root), open_graph(root)
+    for number in range(3):
+        insert(kernel, {PERSON: [f"p{number}"]})
+    calls: list[int] = []
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        dataset = kernel.writable(snapshot, PERSON)
+        change = compact.rewrite(dataset)
+        assert change is not None
+        if not calls:
+            insert(other, {PERSON: ["late"]})
+        calls.append(snapshot.version)
+        return Plan("optimize", (Effect(PERSON, dataset, (change,)),))
+
+    assert kernel.commit("main", prepare, Work.MAINTENANCE) is not None
+    assert len(calls) == 2
+    fresh = open_graph(root)
+    assert fresh.dataset(fresh.snapshot(), PERSON).fragment_rows == [4]
+    check_invariants(fresh)
 
 
 def test_control_work_that_lost_is_done_again(root: str) -> None:

@@ -1,0 +1,76 @@
+"""A member of the fleet as a process of its own: `python -m tests.kernel.fleetworker ROLE ROOT FOLDER NAME SEED COUNT`.
+
+A writer commits and keeps its diary; the sweeper and the rewriter work until their input ends.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+from pathlib import Path
+from random import Random
+
+from omnigraph.errors import ConflictError, Effect, StorageError
+from omnigraph.manifest import plan as plans
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.sweep import sweep
+from omnigraph.store import compact
+from tests.kernel.fleet import TYPES, Diary, carry_out, choose_write
+from tests.kernel.graphs import open_graph
+
+SWEEP_AGE_SECONDS = 10.0
+
+
+def write(kernel: Kernel, folder: Path, name: str, seed: int, count: int) -> None:
+    diary = Diary(folder / f"{name}.diary")
+    random = Random(seed)
+    branches = (MAIN, *kernel.snapshot().state.branches)
+    for number in range(count):
+        one = choose_write(random, branches, f"{name}-{number:05d}")
+        diary.note(one, acknowledged=False)
+        try:
+            carry_out(kernel, one)
+        except StorageError as error:
+            # Faulty storage may refuse a write or leave it open; the oracle accepts both for what was not acknowledged.
+            if not error.retryable and error.effect is not Effect.NONE:
+                raise
+            continue
+        diary.note(one, acknowledged=True)
+
+
+def rewrite(kernel: Kernel, table_key: str) -> None:
+    def prepare(snapshot: Snapshot) -> plans.Plan | None:
+        dataset = kernel.writable(snapshot, table_key)
+        change = compact.rewrite(dataset)
+        return plans.Plan("optimize", (plans.Effect(table_key, dataset, (change,)),)) if change else None
+
+    try:
+        kernel.commit(MAIN, prepare, plans.Work.MAINTENANCE)
+    except ConflictError:
+        # The writers were faster each time; there will be another round.
+        return
+
+
+def until_input_ends(round_seconds: float) -> bool:
+    """Wait between two rounds; False when the parent has closed our input."""
+    return not select.select([sys.stdin], [], [], round_seconds)[0]
+
+
+def main(role: str, root: str, folder: str, name: str, seed: str, count: str) -> None:
+    kernel = open_graph(root)
+    print("ready", flush=True)
+    if role == "write":
+        write(kernel, Path(folder), name, int(seed), int(count))
+    elif role == "sweep":
+        while until_input_ends(0.5):
+            sweep(kernel, SWEEP_AGE_SECONDS)
+    else:
+        random = Random(int(seed))
+        while until_input_ends(0.3):
+            rewrite(kernel, random.choice(TYPES))
+    kernel.close()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
