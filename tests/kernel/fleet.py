@@ -91,7 +91,10 @@ class Diary:
 def violations(kernel: Kernel, ledger: Ledger) -> list[str]:
     """Return everything that is wrong with a graph after its writers have gone; an empty list is a pass."""
     found: list[str] = []
-    held = _held(kernel, found)
+    try:
+        held = _held(kernel, found)
+    except OmniGraphError as error:
+        return [f"unreadable: {error.message}"]
     acknowledged, attempted = set(ledger.acknowledged), set(ledger.attempted)
     for write in sorted(attempted | acknowledged, key=lambda one: one.entity_id):
         present = [key for key in write.types if write.entity_id in held.get((write.branch, key), ())]
