@@ -6,7 +6,7 @@ graph = og.init("graph.omni", schema="schema.pg")
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,10 @@ from omnigraph.engine.branch import Branches
 from omnigraph.engine.core import Core, Enforce, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.schema import Schema, schema_source
+from omnigraph.engine.write.ingest import Dialect, Mode, ingest
+from omnigraph.engine.write.mutate import mutate
+from omnigraph.engine.write.ndjson import Data
+from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.init import init as init_graph
@@ -63,6 +67,28 @@ class Graph:
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
         return self.core.kernel.snapshot(branch)
+
+    def mutate(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        if_commit: str | None = None,
+    ) -> MutationReceipt:
+        """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
+        return mutate(self.core, source, name, params, branch, None, if_commit)
+
+    def ingest(
+        self,
+        data: Data,
+        mode: Mode = "merge",
+        branch: str = MAIN,
+        from_branch: str | None = None,
+        dialect: Dialect = "strict",
+    ) -> IngestReceipt:
+        """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
+        return ingest(self.core, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def commits(self, branch: str = MAIN) -> list[Commit]:
         """Return the commits that a branch is made of, newest first."""

@@ -1,0 +1,70 @@
+"""The committed rows of one snapshot, as set rules and statements ask for them.
+
+Reads only what a question names: ids from the key cache, columns through typed Lance filters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from omnigraph.engine.core import View
+from omnigraph.engine.write.keycache import key_cache
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.rules.delta import NO_IDS, Ids
+from omnigraph.rules.kernels import Column, pc
+from omnigraph.store.dataset import Dataset, lance_errors
+
+# Above this many values one pass over the column costs less than a filter that lists them.
+FILTER_VALUES_MAX: Final = 4_096
+
+
+class CommittedRows:
+    """The rows of a view."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+
+    def existing(self, table_key: str, ids: Ids) -> Ids:
+        """Return those of the ids that exist in a type."""
+        if self.view.snapshot.state.pins[table_key].row_count == 0:
+            return NO_IDS
+        return key_cache(self.view.kernel).existing(self.view.dataset(table_key), ids)
+
+    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        """Return columns of the rows in which each column of `where` holds one of its values."""
+        dataset = self.view.dataset(table_key)
+        few = {name: values for name, values in where.items() if len(values) <= FILTER_VALUES_MAX}
+        many = {name: values for name, values in where.items() if name not in few}
+        condition = None
+        for name, values in few.items():
+            one = pc.field(name).isin(values)
+            condition = one if condition is None else condition & one
+        if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
+            return _empty(dataset, columns)
+        wanted = list(dict.fromkeys([*columns, *many]))
+        found = dataset.read(wanted, condition)
+        for name, values in many.items():
+            found = found.filter(pc.is_in(found.column(name), value_set=values))
+        return found.select(list(columns))
+
+    def rows(self, type_: NodeType | EdgeType, condition: Any) -> Iterator[pa.Table]:
+        """Stream whole rows that satisfy a condition, blobs included, in the type's own columns."""
+        dataset = self.view.dataset(type_.table_key)
+        if dataset.count() == 0:
+            return
+        logical = arrow_schema(type_)
+        dataset.store.meter.count("scan", str(dataset.ref))
+        with lance_errors(f"reading {dataset.ref}"):
+            batches = dataset.lance.to_batches(columns=logical.names, filter=condition, blob_handling="all_binary")
+            for batch in batches:
+                if batch.num_rows:
+                    yield pa.Table.from_batches([batch]).cast(logical)
+
+
+def _empty(dataset: Dataset, columns: Sequence[str]) -> pa.Table:
+    fields: list[Any] = [dataset.schema.field(name) for name in columns]
+    return pa.schema(fields).empty_table()

@@ -1,0 +1,40 @@
+"""The way in and the way out of every write: who may write, and what happens once it is published.
+
+No write decides these for itself.
+"""
+
+from __future__ import annotations
+
+from omnigraph.engine.core import Core, allow_all
+from omnigraph.engine.write.keycache import key_cache
+from omnigraph.engine.write.stage import Stager
+from omnigraph.errors import PolicyDenied
+from omnigraph.manifest.kernel import Prepare
+from omnigraph.manifest.plan import Receipt, Work
+
+
+def admit(core: Core, action: str, scope: str, actor: str | None) -> str | None:
+    """Return who acts, if the policy lets them; a policy admits nobody without a name."""
+    actor = actor if actor is not None else core.actor
+    if core.enforce is not allow_all and actor is None:
+        raise PolicyDenied(
+            f"`{action}` on `{scope}` needs an actor, because this graph has a policy; open it with `actor=…`",
+            action=action,
+            scope=scope,
+        )
+    core.enforce(action, scope, actor)
+    return actor
+
+
+def publish(core: Core, branch: str, prepare: Prepare, work: Work, stager: Stager) -> Receipt | None:
+    """Prepare and publish a write, then carry the key caches over to the versions it made."""
+    receipt = core.kernel.commit(branch, prepare, work)
+    if receipt is not None:
+        keys = key_cache(core.kernel)
+        for table_key, change in stager.keys.items():
+            after = receipt.snapshot.state.pins[table_key].ref
+            if change.is_replaced:
+                keys.replace(after, change.added)
+            else:
+                keys.advance(change.before, after, change.added, change.removed)
+    return receipt

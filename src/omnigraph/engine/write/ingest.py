@@ -1,0 +1,112 @@
+"""Ingest: bounded NDJSON as one commit, checked by the same rules as a mutation.
+
+Larger inputs belong to the pipeline, which takes the same files.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.engine.write.gate import admit, publish
+from omnigraph.engine.write.ndjson import Data
+from omnigraph.engine.write.receipt import IngestReceipt
+from omnigraph.engine.write.records import Loaded, Reader
+from omnigraph.engine.write.stage import Stager
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.lang.catalog import NodeType
+from omnigraph.manifest.branches import create_branch
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import SchemaIs
+from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
+from omnigraph.rules.validate import validate
+
+Mode = Literal["append", "merge", "overwrite"]
+Dialect = Literal["strict", "compatible"]
+_INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
+
+
+def ingest(
+    core: Core,
+    data: Data,
+    *,
+    mode: Mode = "merge",
+    branch: str = MAIN,
+    from_branch: str | None = None,
+    actor: str | None = None,
+    dialect: Dialect = "strict",
+) -> IngestReceipt:
+    """Write NDJSON: a path, bytes, a file object, or dictionaries of the same shape.
+
+    `append` adds entities that must be new, `merge` adds or replaces them by id, `overwrite` replaces every type that
+    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit.
+    """
+    _check_word("mode", mode, get_args(Mode))
+    _check_word("dialect", dialect, get_args(Dialect))
+    branch = branch.strip()
+    actor = admit(core, "change", branch, actor)
+    base = _missing_base(core, branch, from_branch)
+    if base is not None:
+        admit(core, "branch_create", branch, actor)
+    view = core.view(base if base is not None else branch)
+    loaded = Reader(view.catalog, dialect, is_bounded=mode != "overwrite").read(data)
+    changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()})
+    # What cannot be written must not leave an empty branch behind.
+    created = base is not None and _create(core, view, branch, changes, actor)
+    stager = Stager()
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        schema = SchemaIs(view.catalog.ir_hash)
+        schema.check(snapshot)
+        now = View(core.kernel, snapshot, view.catalog)
+        committed = CommittedRows(now)
+        validate(changes, committed).raise_if_any()
+        effects = stager.stage(now, dict(changes.deltas), committed)
+        return Plan("ingest", effects, requirements=(schema,), actor=actor, properties={"mode": mode})
+
+    receipt = publish(core, branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT, stager)
+    assert receipt is not None
+    assert receipt.commit is not None
+    counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
+    nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
+    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, actor)
+
+
+def _delta(loaded: Loaded, mode: Mode) -> Delta:
+    rows, lines = loaded.rows, loaded.lines
+    is_keyed = isinstance(loaded.type, NodeType) and bool(loaded.type.key)
+    if mode == "merge" and not is_keyed:
+        # Of one id the last one wins; a key that comes twice is left for the rules to refuse.
+        last = last_of_each(rows.column("id").combine_chunks())
+        rows, lines = rows.take(last), lines[last]
+    return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
+
+
+def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
+    """Return the branch to make a missing one from; None when the branch is there."""
+    try:
+        core.kernel.resolve(branch)
+    except GraphError as error:
+        if error.code != "branch.not_found" or from_branch is None:
+            raise
+        return from_branch.strip()
+    return None
+
+
+def _create(core: Core, view: View, branch: str, changes: Changes, actor: str | None) -> bool:
+    validate(changes, CommittedRows(view)).raise_if_any()
+    try:
+        create_branch(core.kernel, branch, view.snapshot, actor)
+    except GraphError as error:
+        if error.code != "branch.exists":
+            raise
+        # Somebody made it meanwhile; the write itself is checked again on what it holds.
+        return False
+    return True
+
+
+def _check_word(what: str, word: str, known: tuple[str, ...]) -> None:
+    if word not in known:
+        raise UsageError(f"there is no {what} `{word}`; it is one of {', '.join(known)}", word=word)

@@ -1,0 +1,224 @@
+"""Mutations: the statements of one query as one commit, or none when nothing changes.
+
+Everything runs in memory against one snapshot; what comes out is checked by the rules, staged, and published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph import clock
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.engine.write.gate import admit, publish
+from omnigraph.engine.write.params import Constants
+from omnigraph.engine.write.pending import PendingType, incident_ids
+from omnigraph.engine.write.predicate import ColumnTest, comparison
+from omnigraph.engine.write.receipt import MutationReceipt
+from omnigraph.engine.write.stage import Stager
+from omnigraph.errors import DataError
+from omnigraph.ids import CommitId, new_ulid
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.query import CompiledQuery, ir, require_kind
+from omnigraph.lang.schema.keys import key_id, key_ids
+from omnigraph.lang.types import NUMBERS, Scalar
+from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import IfCommit, SchemaIs
+from omnigraph.rules.delta import Changes, Ids
+from omnigraph.rules.kernels import arrays
+from omnigraph.rules.validate import validate
+
+
+def mutate(
+    core: Core,
+    source: str,
+    name: str | None = None,
+    params: Mapping[str, object] | None = None,
+    branch: str = MAIN,
+    actor: str | None = None,
+    if_commit: str | None = None,
+) -> MutationReceipt:
+    """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
+    branch = branch.strip()
+    actor = admit(core, "change", branch, actor)
+    compiled = _compile(core, core.view(branch), source, name)
+    mutation = _Mutation(core, source, name, params or {}, actor, if_commit)
+    work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
+    receipt = publish(core, branch, mutation.prepare, work, mutation.stager)
+    run = mutation.run
+    assert run is not None
+    commit = receipt.commit if receipt else None
+    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, actor)
+
+
+def _compile(core: Core, view: View, source: str, name: str | None) -> CompiledQuery:
+    return require_kind(core.compile(source, view.catalog, name), "mutation")
+
+
+def _is_insert_only(query: CompiledQuery) -> bool:
+    assert isinstance(query.ir, ir.MutationIR)
+    return all(isinstance(statement, ir.Insert) for statement in query.ir.statements)
+
+
+class _Mutation:
+    """A mutation that may be prepared several times; what must not differ between attempts is settled here."""
+
+    def __init__(
+        self,
+        core: Core,
+        source: str,
+        name: str | None,
+        params: Mapping[str, object],
+        actor: str | None,
+        if_commit: str | None,
+    ) -> None:
+        self.core = core
+        self.source = source
+        self.name = name
+        self.params = params
+        self.actor = actor
+        self.if_commit = IfCommit(CommitId(if_commit)) if if_commit is not None else None
+        self.stager = Stager()
+        self.run: Run | None = None
+        self._now_us = clock.now_us()
+        self._fresh: dict[int, str] = {}
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        """Run all statements on a snapshot and stage the result."""
+        if self.if_commit is not None:
+            # A mutation that changes nothing publishes nothing, but its condition still has to hold.
+            self.if_commit.check(snapshot)
+        view = View(self.core.kernel, snapshot, self.core.catalog(snapshot))
+        compiled = _compile(self.core, view, self.source, self.name)
+        assert isinstance(compiled.ir, ir.MutationIR)
+        constants = Constants(compiled.params, self.params, self._now_us)
+        self.run = Run(view, constants, self._fresh)
+        for place, statement in enumerate(compiled.ir.statements):
+            self.run.execute(place, statement)
+        changes = self.run.changes()
+        if not changes.deltas:
+            return None
+        validate(changes, self.run.committed).raise_if_any()
+        effects = self.stager.stage(view, dict(changes.deltas), self.run.committed)
+        requirements: list[Any] = [SchemaIs(view.catalog.ir_hash)]
+        if self.if_commit is not None:
+            requirements.append(self.if_commit)
+        return Plan("mutation", effects, requirements=tuple(requirements), actor=self.actor)
+
+
+class Run:
+    """One run of the statements over one view."""
+
+    def __init__(self, view: View, constants: Constants, fresh: dict[int, str]) -> None:
+        self.view = view
+        self.committed = CommittedRows(view)
+        self.affected_nodes = 0
+        self.affected_edges = 0
+        self._constants = constants
+        self._fresh = fresh
+        self._pending: dict[str, PendingType] = {}
+
+    def changes(self) -> Changes:
+        """Return what the statements did, type by type."""
+        touched = sorted((key, one) for key, one in self._pending.items() if one.is_touched)
+        return Changes(self.view.catalog, {key: one.delta() for key, one in touched})
+
+    def execute(self, place: int, statement: ir.Statement) -> None:
+        """Run one statement; it sees what those before it did."""
+        if isinstance(statement, ir.Insert):
+            self._insert(place, statement)
+        elif isinstance(statement, ir.Update):
+            self._update(statement)
+        else:
+            self._delete(statement)
+
+    def _insert(self, place: int, statement: ir.Insert) -> None:
+        catalog = self.view.catalog
+        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        if isinstance(type_, NodeType) and type_.key:
+            values["id"] = key_id(type_, values)
+        else:
+            # A retry inserts the same entity, not another one.
+            values["id"] = self._fresh.setdefault(place, new_ulid())
+        self._of(type_).insert(values)
+        self._count(statement.kind, 1)
+
+    def _update(self, statement: ir.Update) -> None:
+        type_ = self.view.catalog.nodes[statement.type_name]
+        pending = self._of(type_)
+        test, condition = self._test(type_, statement.predicate)
+        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        _refuse_lost_blobs(type_, values)
+        rows = pending.matching(test, condition)
+        if rows.num_rows:
+            pending.update(rows, values)
+        self._count("node", rows.num_rows)
+
+    def _delete(self, statement: ir.Delete) -> None:
+        catalog = self.view.catalog
+        type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
+        test, condition = self._test(type_, statement.predicate)
+        ids = self._of(type_).ids_matching(test, condition)
+        self._count(statement.kind, self._of(type_).delete(ids))
+        for name in statement.cascades if len(ids) else ():
+            self._cascade(catalog.edges[name], type_.name, ids)
+
+    def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
+        for column, end in (("src", edge.source), ("dst", edge.target)):
+            if end == node:
+                self._count("edge", self._of(edge).delete(incident_ids(self.committed, edge, column, ids)))
+
+    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, Any]:
+        """Return the test of a predicate, and the filter that finds committed rows fastest."""
+        column, wanted = predicate.column, predicate.type
+        if wanted.scalar in NUMBERS:
+            value = self._constants.value(predicate.value)
+        elif wanted.is_list:
+            value = None
+        else:
+            value = self._constants.fitted(predicate.value, wanted, f"{type_.name}.{column}")
+        test = comparison(column, wanted, predicate.op, value)
+        is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
+        if is_key and isinstance(type_, NodeType):
+            # Every dataset has an index on `id`, and the id is spelled from the key.
+            by_id = ColumnTest("id", test.op, _id_of(type_, column, test))
+            return test, by_id.condition()
+        return test, test.condition()
+
+    def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
+        in_tuple = any(assignment.column in columns for columns in type_.unique)
+        is_key = isinstance(type_, NodeType) and (assignment.column in type_.key or in_tuple)
+        what = f"{type_.name}.{assignment.column}"
+        return self._constants.fitted(assignment.value, assignment.type, what, is_key=is_key)
+
+    def _of(self, type_: NodeType | EdgeType) -> PendingType:
+        if type_.table_key not in self._pending:
+            self._pending[type_.table_key] = PendingType(type_, self.committed)
+        return self._pending[type_.table_key]
+
+    def _count(self, kind: str, entities: int) -> None:
+        if kind == "node":
+            self.affected_nodes += entities
+        else:
+            self.affected_edges += entities
+
+
+def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
+    """Return the id of the node whose only key member has the constant of a test."""
+    return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
+
+
+def _refuse_lost_blobs(type_: NodeType, values: dict[str, Any]) -> None:
+    for column, value in values.items():
+        if value is None and type_.properties[column].type.scalar is Scalar.BLOB:
+            raise DataError(
+                f"`{type_.name}.{column}` is a Blob, which an update cannot set to null; insert the node anew without"
+                " it",
+                rule="E4",
+                property=f"{type_.name}.{column}",
+            )

@@ -1,0 +1,112 @@
+"""Staging: from checked deltas to the effects of a plan.
+
+New rows become an append, which a retry can reuse; known ones an upsert by id. Small fragments that earlier commits
+left at the end of a dataset are folded in the same commit, so that a history of small writes stays cheap to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.engine.core import View
+from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.limits import TAIL_FRAGMENTS_MAX
+from omnigraph.manifest.plan import Effect
+from omnigraph.rules.delta import NO_IDS, Delta, Ids, Intent, without
+from omnigraph.rules.kernels import arrays, pc
+from omnigraph.store.change import Change, append, overwrite
+from omnigraph.store.compact import fold_tail
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.delete import delete_ids
+from omnigraph.store.physical import BLOB_MARK
+from omnigraph.store.store import Staged, StaleBase
+from omnigraph.store.upsert import upsert
+
+
+@dataclass(frozen=True, slots=True)
+class KeyChange:
+    """What a staged delta does to the ids of a type: for the key cache, once it is published."""
+
+    before: DatasetRef
+    added: Ids
+    removed: Ids
+    is_replaced: bool
+
+
+@dataclass(slots=True)
+class Stager:
+    """Stages the deltas of one write, and remembers appends so that a retry does not write them again."""
+
+    appended: dict[str, tuple[pa.Table, str, Change]] = field(default_factory=dict)
+    keys: dict[str, KeyChange] = field(default_factory=dict)
+
+    def stage(self, view: View, deltas: dict[str, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
+        """Return one effect for each type that changes."""
+        self.keys.clear()
+        effects = [self._effect(view, delta, committed) for delta in deltas.values()]
+        return tuple(effect for effect in effects if effect is not None)
+
+    def _effect(self, view: View, delta: Delta, committed: CommittedRows) -> Effect | None:
+        if delta.intent is not Intent.REPLACE and delta.rows.num_rows == 0 and len(delta.deleted) == 0:
+            return None
+        dataset = view.kernel.writable(view.snapshot, delta.key)
+        before = view.snapshot.state.pins[delta.key].ref
+        if delta.intent is Intent.REPLACE:
+            self.keys[delta.key] = KeyChange(before, delta.ids, NO_IDS, True)
+            return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
+        known = committed.existing(delta.key, delta.ids) if delta.intent is Intent.UPSERT else NO_IDS
+        self.keys[delta.key] = KeyChange(before, without(delta.ids, known), delta.deleted, False)
+        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX)
+        if len(delta.deleted) == 0 and len(known) == 0:
+            change = self._append(dataset, delta)
+            return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
+        return _on_top(delta, dataset, _begin(dataset, fold), known)
+
+    def _append(self, dataset: Dataset, delta: Delta) -> Change:
+        # The same rows on the same branch of the dataset need only be moved to its newest version.
+        earlier = self.appended.get(delta.key)
+        if earlier is not None and earlier[1] == dataset.ref.directory and earlier[0].equals(delta.rows):
+            return earlier[2].rebased(dataset)
+        change = append(dataset, physical(delta.rows, dataset))
+        self.appended[delta.key] = (delta.rows, dataset.ref.directory, change)
+        return change
+
+
+def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
+    """Commit a fold, invisibly, so that updates and deletes can be staged on top of it."""
+    if fold is None:
+        return None
+    try:
+        return dataset.store.commit(dataset, [fold], {})
+    except StaleBase:
+        # The dataset moved by path; the publish will find out why, and folding can wait.
+        return None
+
+
+def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, known: Ids) -> Effect | None:
+    base = begun.dataset if begun else dataset
+    change = upsert(base, physical(delta.rows, base), known) if delta.rows.num_rows else None
+    if len(delta.deleted):
+        assert change is None, "one write does not mix deletes with other changes of a type"
+        change = delete_ids(base, delta.deleted)
+    return Effect(delta.key, dataset, (change,), begun) if change is not None else None
+
+
+def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return rows in the columns and types that a dataset stores: blobs become Lance blobs."""
+    columns: list[Any] = []
+    for target in dataset.schema:
+        column: Any = rows.column(target.name).combine_chunks()
+        columns.append(_blobs(column, target.type) if BLOB_MARK in (target.metadata or {}) else column)
+    return pa.Table.from_arrays(columns, schema=dataset.schema)
+
+
+def _blobs(values: Any, target: Any) -> Any:
+    storage = target.storage_type
+    fields = [storage.field(place) for place in range(storage.num_fields)]
+    children = [values if one.name == "data" else pa.nulls(len(values), one.type) for one in fields]
+    struct = arrays.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(values))
+    return arrays.ExtensionArray.from_storage(target, struct)
