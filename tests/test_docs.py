@@ -101,7 +101,7 @@ def test_cli_page_describes_command_and_options(command: object) -> None:
     section = section.split("\n## ")[0]
     assert known.example in section
     assert any(known.path in first and known.summary in rest for first, rest in rows(page).items())
-    documented = {first.split()[0]: rest for first, rest in rows(section).items() if first.startswith("--")}
+    documented = {first.split()[0]: rest for first, rest in rows(section).items() if first.startswith("-")}
     assert documented.keys() == options(known.run)
 
 
@@ -109,7 +109,8 @@ def options(run: object) -> set[str]:
     """Return the option names a command declares in its annotations."""
     hints = get_type_hints(run, include_extras=True)
     metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
-    return {name for option in metadata for name in (option.default, *option.param_decls) if isinstance(name, str)}
+    names = (name for option in metadata for name in (option.default, *(option.param_decls or ())))
+    return {name for name in names if isinstance(name, str)}
 
 
 def test_readme_names_the_two_commands_on_its_first_screen() -> None:

@@ -137,7 +137,7 @@ def test_schema_plan_drop_mode_follows_the_option(
     [
         (["lint"], "omnigraph lint --schema schema.pg --query queries.gq"),
         (["lint", "--schma", "x"], "--schema"),
-        (["schema", "plan", "--schema", "x"], "omnigraph schema plan --schema new.pg --against old.pg"),
+        (["schema", "plan", "--schema", "x"], "--against FILE"),
         (["schema"], "omnigraph schema --help"),
         (["lnt"], "lint"),
         (["lint", "--schema", "no-such.pg", "--query", "x.gq"], "cannot read `no-such.pg`"),
@@ -146,7 +146,7 @@ def test_schema_plan_drop_mode_follows_the_option(
 def test_main_wrong_usage_says_what_to_type(given: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(given) == 1
     captured = capsys.readouterr()
-    assert captured.err.startswith("error: ")
+    assert captured.err.startswith("error[usage.invalid]: ")
     assert says in captured.err
     assert captured.out == ""
 

@@ -5,6 +5,7 @@ Builds the Typer application from the table of commands; the commands import wha
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -27,6 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return print_error(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
         return print_error(error, as_json=as_json)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not try to write the rest when it ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (typer.Abort, KeyboardInterrupt):
+        typer.echo("stopped", err=True)
+        return 130
     return status if isinstance(status, int) else 0
 
 

@@ -1,30 +1,35 @@
-"""`omnigraph lint`: a schema and its queries, checked offline."""
+"""`omnigraph lint`: queries, checked against a schema file or against the schema of a graph."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.options import Json, Store, Uri
 from omnigraph.cli.output import plural, print_diagnostics, print_json
+from omnigraph.cli.target import open_to_read
+from omnigraph.errors import UsageError
 
-Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema the queries are written for.")]
+if TYPE_CHECKING:
+    from omnigraph.lang.catalog import Catalog
+
+Schema = Annotated[
+    Path | None, typer.Option("--schema", metavar="FILE", help="The schema that the queries are written for.")
+]
 Queries = Annotated[
     list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON.")]
 
 
-def lint(schema: Schema, query: Queries, as_json: Json = False) -> int:
+def lint(query: Queries, uri: Uri = None, store: Store = None, schema: Schema = None, as_json: Json = False) -> int:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.files import read_source
-    from omnigraph.ids import new_ulid
     from omnigraph.lang.query import lint_queries
-    from omnigraph.lang.schema import compile_schema
 
-    compiled = compile_schema(read_source(schema, "S1"), domain=new_ulid())
-    report = lint_queries([read_source(path, "Q000") for path in query], compiled.catalog)
+    catalog = _catalog(uri, store, schema)
+    report = lint_queries([read_source(path, "Q000") for path in query], catalog)
     refused = report.status == "error"
     if as_json:
         print_json(report.to_json())
@@ -32,3 +37,16 @@ def lint(schema: Schema, query: Queries, as_json: Json = False) -> int:
     print_diagnostics(report.findings)
     typer.echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(refused)
+
+
+def _catalog(uri: str | None, store: str | None, schema: Path | None) -> Catalog:
+    from omnigraph.files import read_source
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.schema import compile_schema
+
+    if (schema is None) == (uri is None and store is None):
+        raise UsageError("say what to check against: a schema with `--schema FILE`, or a graph with `--store URI`")
+    if schema is not None:
+        return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
+    with open_to_read(uri, store) as graph:
+        return graph.core.view().catalog

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import Effect, OmniGraphError
 
 if TYPE_CHECKING:
     from omnigraph.lang.diagnostic import Diagnostic
@@ -33,7 +33,9 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     if diagnostics:
         print_diagnostics(diagnostics)
     else:
-        typer.echo(f"{typer.style('error', fg='red', bold=True)}: {error.message}", err=True)
+        typer.echo(f"{typer.style(f'error[{error.code}]', fg='red', bold=True)}: {error.message}", err=True)
+    if error.effect is not Effect.NONE:
+        typer.echo(f"effect: {error.effect.value}", err=True)
     return error.kind.exit_status
 
 

@@ -1,31 +1,85 @@
-"""`omnigraph schema …`: schemas and their changes, offline."""
+"""`omnigraph schema …`: what the schema is, what a new one would change, and the change itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.lint import Json
+from omnigraph.cli.options import Actor, DataLoss, Json, Quiet, SchemaFile, Store, Uri
 from omnigraph.cli.output import print_diagnostics, print_json
+from omnigraph.cli.target import address, announce, open_to_read, open_to_write
+from omnigraph.errors import UsageError
 
-New = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
-Old = Annotated[Path, typer.Option("--against", metavar="FILE", help="The schema to come from.")]
-Loss = Annotated[bool, typer.Option("--allow-data-loss", help="Plan drops that also purge old versions.")]
+if TYPE_CHECKING:
+    from omnigraph.lang.migrate import MigrationPlan
+
+Old = Annotated[Path | None, typer.Option("--against", metavar="FILE", help="Plan against this schema, not a graph's.")]
 
 
-def plan(schema: New, against: Old, allow_data_loss: Loss = False, as_json: Json = False) -> int:
-    from omnigraph.files import read_source
-    from omnigraph.ids import new_ulid
-    from omnigraph.lang.migrate import plan_migration
-    from omnigraph.lang.schema import compile_schema
-
-    accepted = compile_schema(read_source(against, "S1"), domain=new_ulid()).ir
-    migration = plan_migration(accepted, read_source(schema, "S1"), allow_data_loss=allow_data_loss)
+def plan(
+    schema: SchemaFile,
+    uri: Uri = None,
+    store: Store = None,
+    against: Old = None,
+    allow_data_loss: DataLoss = False,
+    as_json: Json = False,
+) -> int:
+    if (against is None) == (uri is None and store is None):
+        raise UsageError("say what to plan against: a graph with `--store URI`, or a schema with `--against FILE`")
+    if against is not None:
+        migration = _offline(schema, against, allow_data_loss)
+    else:
+        with open_to_read(uri, store) as graph:
+            migration = graph.schema.plan(schema, allow_data_loss=allow_data_loss)
     if as_json:
         print_json(migration.to_json())
     else:
         typer.echo(migration.render())
         print_diagnostics(migration.refusals)
     return 0 if migration.supported else 1
+
+
+def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPlan:
+    # The compilers are imported here so that `--help` and `version` do not pay for them.
+    from omnigraph.files import read_source
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.migrate import plan_migration
+    from omnigraph.lang.schema import compile_schema
+
+    accepted = compile_schema(read_source(against, "S1"), domain=new_ulid()).ir
+    return plan_migration(accepted, read_source(schema, "S1"), allow_data_loss=allow_data_loss)
+
+
+def apply(
+    schema: SchemaFile,
+    uri: Uri = None,
+    store: Store = None,
+    allow_data_loss: DataLoss = False,
+    actor: Actor = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    announce("schema apply", address(uri, store), quiet=quiet)
+    with open_to_write(uri, store, actor) as graph:
+        receipt = graph.schema.apply(schema, allow_data_loss=allow_data_loss)
+    if as_json:
+        print_json({"uri": graph.uri, **receipt.to_json()})
+        return 0
+    for step in receipt.steps:
+        typer.echo(step.render())
+    typer.echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
+    if receipt.purge_pending:
+        typer.echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
+    return 0
+
+
+def show(uri: Uri = None, store: Store = None, as_json: Json = False) -> int:
+    with open_to_read(uri, store) as graph:
+        source = graph.schema.source
+    if as_json:
+        print_json({"schema_source": source})
+    else:
+        typer.echo(source, nl=not source.endswith("\n"))
+    return 0

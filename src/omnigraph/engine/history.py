@@ -1,13 +1,14 @@
 """History: the commits of a branch, and one commit by its id.
 
-Thin over the kernel; adds the public form of a commit.
+Thin over the kernel; adds the public forms of a commit and of a snapshot.
 """
 
 from __future__ import annotations
 
 from omnigraph.engine.core import Core
 from omnigraph.ids import CommitId
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.rows import FORMAT_STAMP
 
 
 def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:
@@ -36,4 +37,22 @@ def describe_commit(core: Core, one: Commit) -> dict[str, object]:
         "kind": one.kind,
         "operation_id": one.operation_id,
         "properties": dict(one.properties),
+    }
+
+
+def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
+    """Return the state of a branch as every surface shows it: which version of which dataset is published."""
+    datasets = []
+    for table_key, pin in sorted(snapshot.state.pins.items()):
+        kind, _, name = table_key.partition(":")
+        one: dict[str, object] = {"entity_kind": kind, "type_name": name, "dataset_path": pin.path}
+        if pin.fork is not None:
+            one["native_dataset_branch"] = pin.fork
+        datasets.append({**one, "published_dataset_version": pin.version, "entity_count": pin.row_count})
+    return {
+        "graph_branch": snapshot.branch,
+        "graph_commit_id": snapshot.head,
+        "graph_manifest_version": snapshot.version,
+        "internal_schema_version": FORMAT_STAMP,
+        "datasets": datasets,
     }

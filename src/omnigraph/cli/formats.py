@@ -1,0 +1,107 @@
+"""Rows in five formats: a table or key-value blocks for people, CSV, JSON lines or JSON for programs.
+
+Pure text; it takes rows as the engine spells them in JSON.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from omnigraph.cli.options import Format
+
+COLUMN_CHARACTERS_MAX: Final = 80
+
+Row = Mapping[str, Any]
+Metadata = Mapping[str, object]
+
+
+def render(shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    """Yield the lines of a result in one format."""
+    return _RENDERERS[shape](columns, rows, metadata)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    """Yield aligned columns; numbers to the right, long values cut.
+
+    >>> print("\\n".join(table(["name", "n"], [["ann", 5], ["bo", None]])))
+    name  n
+    ----  ----
+    ann      5
+    bo    null
+    """
+    values = [list(row) for row in rows]
+    texts = [[_short(value) for value in row] for row in values]
+    widths = [max(map(_width, column)) for column in zip(columns, *texts, strict=True)]
+    yield "  ".join(map(_left, columns, widths)).rstrip()
+    yield "  ".join("-" * width for width in widths)
+    for row, cells in zip(values, texts, strict=True):
+        yield "  ".join(map(_aligned, row, cells, widths)).rstrip()
+
+
+def plain(value: object) -> str:
+    """Return a value as people read it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    yield from table(columns, ([row[name] for name in columns] for row in rows))
+    yield f"({metadata['row_count']} row{'' if metadata['row_count'] == 1 else 's'})"
+
+
+def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    width = max(map(_width, columns), default=0)
+    for number, row in enumerate(rows):
+        if number:
+            yield ""
+        yield from (f"{_left(name, width)}  {plain(row[name])}" for name in columns)
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if row[name] is None else plain(row[name]) for name in columns] for row in rows)
+    yield lines.getvalue().removesuffix("\n")
+
+
+def _jsonl(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    shown = ("query_name", "target", "row_count")
+    yield json.dumps({"kind": "metadata", **{name: metadata[name] for name in shown}}, ensure_ascii=False)
+    yield from (json.dumps(row, ensure_ascii=False) for row in rows)
+
+
+def _json(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
+    yield json.dumps({**metadata, "columns": list(columns), "rows": list(rows)}, indent=2, ensure_ascii=False)
+
+
+_RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metadata], Iterator[str]]]] = {
+    Format.TABLE: _table,
+    Format.KV: _kv,
+    Format.CSV: _csv,
+    Format.JSONL: _jsonl,
+    Format.JSON: _json,
+}
+
+
+def _short(value: object) -> str:
+    # A line break or a control character inside a cell would tear the table apart.
+    text = "".join(one if one.isprintable() else " " for one in plain(value))
+    return text if len(text) <= COLUMN_CHARACTERS_MAX else f"{text[: COLUMN_CHARACTERS_MAX - 1]}…"
+
+
+def _width(text: str) -> int:
+    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+
+
+def _left(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _aligned(value: object, text: str, width: int) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return " " * (width - _width(text)) + text if is_number else _left(text, width)

@@ -1,0 +1,40 @@
+"""`omnigraph init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from omnigraph.cli.options import Actor, Json, Quiet, Store, Uri
+from omnigraph.cli.output import print_json
+from omnigraph.cli.target import address, announce
+
+Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a stray `_schema.pg`; never a graph.")]
+
+
+def init(
+    schema: Schema,
+    uri: Uri = None,
+    store: Store = None,
+    force: Force = False,
+    actor: Actor = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    from omnigraph.graph import init as init_graph
+
+    place = address(uri, store)
+    announce("init", place, quiet=quiet)
+    with init_graph(place, schema, actor=actor, force=force) as graph:
+        catalog = graph.core.view().catalog
+        made = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(
+            f"created a graph with {made['node_types']} node and {made['edge_types']} edge types at {made['uri']}"
+        )
+    return 0

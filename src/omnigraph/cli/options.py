@@ -1,0 +1,57 @@
+"""Options that several commands share, each said once.
+
+Nothing here may import more than Typer: every command loads it, `--help` included.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Format(StrEnum):
+    """The ways to print the rows of a query."""
+
+    TABLE = "table"
+    KV = "kv"
+    CSV = "csv"
+    JSONL = "jsonl"
+    JSON = "json"
+
+
+class Mode(StrEnum):
+    """What an ingest does to entities that exist."""
+
+    APPEND = "append"
+    MERGE = "merge"
+    OVERWRITE = "overwrite"
+
+
+Uri = Annotated[str | None, typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")]
+Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The graph, given as an option.")]
+Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch to work on.")]
+ReadBranch = Annotated[
+    str | None, typer.Option("--branch", metavar="NAME", help="The branch to read; `main` if unset.")
+]
+Snapshot = Annotated[
+    str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
+]
+Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Who is doing this; kept in history.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before destructive work on remote storage.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Do not say on standard error which graph is written.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
+Shape = Annotated[Format, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
+
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which query of the source to run.")]
+QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="A file of queries.")]
+QueryText = Annotated[str | None, typer.Option("-e", metavar="GQ", help="The text of a query.")]
+Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
+ParamsFile = Annotated[
+    Path | None,
+    typer.Option("--params-file", metavar="FILE", help="A file with the parameters; `-` is standard input."),
+]
+SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
+DataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Make drops final: cleanup purges what they drop.")]
