@@ -12,15 +12,17 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Action, Point
 from omnigraph.store import durable
+from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from tests.kernel.crashcheck import Check, image_of
 from tests.kernel.crashmutants import MUTANTS
 from tests.kernel.graphs import open_graph
@@ -29,8 +31,10 @@ from tests.store.powerloss import PowerLoss
 
 # A child that hangs is a finding like any other, but it must not hang the suite.
 CHILD_SECONDS_MAX = 60
+LOOKS_MAX = 20
 ACKNOWLEDGED = "acknowledged"
 
+T = TypeVar("T")
 Emit = Callable[[dict[str, object]], None]
 Request = dict[str, Any]
 
@@ -58,11 +62,11 @@ def cut_power(request: Request, emit: Emit) -> None:
         cut = _PowerCut(loss, root.name, Path(request["states"]))
 
         def sync(path: str) -> None:
-            cut("sync")
-            loss.sync(path)
+            if request["at_syncs"]:
+                cut("sync")
+            _steadily(partial(loss.sync, path))
 
-        if request["at_syncs"]:
-            stack.enter_context(durable.replaced(sync))
+        stack.enter_context(durable.replaced(sync))
         points = (Point.DURABLE_BEFORE, Point.DURABLE_AFTER, Point.COMMIT_SYNCED)
         with failpoints.armed(dict.fromkeys(points, cut)):
             kernel = open_graph(request["root"])
@@ -114,8 +118,9 @@ class _Moments:
         return action
 
     def _sync(self, path: str) -> None:
-        # A dead process loses nothing that it has written, so nothing need really be synced here.
-        self._at("sync")(path)
+        # A dead process loses nothing that it has written, so nothing need really be synced here. Temporary files are
+        # moments of their own: right after their sync they get their final name.
+        self._at("sync.temporary" if TEMPORARY_PREFIX in path else "sync")(path)
 
 
 class _PowerCut:
@@ -139,7 +144,7 @@ class _PowerCut:
         with self._lock:
             files = {
                 path.removeprefix(self._prefix): data
-                for path, data in surviving().items()
+                for path, data in _steadily(surviving).items()
                 if path.startswith(self._prefix)
             }
             is_acknowledged = detail == ACKNOWLEDGED
@@ -154,6 +159,14 @@ class _PowerCut:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(data)
             state.mkdir(parents=True, exist_ok=True)
+
+
+def _steadily(look: Callable[[], T]) -> T:
+    """Look at a directory until nobody takes a file away meanwhile; other threads of the work may."""
+    for _ in range(LOOKS_MAX):
+        with suppress(FileNotFoundError):
+            return look()
+    return look()
 
 
 def _work(request: Request, pipe: int) -> None:

@@ -249,7 +249,8 @@ SCENARIOS: Final = {
     for one in (
         Scenario("insert_one", _small, _insert({PERSON: ["p"]})),
         Scenario("insert_three", _small, _insert({PERSON: ["p"], CITY: ["q"], KNOWS: ["r"]})),
-        Scenario("first_write_on_branch", _branched, _insert({PERSON: ["p"], CITY: ["q"]}, REVIEW)),
+        Scenario("first_write_on_branch", _branched, _insert({PERSON: ["p"]}, REVIEW)),
+        Scenario("first_write_of_two_types_on_branch", _branched, _insert({PERSON: ["p"], CITY: ["q"]}, REVIEW)),
         Scenario("second_write_on_branch", _diverged, _insert({PERSON: ["p"]}, REVIEW)),
         Scenario("overwrite", _small, _change(PERSON, lambda dataset: overwrite(dataset, _remaining(dataset)))),
         Scenario("delete", _small, _change(PERSON, lambda dataset: delete_ids(dataset, pa.array(["a", "c"])))),
