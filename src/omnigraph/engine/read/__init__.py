@@ -1,0 +1,103 @@
+"""Reads: scans, walks, filters, aggregates and rankings over one captured snapshot, in memory and column by column.
+
+May import `engine.core` and everything below the engine; never another part of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from omnigraph import clock
+from omnigraph.engine.core import View
+from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending
+from omnigraph.engine.read.caches import Caches
+from omnigraph.engine.read.context import Run, TraversalSettings
+from omnigraph.engine.read.explain import Explanation, Profile, counted, explain_plan
+from omnigraph.engine.read.params import decode_params
+from omnigraph.engine.read.plan import ReadPlan
+from omnigraph.engine.read.result import Result
+from omnigraph.lang.query import CompiledQuery, require_kind
+from omnigraph.lang.query.ir import ReadIR
+
+if TYPE_CHECKING:
+    from omnigraph.engine.read.search.embed import Embedder
+
+__all__ = ["DEFAULT_BUDGET", "Budget", "Caches", "CancelToken", "Explanation", "Result", "explain", "run"]
+
+
+def run(
+    view: View,
+    query: CompiledQuery,
+    params: Mapping[str, object],
+    *,
+    now_us: int,
+    budget: Budget = DEFAULT_BUDGET,
+    caches: Caches,
+    embedder: Embedder | None = None,
+) -> Result:
+    """Run a compiled read on one view."""
+    plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
+    try:
+        table = plan.run(running)
+    finally:
+        caches.trim()
+    return Result(table, query.name, view.snapshot.branch, view.snapshot.head)
+
+
+def explain(
+    view: View,
+    query: CompiledQuery,
+    params: Mapping[str, object],
+    *,
+    profile: bool = False,
+    now_us: int,
+    budget: Budget = DEFAULT_BUDGET,
+    caches: Caches,
+    embedder: Embedder | None = None,
+) -> Explanation:
+    """Return the physical plan of a read; with `profile` it is run, and the plan says what happened."""
+    plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
+    if not profile:
+        return explain_plan(query.name, plan, running, None, {})
+    running.observer = watch = Profile()
+    started = clock.elapsed()
+    try:
+        with counted(view.kernel.store):
+            table = plan.run(running)
+    finally:
+        caches.trim()
+    totals: dict[str, object] = {
+        "rows": table.num_rows,
+        "milliseconds": round((clock.elapsed() - started) * 1_000, 3),
+        "rows_peak": running.spending.rows_peak,
+        "bytes_peak": running.spending.bytes_peak,
+    }
+    return explain_plan(query.name, plan, running, watch, totals)
+
+
+def _prepare(
+    view: View,
+    query: CompiledQuery,
+    params: Mapping[str, object],
+    *,
+    now_us: int,
+    budget: Budget,
+    caches: Caches,
+    embedder: Embedder | None,
+) -> tuple[ReadPlan, Run]:
+    """Return the plan of a read, made once per query, and a run of it that has not begun."""
+    read = require_kind(query, "read").ir
+    assert isinstance(read, ReadIR)
+    plan = caches.plans.get(query.key, lambda: ReadPlan(read, view.catalog))
+    assert isinstance(plan, ReadPlan)
+    running = Run(
+        view,
+        decode_params(query.params, params),
+        now_us // 1_000,
+        Spending(budget),
+        caches,
+        embedder,
+        TraversalSettings.read(),
+    )
+    return plan, running

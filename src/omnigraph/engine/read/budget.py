@@ -1,0 +1,88 @@
+"""Budgets: how many rows, bytes and seconds one query may use, and the token that cancels it.
+
+Every operator asks before it makes something large, so a query ends in a result or in a coded error.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from omnigraph import clock
+from omnigraph.errors import BudgetExceeded, QueryCancelled
+from omnigraph.limits import QUERY_BYTES_MAX, QUERY_ROWS_MAX, QUERY_SECONDS_MAX
+
+
+class CancelToken:
+    """Lets another thread stop a query at its next step."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        self._event.set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self._event.is_set()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The limits of one query."""
+
+    rows_max: int = QUERY_ROWS_MAX
+    bytes_max: int = QUERY_BYTES_MAX
+    seconds_max: float = QUERY_SECONDS_MAX
+    cancel: CancelToken | None = None
+
+
+DEFAULT_BUDGET: Final = Budget()
+
+_ADVICE: Final = "make the pattern more selective, return fewer rows, or run it with a larger budget"
+
+
+class Spending:
+    """What one running query has used of its budget."""
+
+    __slots__ = ("budget", "bytes_peak", "rows_peak", "started")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
+        self.started = clock.elapsed()
+        self.rows_peak = 0
+        self.bytes_peak = 0
+
+    def check(self, where: str) -> None:
+        """Raise when the query was cancelled or has run for too long."""
+        budget = self.budget
+        if budget.cancel is not None and budget.cancel.is_cancelled:
+            raise QueryCancelled(f"the query was cancelled at {where}", where=where)
+        used = clock.elapsed() - self.started
+        if used > budget.seconds_max:
+            raise BudgetExceeded(
+                f"the query ran for {used:.1f} seconds and may run for {budget.seconds_max:g}, at {where}; {_ADVICE}",
+                limit="seconds",
+                allowed=budget.seconds_max,
+                needed=used,
+                where=where,
+            )
+
+    def reserve(self, rows: int, row_bytes: int, where: str) -> None:
+        """Raise unless this many rows of this width may be made; called before they are."""
+        self.check(where)
+        self._compare("rows", rows, self.budget.rows_max, where)
+        self._compare("bytes", rows * row_bytes, self.budget.bytes_max, where)
+        self.rows_peak = max(self.rows_peak, rows)
+        self.bytes_peak = max(self.bytes_peak, rows * row_bytes)
+
+    def _compare(self, limit: str, needed: int, allowed: int, where: str) -> None:
+        if needed > allowed:
+            raise BudgetExceeded(
+                f"{where} would hold {needed:,} {limit}, and the query may hold {allowed:,}; {_ADVICE}",
+                limit=limit,
+                allowed=allowed,
+                needed=needed,
+                where=where,
+            )

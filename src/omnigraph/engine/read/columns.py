@@ -1,0 +1,89 @@
+"""Columns: one property of all entities of a type, held in memory in the forms that queries ask for.
+
+Forms are made on first use and kept; the array itself is never changed.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.read.vectors import Ids, Lists, Numbers, Texts, vector_of
+
+# A text column is worth coding when its first values repeat this often.
+_SAMPLE: Final = 4_096
+_SAMPLE_DISTINCT_MAX: Final = 512
+
+
+class Column:
+    """A whole column."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @cached_property
+    def vector(self) -> Numbers | Texts | Lists:
+        return vector_of(self.array)
+
+    def take(self, ids: Ids) -> Numbers | Texts | Lists:
+        """Return the values of entities by dense id; a negative id gives null."""
+        vector = self.vector
+        if isinstance(vector, Numbers):
+            return _take_numbers(vector, ids)
+        if isinstance(vector, Texts) and len(ids) > _SAMPLE and self.is_repetitive:
+            coded: Any = pa.DictionaryArray.from_arrays(_arrow_ids(self.codes[ids], ids), self.dictionary)
+            return Texts(coded.cast(pa.string()))
+        return type(vector)(vector.array.take(_arrow_ids(ids, ids)))
+
+    @cached_property
+    def is_repetitive(self) -> bool:
+        """Tell whether few distinct texts fill the column, so that codes are smaller and faster than texts."""
+        if not isinstance(self.vector, Texts) or len(self.array) <= _SAMPLE:
+            return False
+        return len(pc.unique(self.array.slice(0, _SAMPLE))) <= _SAMPLE_DISTINCT_MAX
+
+    @cached_property
+    def _encoded(self) -> Any:
+        return self.array.dictionary_encode()
+
+    @cached_property
+    def codes(self) -> npt.NDArray[np.int32]:
+        """The place of each value in `dictionary`; -1 for null."""
+        codes: npt.NDArray[np.int32] = self._encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return codes
+
+    @property
+    def dictionary(self) -> Any:
+        return self._encoded.dictionary
+
+    @property
+    def nbytes(self) -> int:
+        total = int(self.array.nbytes)
+        held = self.__dict__
+        if "vector" in held and isinstance(self.vector, Numbers):
+            total += int(self.vector.data.nbytes) + (0 if self.vector.valid is None else int(self.vector.valid.nbytes))
+        if "_encoded" in held:
+            total += int(self._encoded.nbytes) * 2
+        return total
+
+
+def _take_numbers(vector: Numbers, ids: Ids) -> Numbers:
+    if len(vector.data) == 0:
+        return Numbers(np.zeros(len(ids), vector.data.dtype), np.zeros(len(ids), np.bool_))
+    # A negative id reads the last value, which the mask then hides.
+    taken = vector.take(ids)
+    if len(ids) and ids.min() < 0:
+        present = ids >= 0
+        return Numbers(taken.data, present if taken.valid is None else taken.valid & present)
+    return taken
+
+
+def _arrow_ids(values: Ids, ids: Ids) -> Any:
+    if len(ids) and (ids.min() < 0 or values.min() < 0):
+        return pa.array(values, mask=(ids < 0) | (values < 0))
+    return pa.array(values)

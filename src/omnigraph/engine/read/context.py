@@ -1,0 +1,135 @@
+"""The run of one query: what it reads, its parameters and its budget, for all operators to share.
+
+Made anew for every run; what outlives it is in `caches`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from omnigraph import settings
+from omnigraph.engine.core import View
+from omnigraph.engine.read.budget import Spending
+from omnigraph.engine.read.caches import Caches
+from omnigraph.engine.read.entities import Entities
+from omnigraph.engine.read.params import Value, missing_parameter
+from omnigraph.engine.read.topology import Topology
+from omnigraph.engine.read.vectors import Ids
+from omnigraph.errors import UsageError
+from omnigraph.store.dataset import DatasetRef
+
+if TYPE_CHECKING:
+    from omnigraph.engine.read.rows import Rows
+    from omnigraph.engine.read.search.embed import Embedder
+    from omnigraph.engine.read.steps import Step
+
+
+class Observer(Protocol):
+    """Runs steps and takes note of what they did; a plain run has none."""
+
+    def observe(self, run: Run, step: Step, rows: Rows) -> Rows: ...
+    def note(self, key: str, value: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TraversalSettings:
+    """How edges are walked; see `expand`."""
+
+    mode: str
+    frontier_max: int
+    hops_max: int
+
+    @staticmethod
+    def read() -> TraversalSettings:
+        return TraversalSettings(
+            settings.read("OMNIGRAPH_TRAVERSAL_MODE"),
+            _number("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER"),
+            _number("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS"),
+        )
+
+
+def _number(name: str) -> int:
+    value = settings.read(name)
+    if not value.isascii() or not value.isdigit():
+        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
+    return int(value)
+
+
+@dataclass
+class Run:
+    """One query being run."""
+
+    view: View
+    params: Mapping[str, Value]
+    now_ms: int
+    spending: Spending
+    caches: Caches
+    embedder: Embedder | None
+    traversal: TraversalSettings
+    observer: Observer | None = None
+    scratch: dict[str, Any] = field(default_factory=dict)
+    _entities: dict[str, Entities] = field(default_factory=dict)
+    _topologies: dict[str, Topology] = field(default_factory=dict)
+
+    def parameter(self, name: str) -> Value:
+        if name not in self.params:
+            raise missing_parameter(name)
+        return self.params[name]
+
+    def nodes(self, name: str) -> Entities:
+        return self.entities(f"node:{name}")
+
+    def edges(self, name: str) -> Entities:
+        return self.entities(f"edge:{name}")
+
+    def entities(self, table_key: str) -> Entities:
+        """Return all entities of a type at the version that the view pins."""
+        found = self._entities.get(table_key)
+        if found is None:
+            found = self.caches.get(self.ref(table_key), lambda: Entities(self.view.dataset(table_key)))
+            self._entities[table_key] = found
+        return found
+
+    def topology(self, edge: str) -> Topology:
+        """Return the adjacency of an edge type, which may still have to be built."""
+        found = self._topologies.get(edge)
+        if found is None:
+            type_ = self.view.catalog.edges[edge]
+            found = self.caches.get(
+                self._topology_key(edge),
+                lambda: Topology(self.edges(edge), self.nodes(type_.source), self.nodes(type_.target)),
+            )
+            self._topologies[edge] = found
+        return found
+
+    def has_topology(self, edge: str) -> bool:
+        """Tell whether the adjacency of an edge type is in memory."""
+        kept = self._topologies.get(edge) or self.caches.peek(self._topology_key(edge))
+        return isinstance(kept, Topology) and kept.is_loaded
+
+    def _topology_key(self, edge: str) -> tuple[DatasetRef, DatasetRef, DatasetRef]:
+        type_ = self.view.catalog.edges[edge]
+        return self.ref(f"edge:{edge}"), self.ref(f"node:{type_.source}"), self.ref(f"node:{type_.target}")
+
+    def ref(self, table_key: str) -> DatasetRef:
+        return self.view.snapshot.state.pins[table_key].ref
+
+    def row_count(self, table_key: str) -> int:
+        """Return how many entities a type has, without opening it."""
+        return self.view.snapshot.state.pins[table_key].row_count
+
+    def note(self, key: str, value: object) -> None:
+        if self.observer is not None:
+            self.observer.note(key, value)
+
+    def check(self, where: str) -> None:
+        self.spending.check(where)
+
+
+def nulls(count: int) -> Ids:
+    """Return a binding that is null in every row."""
+    return np.full(count, -1, np.int32)

@@ -1,0 +1,205 @@
+"""Entities: all nodes or edges of one type at one version, known by dense ids, with columns loaded when needed.
+
+A dense id is the position in the scan order of the pinned version; it means nothing outside of that version.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.read.columns import Column
+from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, vector_of
+from omnigraph.store.dataset import Dataset
+
+ID: Final = "id"
+ROW_ID: Final = "_rowid"
+
+# Below this size a whole column costs about as much as a few of its values.
+_SMALL_ROWS: Final = 65_536
+# Values of fewer than one row in this many are taken one by one, the first few times.
+_SELECTIVE: Final = 64
+_TAKES_MAX: Final = 4
+# A dictionary of all ids pays for itself after this many lookups of single ids.
+_LOOKUPS_BEFORE_DICTIONARY: Final = 8
+_PROBED_IDS_MAX: Final = 4_096
+
+
+class Entities:
+    """One type at one version."""
+
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+        self.count = dataset.count()
+        self.dtype = np.int32 if self.count < 2**31 else np.int64
+        self._columns: dict[str, Column] = {}
+        self._nulls: dict[str, Mask] = {}
+        self._takes: dict[str, int] = {}
+        self._row_ids: npt.NDArray[np.uint64] | None = None
+        self._row_order: tuple[Ids, npt.NDArray[np.uint64]] | None = None
+        self._all: Ids | None = None
+        self._positions: dict[str, int] | None = None
+        self._ranks: Ids | None = None
+        self._lookups = 0
+        self._lock = threading.RLock()
+
+    @property
+    def all(self) -> Ids:
+        """All dense ids; the same array each time, so that a caller can see that it has everything."""
+        if self._all is None:
+            self._all = np.arange(self.count, dtype=self.dtype)
+        return self._all
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def column(self, name: str) -> Column:
+        """Return a whole column, reading it once."""
+        found = self._columns.get(name)
+        if found is None:
+            with self._lock:
+                found = self._columns.get(name)
+                if found is None:
+                    found = Column(_contiguous(self.dataset.read([name]).column(name)))
+                    assert len(found.array) == self.count, "columns of one version have one length"
+                    self._columns[name] = found
+        return found
+
+    def has_column(self, name: str) -> bool:
+        return name in self._columns
+
+    def values(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+        """Return a property of some entities; a negative id gives null."""
+        if ids is self._all:
+            return self.column(name).vector
+        if name not in self._columns and self._is_selective(name, len(ids)):
+            return self._take(name, ids)
+        return self.column(name).take(ids)
+
+    def _is_selective(self, name: str, wanted: int) -> bool:
+        if self.count <= _SMALL_ROWS or wanted * _SELECTIVE > self.count:
+            return False
+        with self._lock:
+            self._takes[name] = self._takes.get(name, 0) + 1
+            return self._takes[name] <= _TAKES_MAX
+
+    def _take(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+        present = ids >= 0
+        rows = self.row_ids[ids[present]]
+        distinct, places = np.unique(rows, return_inverse=True)
+        array = _contiguous(self.dataset.take(distinct.tolist(), [name]).column(name))
+        indices = np.zeros(len(ids), np.int64)
+        indices[present] = places
+        return vector_of(array.take(pa.array(indices, mask=~present)))
+
+    def null_mask(self, name: str) -> Mask:
+        """Return which entities lack a property; works for Blobs too, whose bytes are never read here."""
+        mask = self._nulls.get(name)
+        if mask is None:
+            present = self.dataset.read([], f"`{name}` IS NOT NULL", with_row_id=True).column(ROW_ID).to_numpy()
+            mask = np.ones(self.count, np.bool_)
+            mask[self.from_row_ids(present)] = False
+            self._nulls[name] = mask
+        return mask
+
+    # -- row ids -----------------------------------------------------------------------------------------------
+
+    @property
+    def row_ids(self) -> npt.NDArray[np.uint64]:
+        """The stable row id of every entity, by dense id."""
+        if self._row_ids is None:
+            table = self.dataset.read([], with_row_id=True)
+            self._row_ids = table.column(ROW_ID).to_numpy()
+        return self._row_ids
+
+    def from_row_ids(self, rows: npt.NDArray[np.uint64]) -> Ids:
+        """Return the dense ids of stable row ids, all of which must be of this version."""
+        if self._row_order is None:
+            own = self.row_ids
+            if len(own) < 2 or bool(np.all(own[1:] > own[:-1])):
+                self._row_order = (self.all, own)
+            else:
+                order = np.argsort(own, kind="stable")
+                self._row_order = (order.astype(self.dtype), own[order])
+        order, ordered = self._row_order
+        found: Ids = order[np.searchsorted(ordered, rows)]
+        return found
+
+    # -- ids ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ids(self) -> Any:
+        """The `id` of every entity, as an Arrow array."""
+        return self.column(ID).array
+
+    def find(self, wanted: str) -> int:
+        """Return the dense id of one id, or -1."""
+        if self._positions is not None:
+            return self._positions.get(wanted, -1)
+        self._lookups += 1
+        if ID not in self._columns and self.count > _SMALL_ROWS and self._lookups <= _TAKES_MAX:
+            return int(self._probe([wanted])[0])
+        if self._lookups <= _LOOKUPS_BEFORE_DICTIONARY:
+            return int(pc.index(self.ids, pa.scalar(wanted, self.ids.type)).as_py())
+        self._positions = {text: place for place, text in enumerate(self.ids.to_pylist())}
+        return self._positions.get(wanted, -1)
+
+    def find_all(self, wanted: Any) -> Ids:
+        """Return the dense ids of an Arrow array of ids, -1 for those that are not there."""
+        if ID not in self._columns and len(wanted) <= _PROBED_IDS_MAX and len(wanted) * _SELECTIVE < self.count:
+            return self._probe(wanted.to_pylist())
+        places = pc.index_in(wanted if wanted.type == self.ids.type else wanted.cast(self.ids.type), value_set=self.ids)
+        found: Ids = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        return found
+
+    def _probe(self, wanted: Sequence[str]) -> Ids:
+        """Look ids up in storage, where an index on `id` makes it cheap."""
+        table = self.dataset.read([ID], f"id IN ({', '.join(quoted(text) for text in wanted)})", with_row_id=True)
+        places = pc.index_in(pa.array(wanted, pa.string()), value_set=_contiguous(table.column(ID)))
+        indices = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        dense = np.append(self.from_row_ids(table.column(ROW_ID).to_numpy()), self.dtype(-1))
+        found: Ids = dense[indices]
+        return found
+
+    @property
+    def id_ranks(self) -> Ids:
+        """The place of every entity when all are sorted by id."""
+        if self._ranks is None:
+            order = pc.array_sort_indices(self.ids).to_numpy()
+            ranks = np.empty(self.count, self.dtype)
+            ranks[order] = self.all
+            self._ranks = ranks
+        return self._ranks
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [self._row_ids, self._all, self._ranks, *self._nulls.values()]
+        total = sum(int(array.nbytes) for array in arrays if array is not None)
+        total += sum(column.nbytes for column in list(self._columns.values()))
+        # A Python dictionary of texts takes about this much for each of them.
+        return total + (120 * self.count if self._positions is not None else 0)
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of a storage filter.
+
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _contiguous(column: Any) -> Any:
+    """Return a column as one array; texts beyond what 32-bit offsets reach get wide ones."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    if pa.types.is_string(column.type) and column.nbytes > 2**31 - 2**20:
+        column = column.cast(pa.large_string())
+    return pa.concat_arrays(column.chunks)

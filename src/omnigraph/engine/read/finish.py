@@ -1,0 +1,217 @@
+"""The end of a read: from the rows of the pattern to the returned columns, grouped, distinct, ordered and cut.
+
+Values are read here at last, and only for the rows that are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.expressions import Evaluate, compile_value
+from omnigraph.engine.read.grouping import Codes, Groups, OneGroup, aggregate, encode
+from omnigraph.engine.read.ordering import Places, SortKey, sort_keys, text_ranks, top_places
+from omnigraph.engine.read.ranking import Ranked, Ranking, spread
+from omnigraph.engine.read.rows import Rows
+from omnigraph.engine.read.vectors import Constant, Texts, Vector, arrow_of, vector_of
+from omnigraph.errors import DataError
+from omnigraph.lang.query import ir
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which rows of the ordered result are returned."""
+
+    skip: int
+    limit: int | None
+
+    @property
+    def end(self) -> int | None:
+        return None if self.limit is None else self.skip + self.limit
+
+
+class Finish:
+    """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
+
+    def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None]) -> None:
+        self.query = query
+        self._tables = tables
+        self._values = [_compile_column(column.expression) for column in query.columns]
+        self._scores = [
+            Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
+            for column in query.columns
+        ]
+        self._keys = [self._order_key(key.expression) for key in query.order]
+
+    def run(self, run: Run, rows: Rows, cut: Cut, ranked: Ranked | None, ranking: Ranking | None) -> pa.Table:
+        if self.query.is_grouped:
+            return self._cut_table(self._group(run, rows), cut)
+        if self.query.is_distinct:
+            columns = self._project(run, rows, ranked, ranking)
+            return self._cut_table(_distinct(columns, rows.count), cut, is_ordered=ranking is not None)
+        if ranking is None and self.query.order:
+            keys = [key for place, order in zip(self._keys, self.query.order, strict=True)
+                    for key in sort_keys(place(run, rows), order.descending)]  # fmt: skip
+            rows = rows.take(top_places(keys, rows.count, cut.end, lambda places: self.ties(run, rows, places)))
+        rows = _slice(rows, cut)
+        return self._table(self._project(run, rows, ranked, ranking), rows.count)
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+        columns = []
+        for column, evaluate, score in zip(self.query.columns, self._values, self._scores, strict=True):
+            if score is not None:
+                vector: Vector = self._score(run, rows, score, ranked, ranking)
+            else:
+                assert evaluate is not None
+                vector = evaluate(run, rows)
+            columns.append(arrow_of(vector, column.type, rows.count))
+        return columns
+
+    def _score(self, run: Run, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None) -> Vector:
+        ids = rows.columns[score.variable]
+        if ranked is not None and ranking is not None and score.rank == ranking.rank:
+            return spread(ranked, ids, run.nodes(score.node_type).count)
+        return score.scores(run, ids)
+
+    def _table(self, columns: list[Any], count: int) -> pa.Table:
+        return pa.Table.from_arrays(columns, names=[column.name for column in self.query.columns])
+
+    # -- groups ------------------------------------------------------------------------------------------------
+
+    def _group(self, run: Run, rows: Rows) -> list[Any]:
+        keys: list[tuple[Codes, int]] = []
+        for column, evaluate in zip(self.query.columns, self._values, strict=True):
+            if not isinstance(column.expression, ir.Aggregate):
+                keys.append(self._key_codes(run, rows, column.expression, evaluate))
+        groups = Groups(keys, rows.count) if keys else OneGroup(rows.count)
+        run.spending.reserve(groups.size, 8 * len(self.query.columns), "grouping")
+        firsts = rows.take(groups.first) if keys else rows
+        made = []
+        for column, evaluate in zip(self.query.columns, self._values, strict=True):
+            if isinstance(column.expression, ir.Aggregate):
+                vector = evaluate(run, rows) if evaluate is not None else None
+                values = aggregate(column.expression.function, vector, groups)
+                made.append(arrow_of(vector_of(values), column.type, groups.size))
+            else:
+                assert evaluate is not None
+                made.append(arrow_of(evaluate(run, firsts), column.type, groups.size))
+        return [*self._distinct_groups(made, groups.size)]
+
+    def _distinct_groups(self, columns: list[Any], count: int) -> list[Any]:
+        return _distinct(columns, count) if self.query.is_distinct else columns
+
+    def _key_codes(self, run: Run, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
+        if isinstance(key, ir.NodeRef | ir.HopsRef):
+            ids = rows.columns[key.variable]
+            return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
+        if isinstance(key, ir.PropertyRef) and key.type.is_text:
+            entities = run.entities(f"{key.owner_kind}:{key.owner}")
+            if rows.count * 4 >= entities.count > 0:
+                # Codes of the whole column are kept, and gathering them is cheaper than coding the texts again.
+                column = entities.column(key.property)
+                codes = np.append(column.codes, np.int32(-1))[rows.columns[key.variable]]
+                return codes.astype(np.int64) + 1, len(column.dictionary) + 1
+        assert evaluate is not None
+        return encode(evaluate(run, rows), rows.count)
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def _order_key(self, expression: ir.Expr) -> Evaluate:
+        if isinstance(expression, ir.ColumnRef):
+            place = named_column(self.query, expression)
+            if place is None:
+                raise DataError(
+                    f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
+                    " name, or order by a property",
+                    rule="E2",
+                    column=expression.name,
+                )
+            expression = self.query.columns[place].expression
+        if isinstance(expression, ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
+            return lambda run, rows: Constant(None, expression.type)
+        return compile_value(expression)
+
+    def ties(self, run: Run, rows: Rows, places: Places) -> list[SortKey]:
+        """Return the ids of all bound variables, in the order of their names, hops last."""
+        keys: list[SortKey] = []
+        for name, table in sorted(self._tables.items(), key=lambda item: (item[1] is None, item[0])):
+            ids = rows.columns[name][places]
+            if table is None:
+                keys.append(ids)
+                continue
+            entities = run.entities(table)
+            if len(ids) * 4 >= entities.count:
+                keys.append(np.append(entities.id_ranks, entities.dtype(-1))[ids])
+            else:
+                texts = entities.values("id", ids)
+                assert isinstance(texts, Texts)
+                keys.append(text_ranks(texts.array))
+        return keys
+
+    def _cut_table(self, columns: list[Any], cut: Cut, *, is_ordered: bool = False) -> pa.Table:
+        """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
+        table = self._table(columns, 0)
+        if self.query.order and not is_ordered:
+            keys = []
+            for order in self.query.order:
+                vector = vector_of(columns[self._column_of(order.expression)])
+                keys.extend(sort_keys(vector, order.descending))
+
+            def ties(places: Places) -> list[SortKey]:
+                return [key[places] for column in columns for key in sort_keys(vector_of(column), False)]
+
+            table = table.take(top_places(keys, table.num_rows, cut.end, ties))
+        return table.slice(cut.skip, cut.limit)
+
+    def _column_of(self, expression: ir.Expr) -> int:
+        if isinstance(expression, ir.ColumnRef):
+            found = named_column(self.query, expression)
+        else:
+            found = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
+        assert found is not None, "the checker lets only returned columns order groups and distinct rows"
+        return found
+
+
+def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
+    """Return the place of the column that an alias means; a column that only happens to be called so comes last."""
+    if reference.type is None:
+        return None
+    places = [place for place, column in enumerate(query.columns) if column.name == reference.name]
+    aliased = [place for place in places if _own_name(query.columns[place].expression) != reference.name]
+    return next(iter(aliased or places), None)
+
+
+def _own_name(expression: ir.Expr) -> str | None:
+    return getattr(expression, "variable", None) or getattr(expression, "name", None)
+
+
+def _compile_column(expression: ir.Expr) -> Evaluate | None:
+    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+        return None
+    if isinstance(expression, ir.Aggregate):
+        return None if expression.argument is None else compile_value(expression.argument)
+    return compile_value(expression)
+
+
+def _distinct(columns: list[Any], count: int) -> list[Any]:
+    """Return equal rows once, the first of them each."""
+    if count < 2:
+        return columns
+    groups = Groups([encode(vector_of(column), count) for column in columns], count)
+    places = pa.array(np.sort(groups.first))
+    return [column.take(places) for column in columns]
+
+
+def _slice(rows: Rows, cut: Cut) -> Rows:
+    if cut.skip == 0 and (cut.limit is None or cut.limit >= rows.count):
+        return rows
+    end = rows.count if cut.end is None else min(cut.end, rows.count)
+    start = min(cut.skip, rows.count)
+    return Rows(max(end - start, 0), {name: array[start:end] for name, array in rows.columns.items()})

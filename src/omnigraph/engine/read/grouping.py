@@ -1,0 +1,207 @@
+"""Grouping: equal values get equal codes, equal tuples of codes one group, and groups their aggregates.
+
+Works on vectors alone, a column at a time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.read.vectors import Constant, Lists, Numbers, Texts, Vector
+
+Codes = npt.NDArray[np.int64]
+
+
+def encode(vector: Vector, count: int) -> tuple[Codes, int]:
+    """Return a code per row, equal for equal values and one of its own for null, and how many codes there may be."""
+    if isinstance(vector, Constant):
+        return np.zeros(count, np.int64), 1
+    if isinstance(vector, Texts):
+        return _encode_texts(vector.array)
+    if isinstance(vector, Lists):
+        return _encode_lists(vector.array)
+    return _encode_numbers(vector)
+
+
+def _encode_texts(array: Any) -> tuple[Codes, int]:
+    encoded = array.dictionary_encode()
+    codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+    return codes, len(encoded.dictionary) + 1
+
+
+def _encode_numbers(vector: Numbers) -> tuple[Codes, int]:
+    data = vector.data
+    if data.dtype.kind in "iub" and len(data):
+        low, high = int(data.min()), int(data.max())
+        if high - low <= 4 * len(data) + 1_024:
+            # A narrow range is its own code.
+            near = data.astype(np.int8) - low if data.dtype.kind == "b" else data - data.dtype.type(low)
+            return _hide_nulls(near.astype(np.int64) + 1, vector), high - low + 2
+    if data.dtype.kind == "f":
+        # Both zeros are one value.
+        data = data + data.dtype.type(0)
+    values, codes = np.unique(data, return_inverse=True)
+    return _hide_nulls(codes.astype(np.int64) + 1, vector), len(values) + 1
+
+
+def _hide_nulls(codes: Codes, vector: Numbers) -> Codes:
+    return codes if vector.valid is None else np.where(vector.valid, codes, 0)
+
+
+def _encode_lists(array: Any) -> tuple[Codes, int]:
+    """Code lists item by item: the code so far and the next item make the next code."""
+    count = len(array)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    items, item_codes = _encode_flat(array)
+    starts = np.cumsum(lengths) - lengths
+    codes = np.where(valid, lengths + 1, 0)
+    active = np.flatnonzero(lengths > 0)
+    position = 0
+    while len(active):
+        following = items[starts[active] + position]
+        fresh = np.unique(codes[active] * (item_codes + 1) + following, return_inverse=True)[1]
+        # Codes of this round must not meet those of lists that have ended.
+        codes[active] = fresh + int(codes.max()) + 1
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)
+        position += 1
+        active = active[lengths[active] > position]
+    return codes, int(codes.max(initial=0)) + 1 if count else 1
+
+
+def _encode_flat(array: Any) -> tuple[Codes, int]:
+    from omnigraph.engine.read.vectors import vector_of
+
+    flat = pc.list_flatten(array)
+    return encode(vector_of(flat), len(flat))
+
+
+class Groups:
+    """Rows in groups: `of` is the group of each row, `first` a row of each group."""
+
+    def __init__(self, keys: list[tuple[Codes, int]], count: int) -> None:
+        self.count = count
+        combined, size = _combine(keys, count)
+        if size <= 4 * count + 1_024:
+            first = np.full(size, -1, np.int64)
+            first[combined[::-1]] = np.arange(count - 1, -1, -1)
+            present = first >= 0
+            self.of: Codes = (np.cumsum(present) - 1)[combined]
+            self.first: Codes = first[present]
+        else:
+            _, self.first, inverse = np.unique(combined, return_index=True, return_inverse=True)
+            self.of = inverse.astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        return len(self.first)
+
+
+def _combine(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
+    combined, total = np.zeros(count, np.int64), 1
+    for codes, size in keys:
+        if total > 2**62 // max(size, 1):
+            values, inverse = np.unique(combined, return_inverse=True)
+            combined, total = inverse.astype(np.int64), len(values)
+        combined, total = combined * size + codes, total * size
+    return combined, total
+
+
+class OneGroup:
+    """All rows as one group, which is there even when they are not."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.of: Codes = np.zeros(count, np.int64)
+        self.first: Codes = np.zeros(1, np.int64)
+        self.size = 1
+
+
+def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -> Any:
+    """Return one value per group as an Arrow array: a count, a sum or average in 64-bit floats, or an extreme."""
+    if vector is None:
+        return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
+    if isinstance(vector, Constant):
+        vector = _spread(vector, groups.count)
+    valid = _validity(vector, groups.count)
+    counts = np.bincount(groups.of if valid is None else groups.of[valid], minlength=groups.size)
+    if function == "count":
+        return pa.array(counts, pa.int64())
+    if function in ("sum", "avg"):
+        assert isinstance(vector, Numbers)
+        sums = _sums(vector.data, valid, groups)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = sums if function == "sum" else sums / counts
+        return pa.array(values, pa.float64(), mask=counts == 0)
+    return _extremes(function, vector, valid, groups, counts == 0)
+
+
+def _spread(constant: Constant, count: int) -> Vector:
+    from omnigraph.engine.read.vectors import arrow_of, vector_of
+
+    return vector_of(arrow_of(constant, constant.type, count))
+
+
+def _validity(vector: Vector, count: int) -> npt.NDArray[np.bool_] | None:
+    if isinstance(vector, Numbers):
+        return vector.valid
+    assert isinstance(vector, Texts | Lists)
+    if vector.array.null_count == 0:
+        return None
+    mask: npt.NDArray[np.bool_] = vector.array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _sums(data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | OneGroup) -> Any:
+    of = groups.of if valid is None else groups.of[valid]
+    data = data if valid is None else data[valid]
+    if data.dtype.kind in "iu" and data.dtype.itemsize == 8:
+        # Halves of 32 bits add up exactly in floats; putting them together rounds once.
+        low = (data & data.dtype.type(0xFFFFFFFF)).astype(np.float64)
+        high = (data >> data.dtype.type(32)).astype(np.float64)
+        lows = np.bincount(of, weights=low, minlength=groups.size)
+        return np.bincount(of, weights=high, minlength=groups.size) * 2.0**32 + lows
+    return np.bincount(of, weights=data.astype(np.float64), minlength=groups.size)
+
+
+def _extremes(
+    function: str,
+    vector: Vector,
+    valid: npt.NDArray[np.bool_] | None,
+    groups: Groups | OneGroup,
+    empty: npt.NDArray[np.bool_],
+) -> Any:
+    of = groups.of if valid is None else groups.of[valid]
+    if isinstance(vector, Texts):
+        encoded = vector.array.dictionary_encode()
+        order = pc.array_sort_indices(encoded.dictionary).to_numpy()
+        ranks = np.empty(len(order), np.int64)
+        ranks[order] = np.arange(len(order))
+        codes = encoded.indices.fill_null(0).to_numpy(zero_copy_only=False)
+        data = ranks[codes] if len(ranks) else np.zeros(len(codes), np.int64)
+        best = _reduce(function, data if valid is None else data[valid], of, groups.size)
+        places = order[best[~empty]]
+        indices = np.zeros(groups.size, np.int64)
+        indices[~empty] = places
+        return encoded.dictionary.take(pa.array(indices, mask=empty))
+    assert isinstance(vector, Numbers)
+    best = _reduce(function, vector.data if valid is None else vector.data[valid], of, groups.size)
+    return pa.array(best, mask=empty)
+
+
+def _reduce(function: str, data: npt.NDArray[Any], of: Codes, size: int) -> npt.NDArray[Any]:
+    # Not-a-number counts as the largest value: a minimum passes it over, a maximum takes it.
+    ufunc = np.fmin if function == "min" else np.maximum
+    if data.dtype.kind == "f":
+        start = data.dtype.type(np.nan if function == "min" else -np.inf)
+    else:
+        limits = np.iinfo(data.dtype)
+        start = data.dtype.type(limits.max if function == "min" else limits.min)
+    best = np.full(size, start, data.dtype)
+    ufunc.at(best, of, data)
+    return best

@@ -1,0 +1,203 @@
+"""The planner: from the typed IR of a pattern to a pipeline of steps.
+
+Pure; sizes are not known here. Conditions move to the first step at which all they read is bound, walks that close a
+cycle become membership tests, and every step learns which variables are still needed after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import count
+
+from omnigraph.engine.read import steps
+from omnigraph.engine.read.expressions import compile_test, variables_of
+from omnigraph.engine.read.keys import compile_key
+from omnigraph.engine.read.steps import Condition, Pipeline, Step
+from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.query import ir
+from omnigraph.lang.query.plan import format_plan
+
+Bound = set[str]
+
+
+class Planner:
+    """Plans the pattern of one query."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._markers = count()
+
+    def pipeline(
+        self, operators: Sequence[ir.Operator], outer: Iterable[str], needed: Iterable[str], *, as_set: bool
+    ) -> Pipeline:
+        """Return the steps of some operators, for rows that bind `outer`, when `needed` is read afterwards."""
+        placed = place_filters(operators, set(outer))
+        made = [self._step(operator, conditions, as_set) for operator, conditions in placed]
+        uses = [_uses(operator, conditions) for operator, conditions in placed]
+        live = set(needed)
+        outputs = frozenset(live)
+        for index in reversed(range(len(made))):
+            step, (operator, _) = made[index], placed[index]
+            step.keep = frozenset(live)
+            if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+                self._plan_inner(step, operator, live, _bound_before(placed, index, outer))
+            elif as_set and isinstance(step, steps.Scan | steps.Expand):
+                step.is_existence = _is_existence(step, live)
+            live = (live - _defines(operator)) | uses[index]
+        return Pipeline(tuple(made), as_set, outputs)
+
+    def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...], as_set: bool) -> Step:
+        compiled = tuple(condition_of(item) for item in conditions)
+        match operator:
+            case ir.NodeScan(variable=variable, node_type=node_type):
+                find_key = compile_key(self._catalog.nodes[node_type], variable, conditions)
+                return steps.Scan(variable, node_type, compiled, find_key)
+            case ir.Expand():
+                if (end := closed_end(operator, conditions)) is not None:
+                    return steps.Close(
+                        operator.source, end, operator.edge, operator.direction, operator.edge_variable,
+                        operator.hops_variable,
+                    )  # fmt: skip
+                return steps.Expand(
+                    operator.source, operator.target, operator.target_type, operator.edge, operator.direction,
+                    operator.minimum, operator.maximum, compiled, operator.edge_variable, operator.hops_variable,
+                )  # fmt: skip
+            case ir.Filter():
+                return steps.Filter(compiled)
+            case ir.AntiJoin():
+                return steps.Anti(_NOTHING, (), f"~row{next(self._markers)}")
+            case ir.OptionalJoin(bindings=bindings):
+                return steps.Optional(_NOTHING, tuple(item.variable for item in bindings), f"~row{next(self._markers)}")
+
+    def _plan_inner(self, step: Step, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
+        if isinstance(step, steps.Anti):
+            step.correlated = tuple(sorted(free_variables(operator.inner) & bound))
+            needed = step.correlated if len(step.correlated) == 1 else (step.marker,)
+            step.inner = self.pipeline(operator.inner, {*step.correlated, *needed}, needed, as_set=True)
+        elif isinstance(step, steps.Optional):
+            needed_after = {*live, step.marker}
+            step.inner = self.pipeline(operator.inner, {*bound, step.marker}, needed_after, as_set=False)
+
+
+_NOTHING = Pipeline((), False, frozenset())
+
+
+def condition_of(condition: ir.Expr) -> Condition:
+    """Return a compiled condition."""
+    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition))
+
+
+def text_of(condition: ir.Expr) -> str:
+    """Return a condition as plans show it."""
+    plan = format_plan(ir.ReadIR("", (), (ir.Filter(condition),), (), False, False, None, (), None, None))
+    return plan.splitlines()[1].strip().removeprefix("filter ")
+
+
+def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[tuple[ir.Operator, tuple[ir.Expr, ...]]]:
+    """Return the operators with the conditions that each can check as soon as it is done.
+
+    A condition on exactly what a scan or walk binds goes into it; one on several operators becomes a filter behind
+    the last of them.
+    """
+    others = [operator for operator in operators if not isinstance(operator, ir.Filter)]
+    waiting = [operator.condition for operator in operators if isinstance(operator, ir.Filter)]
+    bound = set(outer)
+    placed: list[tuple[ir.Operator, tuple[ir.Expr, ...]]] = []
+
+    def take_ready() -> list[ir.Expr]:
+        ready = [item for item in waiting if variables_of(item) <= bound]
+        waiting[:] = [item for item in waiting if not variables_of(item) <= bound]
+        return ready
+
+    placed.extend(_filters(take_ready()))
+    for operator in others:
+        bound |= _defines(operator)
+        own = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
+        behind: list[ir.Expr] = []
+        for item in take_ready():
+            inside = isinstance(operator, ir.NodeScan | ir.Expand) and variables_of(item) <= _defines(operator)
+            (own if inside or _closes(operator, item) else behind).append(item)
+        placed.append((operator, tuple(own)))
+        placed.extend(_filters(behind))
+    assert not waiting, "every condition reads bound variables"
+    return placed
+
+
+def _filters(conditions: Sequence[ir.Expr]) -> list[tuple[ir.Operator, tuple[ir.Expr, ...]]]:
+    return [(ir.Filter(conditions[0]), tuple(conditions))] if conditions else []
+
+
+def _closes(operator: ir.Operator, condition: ir.Expr) -> bool:
+    """Tell whether a condition makes a walk to a temporary end at a bound variable, in a way that `Close` can do."""
+    return (
+        isinstance(operator, ir.Expand)
+        and operator.target.startswith("~")
+        and (operator.minimum, operator.maximum) == (1, 1)
+        and isinstance(condition, ir.Compare)
+        and isinstance(condition.left, ir.NodeRef)
+        and isinstance(condition.right, ir.NodeRef)
+        and condition.left.variable == operator.target
+    )
+
+
+def closed_end(operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> str | None:
+    """Return the variable at which a cycle-closing walk ends."""
+    if len(conditions) == 1 and _closes(operator, conditions[0]):
+        [condition] = conditions
+        assert isinstance(condition, ir.Compare)
+        assert isinstance(condition.right, ir.NodeRef)
+        return condition.right.variable
+    return None
+
+
+def _defines(operator: ir.Operator) -> set[str]:
+    match operator:
+        case ir.NodeScan(variable=variable):
+            return {variable}
+        case ir.Expand(target=target, edge_variable=edge, hops_variable=hops):
+            return {name for name in (target, edge, hops) if name is not None}
+        case ir.OptionalJoin(bindings=bindings):
+            return {item.variable for item in bindings}
+        case _:
+            return set()
+
+
+def _uses(operator: ir.Operator, conditions: Iterable[ir.Expr]) -> set[str]:
+    """Return the variables that must be bound before an operator."""
+    used = {name for item in conditions for name in variables_of(item)}
+    if isinstance(operator, ir.Expand):
+        used.add(operator.source)
+    elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+        used |= free_variables(operator.inner)
+    return used - _defines(operator)
+
+
+def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
+    """Return the variables that operators read without binding them."""
+    free: set[str] = set()
+    bound: set[str] = set()
+    for operator in operators:
+        conditions: tuple[ir.Expr, ...] = ()
+        if isinstance(operator, ir.Filter):
+            conditions = (operator.condition,)
+        elif isinstance(operator, ir.NodeScan | ir.Expand):
+            conditions = operator.filters
+        free |= _uses(operator, conditions) - bound
+        bound |= _defines(operator)
+    return free
+
+
+def _bound_before(
+    placed: Sequence[tuple[ir.Operator, tuple[ir.Expr, ...]]], index: int, outer: Iterable[str]
+) -> set[str]:
+    bound = set(outer)
+    for operator, _ in placed[:index]:
+        bound |= _defines(operator)
+    return bound
+
+
+def _is_existence(step: steps.Scan | steps.Expand, live: Bound) -> bool:
+    if isinstance(step, steps.Scan):
+        return step.variable not in live
+    own = {step.target, step.edge_variable, step.hops_variable}
+    return step.is_single and not step.conditions and not own & live

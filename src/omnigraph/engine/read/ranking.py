@@ -1,0 +1,133 @@
+"""Ranking: entities in the order of `nearest`, `bm25` or `rrf`, and the score of each.
+
+Calls the searches; which entities may be ranked, and what happens to their rows, is decided in `finish`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.expressions import compile_value
+from omnigraph.engine.read.ordering import text_ranks
+from omnigraph.engine.read.rows import UNIT
+from omnigraph.engine.read.vectors import Constant, Ids, Numbers, Texts
+from omnigraph.errors import DataError
+from omnigraph.lang.query import ir
+
+Scores = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """Entities, best first, with their scores."""
+
+    ids: Ids
+    scores: Scores
+
+    def among(self, kept: Ids, count: int) -> Ranked:
+        """Return the ranking of some entities only."""
+        flags = np.zeros(count, np.bool_)
+        flags[kept] = True
+        mask = flags[self.ids]
+        return Ranked(self.ids[mask], self.scores[mask])
+
+
+Arm = Callable[[Run, Ids, int | None], Ranked]
+
+
+class Ranking:
+    """A compiled rank call."""
+
+    def __init__(self, rank: ir.Rank) -> None:
+        self.rank = rank
+        field = rank.first.field if isinstance(rank, ir.Rrf) else rank.field
+        self.variable, self.node_type = field.variable, field.owner
+        self._arms = [_arm(arm) for arm in ((rank.first, rank.second) if isinstance(rank, ir.Rrf) else (rank,))]
+        self._k = compile_value(rank.k) if isinstance(rank, ir.Rrf) else None
+
+    def arms(self, run: Run, candidates: Ids, best: int | None) -> list[Ranked]:
+        """Rank candidates by each call; `best` bounds how many `nearest` takes."""
+        return [arm(run, candidates, best) for arm in self._arms]
+
+    def fuse(self, run: Run, arms: list[Ranked]) -> Ranked:
+        """Return the one ranking that the arms make together."""
+        if self._k is None:
+            return arms[0]
+        constant = self._k(run, UNIT)
+        assert isinstance(constant, Constant)
+        k = constant.value
+        if not isinstance(k, int) or k <= 0:
+            raise DataError("`k` of `rrf` must be greater than zero; leave it out for 60", rule="E4", value=k)
+        first, second = arms
+        ids = np.concatenate([first.ids, second.ids[~np.isin(second.ids, first.ids)]])
+        size = int(ids.max(initial=-1)) + 1
+        scores = np.zeros(size)
+        for arm in arms:
+            scores[arm.ids] += 1.0 / (k + np.arange(len(arm.ids)) + 1.0)
+        # Equal scores keep the first call's order, and what only the second found comes after.
+        order = np.argsort(-scores[ids], kind="stable")
+        return Ranked(ids[order], scores[ids][order])
+
+    def scores(self, run: Run, ids: Ids) -> Numbers:
+        """Return the score of each row's entity, null where it has none; nothing is left out."""
+        present = np.unique(ids[ids >= 0])
+        ranked = self.fuse(run, self.arms(run, present, None))
+        return spread(ranked, ids, run.nodes(self.node_type).count)
+
+
+def spread(ranked: Ranked, ids: Ids, count: int) -> Numbers:
+    """Return the score of each id."""
+    scores, known = np.zeros(count + 1), np.zeros(count + 1, np.bool_)
+    scores[ranked.ids] = ranked.scores
+    known[ranked.ids] = True
+    return Numbers(scores[ids], known[ids])
+
+
+def _arm(call: ir.Nearest | ir.Bm25) -> Arm:
+    query = compile_value(call.query)
+    node_type, property_ = call.field.owner, call.field.property
+
+    def rank(run: Run, candidates: Ids, best: int | None) -> Ranked:
+        from omnigraph.engine.read import search
+
+        entities = run.nodes(node_type)
+        constant = query(run, UNIT)
+        assert isinstance(constant, Constant)
+        if constant.value is None or len(candidates) == 0:
+            return Ranked(np.empty(0, entities.dtype), np.empty(0))
+        allowed = None if len(candidates) == entities.count else entities.row_ids[candidates]
+        if isinstance(call, ir.Bm25):
+            rows, scores = search.bm25(run.view, node_type, property_, str(constant.value), allowed, None)
+            return _in_order(run, node_type, entities.from_row_ids(rows), -scores, scores)
+        vector = _vector(run, call, constant)
+        rows, scores = search.nearest(run.view, node_type, property_, vector, allowed, best)
+        return _in_order(run, node_type, entities.from_row_ids(rows), scores, scores)
+
+    return rank
+
+
+def _vector(run: Run, call: ir.Nearest, constant: Constant) -> Any:
+    from omnigraph.engine.read import search
+
+    if isinstance(constant.value, tuple):
+        return np.array(constant.value, np.float32)
+    dimension = call.field.type.dimension
+    assert dimension is not None
+    embedder = run.embedder if run.embedder is not None else search.from_settings()
+    return search.embed_query(embedder, str(constant.value), dimension, call.model)
+
+
+def _in_order(run: Run, node_type: str, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
+    """Return the entities by score, equal scores by id."""
+    if len(ids) < 2:
+        return Ranked(ids, scores)
+    texts = run.nodes(node_type).values("id", ids)
+    assert isinstance(texts, Texts)
+    order = np.lexsort((text_ranks(texts.array), keys))
+    return Ranked(ids[order], scores[order])

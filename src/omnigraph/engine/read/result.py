@@ -1,0 +1,152 @@
+"""Results: the rows of a read as Arrow, with the forms that callers ask for made on demand.
+
+Conversions to other libraries import them late and say what to install.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+
+from omnigraph.errors import UsageError
+from omnigraph.limits import RESULT_BATCH_ROWS
+
+_SHOWN_ROWS: Final = 20
+_SAFE_INTEGER: Final = 2**53 - 1
+
+
+class Result:
+    """The rows of one read, and where they were read."""
+
+    __slots__ = ("_table", "branch", "graph_commit_id", "query_name")
+
+    def __init__(self, table: pa.Table, query_name: str, branch: str, graph_commit_id: str | None) -> None:
+        self._table = table
+        self.query_name = query_name
+        self.branch = branch
+        self.graph_commit_id = graph_commit_id
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names, in order; a query may give two columns one name."""
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches, none of them empty."""
+        yield from self._table.to_batches(max_chunksize=rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries of Python values; instants are aware datetimes."""
+        values = [_python_values(column) for column in self._table.columns]
+        names = self.columns
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+
+    def to_json_rows(self, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
+        """Return the rows as JSON spells them: dates and instants as text, NaN and infinities as text.
+
+        `integers_as_text` writes integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
+        """
+        values = [_json_values(column, integers_as_text) for column in self._table.columns]
+        names = self.columns
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        try:
+            import pandas  # type: ignore[import-untyped]  # noqa: F401 - Arrow needs it to be there
+        except ImportError:
+            raise UsageError("`to_pandas` needs pandas; install it with `pip install pandas`") from None
+        return _with_instants(self._table).to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame."""
+        try:
+            import polars  # type: ignore[import-not-found,unused-ignore]  # not a dependency
+        except ImportError:
+            raise UsageError("`to_polars` needs polars; install it with `pip install polars`") from None
+        return polars.from_arrow(_with_instants(self._table))
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.query_name}: {len(self)} rows × {len(self.columns)} columns>"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        shown = Result(self._table.slice(0, _SHOWN_ROWS), self.query_name, self.branch, self.graph_commit_id)
+        cells = zip(*(_json_values(column, False) for column in shown._table.columns), strict=True)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{'' if cell is None else html.escape(str(cell))}</td>" for cell in row) + "</tr>"
+            for row in cells
+        )
+        more = f"<p>{len(self)} rows, the first {_SHOWN_ROWS} shown</p>" if len(self) > _SHOWN_ROWS else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _with_instants(table: pa.Table) -> pa.Table:
+    """Return the table with instants as timestamps; other libraries read Arrow's date64 as whole days."""
+    columns = [_as_timestamps(column, "UTC") if column.type == pa.date64() else column for column in table.columns]
+    return pa.table(columns, names=table.column_names)
+
+
+def _as_timestamps(column: Any, zone: str) -> Any:
+    wanted: Any = pa.timestamp("ms", zone)
+    return pa.chunked_array([chunk.view(pa.int64()).cast(wanted) for chunk in column.chunks], wanted)
+
+
+def _python_values(column: Any) -> list[Any]:
+    if column.type == pa.date64():
+        column = _as_timestamps(column, "UTC")
+    elif pa.types.is_list(column.type) and column.type.value_type == pa.date64():
+        column = _list_of_timestamps(column, "UTC")
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def _list_of_timestamps(column: Any, zone: str) -> Any:
+    array = column.combine_chunks()
+    items = array.values.view(pa.int64()).cast(pa.timestamp("ms", zone))
+    return pa.ListArray.from_arrays(array.offsets, items, mask=array.is_null() if array.null_count else None)
+
+
+def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        spell = _spelling(type_.value_type, integers_as_text)
+        values = _python_values(column)
+        return values if spell is None else [None if row is None else [spell(item) for item in row] for row in values]
+    spell = _spelling(type_, integers_as_text)
+    values = _python_values(column)
+    return values if spell is None else [spell(value) for value in values]
+
+
+def _spelling(type_: pa.DataType, integers_as_text: bool) -> Any:
+    if type_ == pa.date32():
+        return lambda value: None if value is None else value.isoformat()
+    if type_ == pa.date64():
+        return _spell_instant
+    if pa.types.is_floating(type_):
+        return _spell_float
+    if integers_as_text and pa.types.is_integer(type_):
+        return lambda value: str(value) if value is not None and abs(value) > _SAFE_INTEGER else value
+    return None
+
+
+def _spell_instant(value: Any) -> str | None:
+    if value is None:
+        return None
+    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03d}Z"
+
+
+def _spell_float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"

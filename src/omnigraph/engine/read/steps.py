@@ -1,0 +1,302 @@
+"""Steps: the operators of a physical plan, each a function from rows to rows.
+
+A step is made once per plan and holds no state of a run; `keep` names the variables that later steps still need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from omnigraph.engine.read.context import Run, nulls
+from omnigraph.engine.read.expand import Reached, expand_hops, expand_into, expand_once, has_neighbour
+from omnigraph.engine.read.expressions import Test
+from omnigraph.engine.read.rows import Rows, concatenate, distinct
+from omnigraph.engine.read.vectors import Ids
+from omnigraph.engine.read.walker import Walker, choose_walker
+from omnigraph.lang.query.ir import Direction
+
+Narrow = Callable[[Run, Ids], Ids]
+FindKey = Callable[[Run], Ids]
+
+
+class Step(Protocol):
+    """One operator. `title` says what it does, `inner` what it does it with."""
+
+    keep: frozenset[str]
+
+    @property
+    def title(self) -> str: ...
+    @property
+    def inner(self) -> Pipeline | None: ...
+    def run(self, run: Run, rows: Rows) -> Rows: ...
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Steps in order; `as_set` tells that equal rows need not be kept apart, which lets them be dropped early."""
+
+    steps: tuple[Step, ...]
+    as_set: bool
+    outputs: frozenset[str]
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        for step in self.steps:
+            if rows.count == 0:
+                return Rows(0, {name: np.empty(0, np.int32) for name in self.outputs})
+            before = rows
+            rows = step.run(run, rows) if run.observer is None else run.observer.observe(run, step, rows)
+            rows = rows.only(step.keep)
+            if self.as_set and _may_repeat(before, rows):
+                rows = distinct(rows)
+        return rows
+
+
+def _may_repeat(before: Rows, after: Rows) -> bool:
+    """Tell whether a step may have made rows equal: by dropping a variable, or by adding one that is not kept."""
+    if not before.columns.keys() <= after.columns.keys():
+        return True
+    return after.count > before.count and len(after.columns) == len(before.columns)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A compiled condition, with the variables it reads and its text."""
+
+    test: Test
+    variables: frozenset[str]
+    text: str
+
+
+@dataclass
+class Scan:
+    """All nodes of a type that pass the conditions, crossed with the rows so far."""
+
+    variable: str
+    node_type: str
+    conditions: tuple[Condition, ...]
+    find_key: FindKey | None
+    keep: frozenset[str] = frozenset()
+    is_existence: bool = False
+    narrow: Narrow | None = None
+    inner: Pipeline | None = None
+
+    @property
+    def title(self) -> str:
+        how = "look up" if self.find_key is not None else "scan"
+        return f"{how} ${self.variable}: {self.node_type}{where(self.conditions)}"
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        ids = self.find(run)
+        if self.is_existence:
+            return rows if len(ids) else rows.take(np.empty(0, np.int64))
+        if rows.count == 1 and not rows.columns:
+            return Rows(len(ids), {self.variable: ids})
+        rows = rows.only(self.keep)
+        total = rows.count * len(ids)
+        run.spending.reserve(total, rows.row_bytes + ids.dtype.itemsize, self.title)
+        columns = {name: np.repeat(array, len(ids)) for name, array in rows.columns.items()}
+        return Rows(total, {**columns, self.variable: np.tile(ids, rows.count)})
+
+    def find(self, run: Run) -> Ids:
+        """Return the nodes themselves."""
+        entities = run.nodes(self.node_type)
+        ids = entities.all if self.find_key is None else self.find_key(run)
+        found = satisfying(run, Rows(len(ids), {self.variable: ids}), self.conditions)
+        ids = found.columns[self.variable]
+        return ids if self.narrow is None else self.narrow(run, ids)
+
+
+@dataclass
+class Expand:
+    """One walk from a bound variable; the conditions are about what it reaches."""
+
+    source: str
+    target: str
+    target_type: str
+    edge: str
+    direction: Direction
+    minimum: int
+    maximum: int
+    conditions: tuple[Condition, ...]
+    edge_variable: str | None
+    hops_variable: str | None
+    keep: frozenset[str] = frozenset()
+    is_existence: bool = False
+    inner: Pipeline | None = None
+
+    @property
+    def title(self) -> str:
+        hops = "" if self.is_single else f"{{{self.minimum},{self.maximum}}}"
+        edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
+        walk = f"${self.source} {self.direction} {edge}{hops} ${self.target}: {self.target_type}"
+        return f"{'test' if self.is_existence else 'expand'} {walk}{where(self.conditions)}"
+
+    @property
+    def is_single(self) -> bool:
+        return self.minimum == self.maximum == 1
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        rows = present(rows, self.source)
+        if self.minimum > self.maximum:
+            rows = rows.take(np.empty(0, np.int64))
+        sources = rows.columns[self.source]
+        walker = choose_walker(
+            run, self.edge, self.direction, self.maximum, len(sources), per_edge=self.edge_variable is not None
+        )
+        note_walker(run, walker)
+        if self.is_existence:
+            return rows.where(has_neighbour(walker, sources))
+        outer = rows.only(self.keep)
+        reached = self._reach(run, walker, sources, outer.row_bytes + 8)
+        own: dict[str, Ids] = {self.target: reached.targets}
+        if self.edge_variable is not None and reached.edges is not None:
+            own[self.edge_variable] = reached.edges
+        if self.hops_variable is not None:
+            own[self.hops_variable] = np.ones(len(reached.targets), np.int64) if reached.hops is None else reached.hops
+        return extend(run, outer, reached.places, own, self.conditions)
+
+    def _reach(self, run: Run, walker: Walker, sources: Ids, row_bytes: int) -> Reached:
+        if self.is_single:
+            return expand_once(run, walker, sources, row_bytes, self.title)
+        node_count = run.nodes(self.target_type).count
+        return expand_hops(run, walker, sources, node_count, self.minimum, self.maximum, row_bytes, self.title)
+
+
+@dataclass
+class Close:
+    """Keep the rows whose two bound ends an edge joins; with an edge variable, once per edge."""
+
+    source: str
+    end: str
+    edge: str
+    direction: Direction
+    edge_variable: str | None
+    hops_variable: str | None
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
+
+    @property
+    def title(self) -> str:
+        edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
+        return f"close ${self.source} {self.direction} {edge} ${self.end}"
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        rows = present(present(rows, self.source), self.end)
+        sources, ends = rows.columns[self.source], rows.columns[self.end]
+        per_edge = self.edge_variable is not None
+        walker = choose_walker(run, self.edge, self.direction, 1, len(sources), per_edge=per_edge)
+        note_walker(run, walker)
+        reached = expand_into(run, walker, sources, ends, rows.row_bytes + 8, self.title)
+        own: dict[str, Ids] = {}
+        if self.edge_variable is not None and reached.edges is not None:
+            own[self.edge_variable] = reached.edges
+        if self.hops_variable is not None:
+            own[self.hops_variable] = np.ones(len(reached.places), np.int64)
+        return extend(run, rows.only(self.keep), reached.places, own, ())
+
+
+@dataclass
+class Filter:
+    """Keep the rows for which all conditions are true."""
+
+    conditions: tuple[Condition, ...]
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
+
+    @property
+    def title(self) -> str:
+        return f"filter{where(self.conditions).removeprefix(' where')}"
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        return satisfying(run, rows, self.conditions)
+
+
+@dataclass
+class Anti:
+    """Keep the rows for which the inner pipeline gives nothing."""
+
+    inner: Pipeline
+    correlated: tuple[str, ...]
+    marker: str
+    keep: frozenset[str] = frozenset()
+
+    @property
+    def title(self) -> str:
+        return "anti join"
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        if len(self.correlated) == 1:
+            [name] = self.correlated
+            # One outer variable alone decides, so each of its entities is asked about once.
+            asked = distinct(rows.only((name,)))
+            found = self.inner.run(run, asked).columns[name]
+            flags = np.zeros(int(rows.columns[name].max()) + 2, np.bool_)
+            flags[found] = True
+            return rows.where(~flags[rows.columns[name]])
+        marked = rows.only(self.correlated).with_columns({self.marker: np.arange(rows.count)})
+        found = self.inner.run(run, marked).columns[self.marker]
+        flags = np.zeros(rows.count, np.bool_)
+        flags[found] = True
+        return rows.where(~flags)
+
+
+@dataclass
+class Optional:
+    """Replace each row by its inner solutions, or keep it with the new variables null."""
+
+    inner: Pipeline
+    bindings: tuple[str, ...]
+    marker: str
+    keep: frozenset[str] = frozenset()
+
+    @property
+    def title(self) -> str:
+        return f"optional join {', '.join(f'${name}' for name in self.bindings)}".rstrip()
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        marked = rows.with_columns({self.marker: np.arange(rows.count)})
+        solved = self.inner.run(run, marked)
+        flags = np.zeros(rows.count, np.bool_)
+        flags[solved.columns[self.marker]] = True
+        unsolved = rows.where(~flags)
+        wanted = self.keep - {self.marker}
+        missing = {name: nulls(unsolved.count) for name in self.bindings if name in wanted}
+        return concatenate(solved.only(wanted), unsolved.with_columns(missing).only(wanted))
+
+
+def present(rows: Rows, name: str) -> Rows:
+    """Return the rows in which a variable is not null."""
+    ids = rows.columns[name]
+    return rows.where(ids >= 0) if len(ids) and ids.min() < 0 else rows
+
+
+def extend(run: Run, outer: Rows, places: Ids, own: dict[str, Ids], conditions: Sequence[Condition]) -> Rows:
+    """Return the rows at some places with new variables, after the conditions on those."""
+    if conditions:
+        # What does not pass is dropped before the other variables are copied.
+        found = Rows(len(places), {**own, "~place": places})
+        found = satisfying(run, found, conditions)
+        places = found.columns["~place"]
+        own = {name: found.columns[name] for name in own}
+    return outer.take(places).with_columns(own)
+
+
+def satisfying(run: Run, rows: Rows, conditions: Sequence[Condition]) -> Rows:
+    """Return the rows for which all conditions are true, one condition after the other."""
+    for condition in conditions:
+        rows = rows.where(condition.test(run, rows))
+    return rows
+
+
+def note_walker(run: Run, walker: Walker) -> None:
+    run.note("traversal", walker.mode)
+    run.note("because", walker.reason)
+
+
+def where(conditions: Sequence[Condition]) -> str:
+    """Return conditions as the end of a title."""
+    return f" where {' and '.join(condition.text for condition in conditions)}" if conditions else ""
