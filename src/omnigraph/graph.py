@@ -11,16 +11,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from omnigraph.engine import export, history
+from omnigraph import clock
+from omnigraph.engine import export, history, read
 from omnigraph.engine.branch import Branches
-from omnigraph.engine.core import Core, Enforce, allow_all
+from omnigraph.engine.core import Core, Enforce, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.engine.write.ingest import Dialect, Mode, ingest
 from omnigraph.engine.write.mutate import mutate
 from omnigraph.engine.write.ndjson import Data
 from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.ids import new_ulid
+from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
 from omnigraph.manifest.init import init as init_graph
 from omnigraph.manifest.kernel import Kernel
@@ -57,6 +60,7 @@ class Graph:
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Enforce = allow_all) -> None:
         self.core = Core(kernel, actor, policy)
+        self._caches = read.Caches()
         self.branches = Branches(self.core)
         self.schema = Schema(self.core)
 
@@ -67,6 +71,61 @@ class Graph:
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
         return self.core.kernel.snapshot(branch)
+
+    def query(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        at: str | int | None = None,
+        *,
+        budget: read.Budget = read.DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> read.Result:
+        """Run a read on the newest state of a branch, or at a commit, a tag or a manifest version."""
+        view, compiled = self._prepare_read(source, name, branch, at)
+        return read.run(
+            view,
+            compiled,
+            params or {},
+            now_us=clock.now_us(),
+            budget=budget,
+            caches=self._caches,
+            embedder=embedder,
+        )
+
+    def explain(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        branch: str = MAIN,
+        at: str | int | None = None,
+        *,
+        profile: bool = False,
+        budget: read.Budget = read.DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> read.Explanation:
+        """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
+        view, compiled = self._prepare_read(source, name, branch, at)
+        return read.explain(
+            view,
+            compiled,
+            params or {},
+            profile=profile,
+            now_us=clock.now_us(),
+            budget=budget,
+            caches=self._caches,
+            embedder=embedder,
+        )
+
+    def _prepare_read(
+        self, source: str, name: str | None, branch: str, at: str | int | None
+    ) -> tuple[View, CompiledQuery]:
+        self.core.enforce("read", branch, self.core.actor)
+        view = self.core.view(branch, at)
+        return view, self.core.compile(source, view.catalog, name)
 
     def mutate(
         self,
