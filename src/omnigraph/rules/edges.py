@@ -28,7 +28,7 @@ def endpoints(changes: Changes, committed: Committed, findings: Findings) -> Non
         for column, word, side in _SIDES:
             wanted = getattr(delta.type, side)
             ends = delta.column(column)
-            missing = _missing(changes, committed, wanted, pc.unique(ends))
+            missing = _missing(changes, committed, wanted, pc.unique(ends.drop_null()))
             for row in np.flatnonzero(is_among(ends, missing))[: findings.room].tolist():
                 entity, end = str(delta.ids[row]), str(ends[row])
                 message = (

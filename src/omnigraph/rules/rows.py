@@ -63,7 +63,9 @@ def finite_vectors(type_: Type, batch: pa.Table) -> Iterator[Breach]:
             fine = pc.fill_null(pc.is_finite(elements), False).to_numpy(zero_copy_only=False)
             bad = present[~fine.reshape(len(present), item.type.dimension or 1).all(axis=1)]
             if len(bad):
-                yield Breach("E4", name, bad, f"`{type_.name}.{name}` holds numbers only, all finite, not ", "")
+                yield Breach(
+                    "E4", name, bad, f"`{type_.name}.{name}` holds finite numbers only, not ", "; correct them"
+                )
 
 
 def enum_values(type_: Type, batch: pa.Table) -> Iterator[Breach]:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from omnigraph.engine.core import View
 from omnigraph.engine.write.keycache import key_cache
+from omnigraph.engine.write.predicate import is_filterable
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.rules.delta import NO_IDS, Ids
@@ -37,18 +38,16 @@ class CommittedRows:
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         dataset = self.view.dataset(table_key)
-        few = {name: values for name, values in where.items() if len(values) <= FILTER_VALUES_MAX}
-        many = {name: values for name, values in where.items() if name not in few}
-        condition = None
-        for name, values in few.items():
-            one = pc.field(name).isin(values)
-            condition = one if condition is None else condition & one
         if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
             return _empty(dataset, columns)
-        wanted = list(dict.fromkeys([*columns, *many]))
-        found = dataset.read(wanted, condition)
-        for name, values in many.items():
-            found = found.filter(pc.is_in(found.column(name), value_set=values))
+        condition = None
+        for name, values in where.items():
+            if len(values) <= FILTER_VALUES_MAX and is_filterable(values.type):
+                one = pc.field(name).isin(_both_zeros(values))
+                condition = one if condition is None else condition & one
+        found = dataset.read(list(dict.fromkeys([*columns, *where])), condition)
+        for name, values in where.items():
+            found = found.filter(pc.is_in(found.column(name), value_set=_both_zeros(values)))
         return found.select(list(columns))
 
     def rows(self, type_: NodeType | EdgeType, condition: Any) -> Iterator[pa.Table]:
@@ -63,6 +62,13 @@ class CommittedRows:
             for batch in batches:
                 if batch.num_rows:
                     yield pa.Table.from_batches([batch]).cast(logical)
+
+
+def _both_zeros(values: Column) -> Column:
+    # Zero has two signs, which filters tell apart and rules do not.
+    if not pa.types.is_floating(values.type):
+        return values
+    return pa.concat_arrays([values, pc.negate(values.filter(pc.equal(values, 0.0)))])
 
 
 def _empty(dataset: Dataset, columns: Sequence[str]) -> pa.Table:

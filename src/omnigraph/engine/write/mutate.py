@@ -186,7 +186,7 @@ class Run:
         is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
         if is_key and isinstance(type_, NodeType):
             # Every dataset has an index on `id`, and the id is spelled from the key.
-            by_id = ColumnTest("id", test.op, _id_of(type_, column, test))
+            by_id = ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
             return test, by_id.condition()
         return test, test.condition()
 

@@ -27,6 +27,13 @@ _COMPARE: Final = {
     CompareOp.GE: "greater_equal",
     CompareOp.LE: "less_equal",
 }
+# How filter texts call the types that typed filters cannot name.
+_WORDS: Final = {"uint32": "UInt32", "uint64": "UInt64", "date64[ms]": "Date64"}
+
+
+def is_filterable(stored: pa.DataType) -> bool:
+    """Tell whether Lance takes a typed filter on a column of this type; others need a filter text."""
+    return str(stored) not in _WORDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +41,7 @@ class ColumnTest:
     """A comparison of one column with a constant of its type. Without a constant: any value, or none at all."""
 
     column: str
+    stored: pa.DataType
     op: CompareOp | None
     constant: Any = None
 
@@ -43,12 +51,20 @@ class ColumnTest:
 
     def condition(self) -> Any:
         """Return the test as a filter for Lance."""
+        if not is_filterable(self.stored):
+            return self._text()
         field = pc.field(self.column)
         if self.op is None:
             return field.is_valid()
         if pa.types.is_floating(self.constant.type) and self.constant.as_py() == 0:
             return self._zero(field)
         return getattr(pc, _COMPARE[self.op])(field, self.constant)
+
+    def _text(self) -> str:
+        if self.op is None:
+            return f"`{self.column}` IS NOT NULL"
+        number = self.constant.cast(pa.int64() if pa.types.is_date64(self.stored) else self.stored).as_py()
+        return f"`{self.column}` {self.op} arrow_cast({number}, '{_WORDS[str(self.stored)]}')"
 
     def _zero(self, field: Any) -> Any:
         """Return the comparison with zero, which has two signs that the filter engine tells apart and we do not."""
@@ -74,19 +90,19 @@ class ColumnTest:
 def comparison(column: str, type_: PropertyType, op: CompareOp, value: Any) -> ColumnTest:
     """Return the test that compares a column with a value that `fit` or a parameter gave; null passes nothing."""
     if value is None or type_.is_list or type_.scalar is Scalar.VECTOR or (isinstance(value, float) and isnan(value)):
-        return ColumnTest(column, None)
+        return ColumnTest(column, arrow_type(type_), None)
     if type_.scalar in INTEGERS:
         return _folded(column, type_, *_integer(op, value, *RANGES[type_.scalar]))
     if type_.scalar in FLOATS:
         width = np.float32 if type_.scalar is Scalar.F32 else np.float64
         return _folded(column, type_, *_float(op, value, width))
-    return ColumnTest(column, op, from_fitted([value], type_)[0])
+    return ColumnTest(column, arrow_type(type_), op, from_fitted([value], type_)[0])
 
 
 def _folded(column: str, type_: PropertyType, verdict: bool | CompareOp, value: Any) -> ColumnTest:
     if isinstance(verdict, CompareOp):
-        return ColumnTest(column, verdict, pa.scalar(value, arrow_type(type_)))
-    return ColumnTest(column, None, True if verdict else None)
+        return ColumnTest(column, arrow_type(type_), verdict, pa.scalar(value, arrow_type(type_)))
+    return ColumnTest(column, arrow_type(type_), None, True if verdict else None)
 
 
 def _integer(op: CompareOp, value: float, low: int, high: int) -> tuple[bool | CompareOp, Any]:

@@ -1,0 +1,152 @@
+"""Whole columns against single values: both forms of `fit` agree, and dates mean what Python says they mean."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omnigraph.lang.schema.arrow import arrow_type
+from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.rules.columns import decode_column, from_fitted
+from omnigraph.rules.dates import date_column, datetime_column, parse_days, parse_milliseconds
+from omnigraph.rules.fit import Misfit, fit
+
+TYPES = [
+    *(PropertyType(scalar, nullable=True) for scalar in Scalar if scalar is not Scalar.VECTOR),
+    PropertyType(Scalar.VECTOR, dimension=2),
+    *(
+        PropertyType(scalar, is_list=True)
+        for scalar in (Scalar.STRING, Scalar.I32, Scalar.F32, Scalar.DATE, Scalar.BOOL)
+    ),
+]
+VALUES: Any = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**65), 2**65),
+    st.integers(-5, 5),
+    st.floats(),
+    st.text(max_size=4),
+    st.sampled_from(["2020-01-31", "2020-1-3", "20200131", "2020-01-31T01:02:03.004567Z", "1969-12-31 23:59:59.9999"]),
+    st.sampled_from(["base64:aGk=", "base64:", "base64:?", "s3://bucket/x", "\ud800", "2020-02-30"]),
+    st.lists(st.one_of(st.none(), st.integers(-5, 5), st.floats(width=32), st.text(max_size=2)), max_size=3),
+)
+
+
+def one_by_one(values: list[object], type_: PropertyType) -> tuple[list[object], set[int]]:
+    """Return each value as stored and the rows that do not fit, by `fit` alone."""
+    stored: list[object] = []
+    bad: set[int] = set()
+    for row, value in enumerate(values):
+        try:
+            stored.append(fit(value, type_))
+        except Misfit:
+            bad.add(row)
+            stored.append(None)
+    return stored, bad
+
+
+@given(st.sampled_from(TYPES), st.data())
+def test_decode_column_agrees_with_fit(type_: PropertyType, data: st.DataObject) -> None:
+    values = data.draw(st.lists(VALUES, max_size=6))
+    column, faults = decode_column(values, type_)
+    stored, bad = one_by_one(values, type_)
+    assert column.type == arrow_type(type_)
+    assert {fault.row for fault in faults} == bad
+    fine = [row for row in range(len(values)) if row not in bad]
+    expected = from_fitted([stored[row] for row in fine], type_)
+    assert column.take(pa.array(fine, pa.int64())).equals(expected)
+
+
+@given(st.sampled_from(TYPES), st.data())
+def test_decode_column_of_fitting_values_keeps_them(type_: PropertyType, data: st.DataObject) -> None:
+    values = [value for value in data.draw(st.lists(VALUES, max_size=12)) if not one_by_one([value], type_)[1]]
+    column, faults = decode_column(values, type_)
+    assert faults == []
+    assert column.equals(from_fitted(one_by_one(values, type_)[0], type_))
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "is_wrong_kind"),
+    [
+        ("7", PropertyType(Scalar.I32), True),
+        (1.0, PropertyType(Scalar.I32), True),
+        (True, PropertyType(Scalar.I32), True),
+        (1, PropertyType(Scalar.BOOL), True),
+        (3_000_000_000, PropertyType(Scalar.I32), False),
+        (-1, PropertyType(Scalar.U64), False),
+        (1e39, PropertyType(Scalar.F32), False),
+        (float("nan"), PropertyType(Scalar.F64), False),
+        ("nope", PropertyType(Scalar.DATE), False),
+        (1.5, PropertyType(Scalar.DATE), True),
+        ([1.0], PropertyType(Scalar.VECTOR, dimension=2), False),
+        ([1.0, "x"], PropertyType(Scalar.VECTOR, dimension=2), False),
+        ([1.0, 1e39], PropertyType(Scalar.VECTOR, dimension=2), False),
+        ("x", PropertyType(Scalar.STRING, is_list=True), False),
+        ([1], PropertyType(Scalar.STRING, is_list=True), True),
+        ("base64:***", PropertyType(Scalar.BLOB), False),
+        ("s3://bucket/key", PropertyType(Scalar.BLOB), False),
+    ],
+)
+def test_decode_column_misfit_is_told_with_its_kind(value: object, type_: PropertyType, is_wrong_kind: bool) -> None:
+    _, [fault] = decode_column([None, value], type_)
+    assert (fault.row, fault.is_wrong_kind) == (1, is_wrong_kind)
+    assert fault.reason
+
+
+def test_decode_column_blob_null_differs_from_empty() -> None:
+    text = "base64:" + base64.b64encode(b"bytes").decode()
+    column, faults = decode_column([None, "base64:", text], PropertyType(Scalar.BLOB))
+    assert faults == []
+    assert column.to_pylist() == [None, b"", b"bytes"]
+
+
+@given(st.dates())
+def test_parse_days_reads_every_date(date: dt.date) -> None:
+    days = (date - dt.date(1970, 1, 1)).days
+    assert parse_days(date.isoformat()) == days
+    column = date_column(pa.array([date.isoformat()]))
+    assert column is not None
+    assert column.cast(pa.int32()).to_pylist() == [days]
+
+
+@given(st.datetimes(), st.integers(-14 * 60, 14 * 60))
+def test_parse_milliseconds_reads_every_instant(moment: dt.datetime, offset: int) -> None:
+    epoch = dt.datetime(1970, 1, 1)
+    expected = (moment - epoch) // dt.timedelta(milliseconds=1)
+    assert parse_milliseconds(moment.isoformat() + "Z") == expected
+    column = datetime_column(pa.array([moment.isoformat() + "Z", None]))
+    assert column is not None
+    assert column.cast(pa.int64()).to_pylist() == [expected, None]
+    sign = "-" if offset < 0 else "+"
+    zone = f"{sign}{abs(offset) // 60:02d}:{abs(offset) % 60:02d}"
+    shifted = parse_milliseconds(moment.isoformat() + zone)
+    assert shifted == expected - offset * 60_000
+    assert parse_days(moment.isoformat() + zone) == shifted // 86_400_000
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "12:00",
+        "2024",
+        "01/02/2024",
+        "2024-13-01",
+        "2024-02-30",
+        "2024-01-01T25:00:00Z",
+        "2024-01-01T00:00",
+        " 2024-01-01",
+    ]
+    + ["2024-01-01T00:00:00+25:00", "2024-01-01T00:00:60Z", "2024-01-01Z", "٢٠٢٤-01-01"],
+)
+def test_parse_other_texts_are_no_dates(text: str) -> None:
+    assert parse_days(text) is None
+    assert parse_milliseconds(text) is None
+    assert date_column(pa.array([text])) is None
+    assert datetime_column(pa.array([text])) is None
