@@ -33,10 +33,20 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     if diagnostics:
         print_diagnostics(diagnostics)
     else:
-        typer.echo(f"{typer.style(f'error[{error.code}]', fg='red', bold=True)}: {error.message}", err=True)
+        for code, message in _findings(error):
+            typer.echo(f"{typer.style(f'error[{code}]', fg='red', bold=True)}: {message}", err=True)
     if error.effect is not Effect.NONE:
         typer.echo(f"effect: {error.effect.value}", err=True)
     return error.kind.exit_status
+
+
+def _findings(error: OmniGraphError) -> list[tuple[object, object]]:
+    """Return code and message of all that is known to be wrong; bad data is told by rule and line."""
+    violations = error.context.get("violations")
+    if not isinstance(violations, list) or not violations:
+        return [(error.context.get("rule", error.code), error.message)]
+    lines = ("" if one.get("line") is None else f"line {one['line']}: " for one in violations)
+    return [(one["rule"], f"{line}{one['message']}") for one, line in zip(violations, lines, strict=True)]
 
 
 def print_diagnostics(diagnostics: Iterable[Diagnostic]) -> None:

@@ -87,5 +87,6 @@ def ingest(
     for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
         for type_name, count in sorted(counts.items()):
             typer.echo(f"{label} {type_name}: {count}")
-    typer.echo(f"{receipt.total_entities} entities on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
+    total = plural(receipt.total_entities, "entity")
+    typer.echo(f"{total} on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
     return 0
