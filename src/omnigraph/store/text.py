@@ -94,11 +94,12 @@ class Vocabulary:
         self._words = pc.unique(pc.list_flatten(words))
         positions = pa.array(np.arange(len(self._words), dtype=np.uint64))
         table = pa.table({_TEXT: self._words, _ROW_ID: positions})
-        self._index = MemoryIndex(table, stem=False, remove_stop_words=False)
+        self._index = MemoryIndex(table, stem=False, remove_stop_words=False, ascii_folding=False)
 
     def similar(self, text: str, edits: int) -> str:
         """Return a text of all words that are within so many edits of any word of the given one."""
-        found = self._index.search(text, edits).rows
+        # Lance takes the words of a fuzzy query as they are written.
+        found = self._index.search(text.lower(), edits).rows
         return " ".join(str(word) for word in self._words.take(found).to_pylist())
 
 
