@@ -132,9 +132,10 @@ def _float(op: CompareOp, value: Any, width: Any) -> tuple[bool | CompareOp, Any
             number = width(value)
         except OverflowError:
             number = width("inf") if value > 0 else width("-inf")
-    if np.isfinite(number) and int(number) == value:
+    # Python compares a float with an integer exactly; numpy would round the integer first.
+    if float(number) == value:
         return op, float(number)
     if op in (CompareOp.EQ, CompareOp.NE):
         return op is CompareOp.NE, None
-    below = number if number < value else np.nextafter(number, width("-inf"))
+    below = number if float(number) < value else np.nextafter(number, width("-inf"))
     return (CompareOp.GT if op in (CompareOp.GT, CompareOp.GE) else CompareOp.LE), float(below)
