@@ -148,6 +148,77 @@ def test_mutate_mistake_is_shown_in_its_file(capsys: pytest.CaptureFixture[str])
     assert "did you mean `name`?" in err
 
 
+ALL = "query all() { match { $p: Person } return { $p.name as name, $p.age as age } order { name asc } }"
+
+
+@pytest.mark.usefixtures("place")
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [
+        ("table", "name  age\n----  ----\nann     40\nbob   null\n(2 rows)\n"),
+        ("kv", "name  ann\nage   40\n\nname  bob\nage   null\n"),
+        ("csv", "name,age\nann,40\nbob,\n"),
+        (
+            "jsonl",
+            """{"kind": "metadata", "query_name": "all", "target": {"branch": "main"}, "row_count": 2}
+{"name": "ann", "age": 40}
+{"name": "bob", "age": null}
+""",
+        ),
+    ],
+)
+def test_query_prints_rows_in_the_format_asked_for(shape: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "query", "--store", "g.omni", "-e", ALL, "--format", shape) == (text, "")
+
+
+def test_query_json_names_its_commit(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = read_json(capsys, "query", "--store", "g.omni", "-e", ALL)
+    assert found == {
+        "query_name": "all",
+        "target": {"branch": "main"},
+        "row_count": 2,
+        "graph_commit_id": og.open(place / "g.omni").snapshot().head,
+        "columns": ["name", "age"],
+        "rows": [{"name": "ann", "age": 40}, {"name": "bob", "age": None}],
+    }
+
+
+def test_query_reads_branch_or_snapshot(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = str(og.open(place / "g.omni").snapshot().head)
+    run(capsys, "branch", "create", "old", "--store", "g.omni")
+    run(capsys, "mutate", "gone", "--store", "g.omni", "--query", "grow.gq")
+    given = ["query", "--store", "g.omni", "-e", ALL]
+    counts = [
+        read_json(capsys, *given, *more)["row_count"] for more in ([], ["--branch", "old"], ["--snapshot", before])
+    ]
+    assert counts == [1, 2, 2]
+    _, err = run(capsys, *given, "--branch", "old", "--snapshot", before, status=1)
+    assert "use one of them" in err
+
+
+def test_query_parameters_come_from_a_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (place / "p.json").write_text('{"n": "ann"}')
+    text = "query one($n: String) { match { $p: Person { name: $n } } return { $p.age } }"
+    out, _ = run(capsys, "query", "--store", "g.omni", "-e", text, "--params-file", "p.json", "--format", "csv")
+    assert out == "p.age\n40\n"
+
+
+@pytest.mark.usefixtures("place")
+def test_query_given_a_mutation_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = run(capsys, "query", "gone", "--store", "g.omni", "--query", "grow.gq", status=1)
+    assert err.startswith("error[")
+    assert "mutation" in err
+
+
+@pytest.mark.usefixtures("place")
+def test_explain_shows_the_plan_and_profile_adds_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    plan, _ = run(capsys, "explain", "--store", "g.omni", "-e", ALL)
+    profile, _ = run(capsys, "explain", "--store", "g.omni", "-e", ALL, "--profile")
+    assert "Person" in plan
+    assert len(profile) > len(plan)
+    assert read_json(capsys, "explain", "--store", "g.omni", "-e", ALL)
+
+
 @pytest.mark.usefixtures("place")
 def test_schema_apply_then_show_gives_the_new_text(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run(capsys, "schema", "apply", "g.omni", "--schema", "wider.pg")

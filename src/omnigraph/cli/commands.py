@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from omnigraph.cli import branch, commit, schema
 from omnigraph.cli.init import init
 from omnigraph.cli.lint import lint
+from omnigraph.cli.read import explain, query
 from omnigraph.cli.snapshot import export, snapshot
 from omnigraph.cli.version import version
 from omnigraph.cli.write import ingest, mutate
@@ -38,6 +39,18 @@ GROUPS = {
 
 COMMANDS = (
     Command(("init",), init, "Create a graph.", "omnigraph init graph.omni --schema schema.pg"),
+    Command(
+        ("query",),
+        query,
+        "Run a query and print its rows.",
+        "omnigraph query ecosystems --store graph.omni --query queries.gq --format csv",
+    ),
+    Command(
+        ("explain",),
+        explain,
+        "Show how a query runs, with estimates, and with --profile what really happened.",
+        "omnigraph explain ecosystems --store graph.omni --query queries.gq --profile",
+    ),
     Command(
         ("ingest",),
         ingest,
