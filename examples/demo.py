@@ -6,20 +6,24 @@ Shows the product and adds nothing to it; `make demo` runs it.
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
 
+import omnigraph as og
+from omnigraph.engine.read import Result
 from omnigraph.files import read_source
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.lang.migrate import plan_migration
 from omnigraph.lang.query import LintReport, compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
 
 SUPPLY = Path(__file__).parent / "supply"
+ADVISORY = "OG-2025-0006"
+SEVERITIES = ("low", "medium", "high", "critical")
 MISTAKE = """query mistake() {
   match {
     $p: Package
@@ -52,9 +56,39 @@ def main() -> None:
     except LanguageError as error:
         console.print(error.render(), markup=False, style="red")
 
-    step("A new schema becomes a migration plan", "examples/supply/next.pg")
-    console.print(plan_migration(schema.ir, read_source(SUPPLY / "next.pg", "S1")).render(), markup=False)
+    with TemporaryDirectory() as folder:
+        work_on_a_graph(Path(folder) / "supply.omni", queries.text)
     console.print("\n[bold]Next:[/] make test, then docs/index.md")
+
+
+def work_on_a_graph(place: Path, queries: str) -> None:
+    step("A graph is created and filled, each as one commit", "examples/supply/data.ndjson")
+    with og.init(place, SUPPLY / "schema.pg", actor="ada") as graph:
+        loaded = graph.ingest(SUPPLY / "data.ndjson", mode="append")
+        console.print(f"{loaded.total_entities} entities, commit {loaded.commit.commit_id}")
+
+        step("Queries run on it", "`ecosystems`, then `dependencies` of one package")
+        console.print(result_table(graph.query(queries, "ecosystems")))
+        console.print(result_table(graph.query(queries, "dependencies", {"name": "wide-term", "most": 5})))
+
+        step("A branch is a place to try things", "`withdraw` one advisory on review/ada")
+        graph.branches.create("review/ada")
+        graph.mutate(queries, "withdraw", {"code": ADVISORY}, branch="review/ada")
+        for branch in graph.branches.list():
+            open_ones = graph.query(queries, "open_advisories", {"severities": list(SEVERITIES)}, branch=branch)
+            codes = {row["a.code"] for row in open_ones.rows()}
+            found = "among" if ADVISORY in codes else "not among"
+            console.print(f"{branch}: {len(codes)} open advisories, {ADVISORY} {found} them")
+
+        step("A new schema is planned, then applied as one commit", "examples/supply/next.pg")
+        graph.branches.delete("review/ada")
+        console.print(graph.schema.plan(SUPPLY / "next.pg").render(), markup=False)
+        graph.schema.apply(SUPPLY / "next.pg")
+
+        step("History remembers all of it", "newest first, and the past can still be asked")
+        for commit in graph.commits():
+            console.print(f"{commit.commit_id}  {commit.kind:<12}  {commit.actor}")
+        console.print(result_table(graph.query(queries, "ecosystems", at=loaded.commit.commit_id)))
 
 
 def step(title: str, subject: str) -> None:
@@ -69,6 +103,13 @@ def catalog_table(catalog: Catalog) -> Table:
     for edge in catalog.edges.values():
         properties = ", ".join(f"{p.name}: {p.type}" for p in edge.properties.values())
         table.add_row(f"{edge.source} -{edge.name}-> {edge.target}", "", properties)
+    return table
+
+
+def result_table(result: Result) -> Table:
+    table = Table(*result.columns, box=None, header_style="bold")
+    for row in result.rows():
+        table.add_row(*(str(row[name]) for name in result.columns))
     return table
 
 

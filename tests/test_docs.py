@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_type_hints
@@ -10,6 +11,7 @@ from typing import get_type_hints
 import pytest
 
 from omnigraph import limits
+from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
 from omnigraph.errors import ERRORS
 from omnigraph.lang.codes import LANGUAGE_CODES
@@ -111,6 +113,23 @@ def options(run: object) -> set[str]:
     metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
     names = (name for option in metadata for name in (option.default, *(option.param_decls or ())))
     return {name for name in names if isinstance(name, str)}
+
+
+def test_readme_quickstart_runs_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)
+    text = read("README.md")
+    [block] = re.findall(r"<!-- quickstart -->\n```sh\n(.*?)```", text, re.DOTALL)
+    for line in block.splitlines():
+        program, *given = shlex.split(line)
+        assert program == "omnigraph"
+        assert main(given) == 0, (line, capsys.readouterr().err)
+        assert capsys.readouterr().out.strip(), f"{line} prints nothing"
+    [program] = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(compile(program, "README.md", "exec"), {})  # what a reader would paste
+    assert "mutation" in capsys.readouterr().out
 
 
 def test_readme_names_the_two_commands_on_its_first_screen() -> None:
