@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import orjson
+import pyarrow as pa
 import pytest
 
 from omnigraph.errors import GraphError
@@ -18,6 +19,7 @@ from omnigraph.manifest.intent import Intent, declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.owner import this_process
 from omnigraph.manifest.sweep import sweep
+from omnigraph.store import durable, log
 from omnigraph.store.store import LostRace, Store
 from omnigraph.store.uri import Location
 from tests.kernel.graphs import PERSON, SCHEMA, create, ids_of, insert, open_graph
@@ -129,3 +131,19 @@ def test_first_write_on_a_branch_passes_by_a_fork_that_was_never_finished(root: 
     sweep(other, 0.0)
     assert other.store.objects.list(begun.directory) == []
     assert ids_of(open_graph(root), PERSON, "x") == ["a", "b"]
+
+
+def test_log_syncs_its_rows_before_a_version_names_them(root: str) -> None:
+    store = create(root).store
+    rows = pa.table({"a": ["x"]})
+    moments: list[int] = []
+
+    def versions_at_sync(path: str) -> None:
+        if path.endswith("/__log/data"):
+            moments.append(len(list(Path(root, "__log").glob("_versions/*.manifest"))))
+
+    with durable.replaced(versions_at_sync):
+        log.append(store, "__log", rows)
+        log.append(store, "__log", rows)
+    # Each append syncs its rows before its own version is there, and again with it.
+    assert moments == [0, 1, 1, 2]

@@ -33,6 +33,7 @@ def append(store: Store, path: str, rows: pa.Table) -> None:
     failpoints.hit(Point.DURABLE_BEFORE, f"append {path}")
     with lance_errors(f"appending to {path}"):
         transaction = write_fragments(rows, log.lance, mode="append", return_transaction=True, storage_options=options)
+        store.sync_rows(path, transaction.operation.fragments)  # type: ignore[attr-defined]  # it is an Append
         lance = LanceDataset.commit(log.lance, transaction, storage_options=options)
     store.meter.count("append", path)
     failpoints.hit(Point.DURABLE_AFTER, f"append {path}")

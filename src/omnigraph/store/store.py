@@ -181,6 +181,7 @@ class Store:
                 if rows is not None
                 else []
             )
+            self.sync_rows(path, fragments)
             try:
                 lance = LanceDataset.commit(
                     location.uri,
@@ -373,6 +374,11 @@ class Store:
             retired, self._retired = self._retired, []
         for name in retired:
             self.objects.delete(name)
+
+    def sync_rows(self, directory: str, fragments: Iterable[FragmentMetadata]) -> None:
+        """Make rows survive a power cut before a commit by path names them."""
+        if self.disk.active and (paths := _data_files(directory, fragments)):
+            self._sync_paths(paths)
 
     def sync_version(self, dataset: Dataset) -> None:
         """Make a version that was committed by path survive a power cut, with its rows."""
