@@ -159,6 +159,8 @@ class Entities:
 
     def _probe(self, wanted: Sequence[str]) -> Ids:
         """Look ids up in storage, where an index on `id` makes it cheap."""
+        if not wanted:
+            return np.empty(0, self.dtype)
         table = self.dataset.read([ID], f"id IN ({', '.join(quoted(text) for text in wanted)})", with_row_id=True)
         places = pc.index_in(pa.array(wanted, pa.string()), value_set=_contiguous(table.column(ID)))
         indices = places.fill_null(-1).to_numpy(zero_copy_only=False)

@@ -34,8 +34,8 @@ def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
         data = ~data
     if vector.valid is None:
         return [data]
-    if data.dtype == np.int64 and vector.data.dtype.itemsize < 8:
-        # Narrow values leave room beside them for null.
+    if vector.data.dtype.kind != "f" and vector.data.dtype.itemsize < 8:
+        # Narrow integers leave room beside them for null.
         return [np.where(vector.valid, data, np.int64(2**40 if descending else -(2**40)))]
     return [~vector.valid if descending else vector.valid, np.where(vector.valid, data, 0)]
 

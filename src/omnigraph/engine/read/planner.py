@@ -114,9 +114,12 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[tuple[
         bound |= _defines(operator)
         own = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
         behind: list[ir.Expr] = []
-        for item in take_ready():
+        ready = take_ready()
+        closing = [item for item in ready if _closes(operator, item)]
+        for item in ready:
             inside = isinstance(operator, ir.NodeScan | ir.Expand) and variables_of(item) <= _defines(operator)
-            (own if inside or _closes(operator, item) else behind).append(item)
+            # A walk that closes a cycle checks that alone.
+            (own if item in closing or (inside and not closing) else behind).append(item)
         placed.append((operator, tuple(own)))
         placed.extend(_filters(behind))
     assert not waiting, "every condition reads bound variables"
