@@ -148,3 +148,31 @@ def test_export_chunks_are_bounded_and_whole_lines(tmp_path: Path, monkeypatch: 
 
 def test_export_empty_graph_is_empty(tmp_path: Path) -> None:
     assert lines(og.init(tmp_path / "graph.omni", SCHEMA)) == []
+
+
+@pytest.mark.parametrize(("mode", "dialect"), [("append", "strict"), ("overwrite", "strict"), ("merge", "compatible")])
+def test_export_ingested_elsewhere_exports_the_same_bytes(tmp_path: Path, mode: Any, dialect: Any) -> None:
+    schema = RICH.replace("vec:", "x: F64?  nums: [F64]?  days: [Date]?  vec:") + (
+        "node Free { note: String? }\n"
+        "node Pair { a: Date  b: I64  @key(a, b) }\n"
+        "edge Cites: Doc -> Pair { weight: F64?  scan: Blob? }\n"
+    )
+    full = {"code": 'q"\\\u0001é', "n": -5, "big": 2**63 - 1, "f": 0.1, "x": 1e300, "d": "2020-01-01"}
+    full |= {"t": "2020-01-01T00:00:00.123Z", "ok": False, "tags": ["a", None, ""], "nums": [1.0, None, -2.5]}
+    full |= {"days": ["2020-01-02"], "body": "base64:AAEC", "vec": [0.25, -1.0]}
+    graph = og.init(tmp_path / "graph.omni", schema)
+    graph.ingest(
+        [
+            {"type": "Doc", "data": full},
+            {"type": "Doc", "data": {"code": "z"}},
+            {"type": "Free", "data": {"note": "x\ny"}},
+            {"type": "Pair", "data": {"a": "1969-12-31", "b": -7}},
+            {"edge": "Cites", "from": "z", "to": '["-1","-7"]', "data": {"weight": 2.0, "scan": "base64:"}},
+        ],
+        mode="append",
+    )
+    exported = b"".join(graph.export())
+    assert exported.count(b"\n") == 5
+    copy = og.init(tmp_path / "copy.omni", schema)
+    copy.ingest(exported, mode=mode, dialect=dialect)
+    assert b"".join(copy.export()) == exported

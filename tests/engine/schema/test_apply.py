@@ -241,6 +241,59 @@ def test_apply_writer_of_the_old_schema_is_told(graph: og.Graph) -> None:
     assert caught.value.context["member"] == "schema_ir_hash"
 
 
+def mutate_under_a_changing_schema(graph: og.Graph, text: str) -> None:
+    """Run a mutation while another process drops `age` between its check and its publish."""
+    other = og.open(graph.uri)
+    other.core.kernel = stranger(graph.uri)
+    once = iter([True])
+
+    def change(_: str) -> None:
+        if next(once, False):
+            other.schema.apply(WITHOUT_AGE)
+
+    with failpoints.armed({Point.COMMIT_STAGED: change}):
+        graph.mutate(f"query q() {{ {text} }}")
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ('insert Person { name: "cid", age: 3 }', LanguageError),
+        ('update Person set { age: 1 } where name = "ann"', ReadSetChanged),
+    ],
+)
+def test_apply_mutation_of_the_old_schema_does_not_land(
+    graph: og.Graph, text: str, refusal: type[OmniGraphError]
+) -> None:
+    with pytest.raises(refusal):
+        mutate_under_a_changing_schema(graph, text)
+    assert ids_of(graph.core.kernel, PERSON) == ["ann", "bob"]
+    assert graph.commits()[0].kind == "schema_apply"
+
+
+def test_apply_insert_that_fits_both_schemas_is_checked_again_and_lands(graph: og.Graph) -> None:
+    mutate_under_a_changing_schema(graph, 'insert Person { name: "cid" }')
+    assert [one.kind for one in graph.commits()[:2]] == ["mutation", "schema_apply"]
+    assert ids_of(graph.core.kernel, PERSON) == ["ann", "bob", "cid"]
+    check_invariants(graph.core.kernel)
+
+
+def test_apply_then_every_kind_of_write_works(graph: og.Graph) -> None:
+    graph.schema.apply(WITH_EMAIL.replace("age: I32?", 'years: I32? @rename_from("age")'))
+    graph.mutate('query q() { insert Person { name: "cid", email: "c@x", mood: [0.5, 1.0] } }')
+    graph.mutate('query q() { update Person set { years: 4 } where name = "ann" }')
+    graph.ingest([{"type": "Person", "data": {"name": "dov", "photo": "base64:AA=="}}], mode="merge")
+    graph.mutate('query q() { delete Person where name = "bob" }')
+    found = graph.query(
+        "query q() { match { $p: Person } return { $p.name as name, $p.years as years, $p.email as email }"
+        " order { name asc } }"
+    ).rows()
+    assert [tuple(row.values()) for row in found] == [("ann", 4, None), ("cid", None, "c@x"), ("dov", None, None)]
+    graph.ingest([{"type": "Person", "data": {"name": "eve", "years": 2}}], mode="overwrite")
+    assert ids_of(graph.core.kernel, PERSON) == ["eve"]
+    check_invariants(graph.core.kernel)
+
+
 def test_apply_write_of_another_process_in_between_is_no_conflict(graph: og.Graph) -> None:
     other = stranger(graph.uri)
     once = iter([True])
