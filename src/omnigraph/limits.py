@@ -60,3 +60,8 @@ SEARCH_CACHE_MAX: Final = 8
 VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
+
+# Export and display: what is sorted whole, what one chunk of output holds, how wide a cell of a table gets.
+SORTED_BYTES_MAX: Final = 268_435_456
+EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
+TABLE_CELL_CHARACTERS_MAX: Final = 80

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from omnigraph.cli.formats import COLUMN_CHARACTERS_MAX, render, table
+from omnigraph.cli.formats import render, table
 from omnigraph.cli.options import Format
+from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 COLUMNS = ["name", "n", "tags"]
 ROWS: list[dict[str, Any]] = [
@@ -43,7 +44,7 @@ def test_table_wide_characters_take_two_places() -> None:
 
 def test_table_long_value_is_cut() -> None:
     _, _, line = table(["a"], [["x" * 500]])
-    assert (len(line), line[-1]) == (COLUMN_CHARACTERS_MAX, "…")
+    assert (len(line), line[-1]) == (TABLE_CELL_CHARACTERS_MAX, "…")
 
 
 def test_kv_is_one_block_a_row() -> None:

@@ -139,7 +139,7 @@ def test_export_chunks_are_bounded_and_whole_lines(tmp_path: Path, monkeypatch: 
     graph = og.init(tmp_path / "graph.omni", RICH)
     add_docs(graph, [{"id": f"{n:02}", "code": f"{n:02}", "body": bytes(3_000)} for n in range(20)])
     whole = b"".join(graph.export())
-    monkeypatch.setattr(exporting, "_CHUNK_BYTES", 10_000)
+    monkeypatch.setattr(exporting, "EXPORT_CHUNK_BYTES", 10_000)
     chunks = list(graph.export())
     assert b"".join(chunks) == whole
     assert all(chunk.endswith(b"}}\n") for chunk in chunks)

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from omnigraph.cli.options import Format
-
-COLUMN_CHARACTERS_MAX: Final = 80
+from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 Row = Mapping[str, Any]
 Metadata = Mapping[str, object]
@@ -91,7 +90,7 @@ _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metada
 def _short(value: object) -> str:
     # A line break or a control character inside a cell would tear the table apart.
     text = "".join(one if one.isprintable() else " " for one in plain(value))
-    return text if len(text) <= COLUMN_CHARACTERS_MAX else f"{text[: COLUMN_CHARACTERS_MAX - 1]}…"
+    return text if len(text) <= TABLE_CELL_CHARACTERS_MAX else f"{text[: TABLE_CELL_CHARACTERS_MAX - 1]}…"
 
 
 def _width(text: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import orjson
@@ -20,15 +20,13 @@ from omnigraph.engine.jsontext import json_text
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
+from omnigraph.limits import EXPORT_CHUNK_BYTES
 from omnigraph.manifest.model import MAIN
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
-
-# What one chunk may hold of stored bytes; its text is somewhat longer.
-_CHUNK_BYTES: Final = 4 * 1024 * 1024
 
 
 def export(
@@ -81,7 +79,7 @@ def _slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBa
     weights = np.full(batch.num_rows, batch.nbytes / batch.num_rows)
     for name in blobs:
         weights += blob_sizes(batch.column(name)).to_numpy(zero_copy_only=False)
-    chunks = np.cumsum(weights) // _CHUNK_BYTES
+    chunks = np.cumsum(weights) // EXPORT_CHUNK_BYTES
     starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), batch.num_rows]
     for start, end in pairwise(starts):
         yield batch.slice(start, end - start)

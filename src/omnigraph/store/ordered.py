@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.limits import SORTED_BYTES_MAX
 from omnigraph.store.dataset import Dataset, lance_errors
 
 # The stubs know fewer argument types than the kernels take.
@@ -18,9 +19,8 @@ pc: Any = pyarrow.compute
 
 ROW_ID: Final = "_rowid"
 
-# Up to this many stored bytes a dataset is sorted whole; beyond, its ids are sorted and the rest is fetched in windows
-# that are a part of it: small ones would read the same pages over and over.
-SORTED_BYTES_MAX: Final = 256 * 1024 * 1024
+# A type too large to be sorted whole is fetched in windows that are a part of what may be: small ones would read the
+# same pages over and over.
 _WINDOW_PART: Final = 4
 _WINDOW_ROWS_MIN: Final = 1_024
 _BATCH_ROWS: Final = 8_192
