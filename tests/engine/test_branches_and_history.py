@@ -1,0 +1,92 @@
+"""Branches and history through the facade: what they return, and what the policy is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.errors import GraphError
+from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    graph = og.init(tmp_path / "graph.omni", SCHEMA, actor="ada")
+    insert(graph.core.kernel, {CITY: ["rome"]}, actor="eve")
+    return graph
+
+
+def test_branches_list_is_sorted_and_has_main(graph: og.Graph) -> None:
+    graph.branches.create("zoo")
+    graph.branches.create("app", from_="zoo")
+    assert graph.branches.list() == ["app", "main", "zoo"]
+
+
+def test_branches_create_at_a_commit_starts_there(graph: og.Graph) -> None:
+    first = graph.commits()[-1].commit_id
+    graph.branches.create("old", at=first)
+    assert ids_of(graph.core.kernel, CITY, "old") == []
+    assert [one.commit_id for one in graph.commits("old")] == [first]
+
+
+def test_branches_delete_frees_the_name(graph: og.Graph) -> None:
+    graph.branches.create("x")
+    graph.branches.delete("x")
+    assert graph.branches.list() == ["main"]
+    graph.branches.create("x")
+    assert graph.branches.list() == ["main", "x"]
+
+
+def test_commits_are_newest_first_with_their_actors(graph: og.Graph) -> None:
+    assert [(one.kind, one.actor) for one in graph.commits()] == [("insert", "eve"), ("init", "ada")]
+    newest = graph.commits()[0]
+    assert graph.commit(f" {newest.commit_id} ") == newest
+
+
+def test_commit_unknown_is_not_found(graph: og.Graph) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.commit("nope")
+    assert caught.value.code == "commit.not_found"
+
+
+def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
+    graph.branches.create("review")
+    insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
+    newest, before, *_ = [describe_commit(graph.core, one) for one in graph.commits("review")]
+    assert (newest["graph_branch"], before["graph_branch"]) == ("review", "main")
+    assert newest["parent_commit_id"] == before["graph_commit_id"]
+    assert set(newest) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
+
+
+def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:
+    graph.branches.create("review")
+    insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
+    described = describe_snapshot(graph.snapshot("review"))
+    datasets = described["datasets"]
+    assert isinstance(datasets, list)
+    assert described["graph_branch"] == "review"
+    keys = [f"{one['entity_kind']}:{one['type_name']}" for one in datasets]
+    assert keys == sorted([CITY, KNOWS, PERSON])
+    assert ["native_dataset_branch" in one for one in datasets] == [False, True, False]
+    assert [one["entity_count"] for one in datasets] == [0, 2, 0]
+
+
+def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
+    asked: list[tuple[str, str]] = []
+    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
+    graph.branches.create("x")
+    graph.branches.list()
+    graph.branches.delete("x")
+    graph.commit(graph.commits()[0].commit_id)
+    assert graph.schema.source == SCHEMA
+    assert asked == [
+        ("branch_create", "x"),
+        ("read", "main"),
+        ("branch_delete", "x"),
+        ("read", "main"),
+        ("read", "main"),
+        ("read", "main"),
+    ]
