@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from tests.oracle.evaluate import Answer
+from tests.oracle.worlds import EPOCH
 
 
 def difference(answer: Answer, rows: list[tuple[Any, ...]]) -> str | None:
@@ -30,18 +31,15 @@ def difference(answer: Answer, rows: list[tuple[Any, ...]]) -> str | None:
 
 def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
     """Return a result as plain values: dates as `date`, instants as aware `datetime`, lists as tuples."""
-    columns = [[_plain(value, field.type) for value in table.column(index).to_pylist()]
-               for index, field in enumerate(table.schema)]  # fmt: skip
+    columns = [_values(table.column(index)) for index in range(table.num_columns)]
     return list(zip(*columns, strict=True)) if columns else []
 
 
-def _plain(value: Any, type_: pa.DataType) -> Any:
-    if isinstance(value, list):
-        return tuple(value)
-    if isinstance(value, dt.datetime) or (isinstance(value, dt.date) and pa.types.is_date64(type_)):
-        moment = value if isinstance(value, dt.datetime) else dt.datetime(value.year, value.month, value.day)
-        return moment.replace(tzinfo=dt.UTC) if moment.tzinfo is None else moment
-    return value
+def _values(column: pa.ChunkedArray[Any]) -> list[Any]:
+    if pa.types.is_date64(column.type):
+        moments = column.cast(pa.int64()).to_pylist()
+        return [None if one is None else EPOCH + dt.timedelta(milliseconds=one) for one in moments]
+    return [tuple(value) if isinstance(value, list) else value for value in column.to_pylist()]
 
 
 def _canonical(row: tuple[Any, ...], rough: frozenset[int]) -> tuple[Any, ...]:

@@ -73,6 +73,7 @@ POOLS: Mapping[Scalar, Sequence[Any]] = {
 }
 TEXTS = ("north star", "North", "the STAR", "wind, sea and star", "sea-wind", "", "of the")
 WORDS = ("north", "star", "wind", "sea", "the", "STAR", "nrth", "staar", "absent", "north sea", "")
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 IDS = ("x", "y", "z", "a b", "é", "1", "10", "2", "w", "v")
 
 
@@ -90,7 +91,9 @@ def create(path: Path, seed: int) -> World:
     graph = og.init(path / f"world{seed}.omni", SCHEMA)
     view = graph.core.view()
     data = generate(view.catalog, random.Random(seed))
-    _write(graph, view.catalog, data)
+    _write(graph, view.catalog, data, random.Random(seed))
+    if seed % 2:
+        graph.ensure_indices()
     return World(data, graph, view.catalog)
 
 
@@ -144,20 +147,28 @@ def _value(name: str, type_: PropertyType, nullness: float, chance: random.Rando
     return chance.choice(pool)
 
 
-def _write(graph: og.Graph, catalog: Catalog, data: Graph) -> None:
+def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random) -> None:
+    """Write the data in two commits and in no particular order, so that neither files nor rows are in id order."""
+    columns: dict[str, tuple[int, Callable[[str], list[Any]]]] = {}
+    for name, nodes in data.nodes.items():
+        shuffled = chance.sample(list(nodes.values()), len(nodes))
+        columns[catalog.nodes[name].table_key] = len(nodes), _node_column(shuffled)
+    for name, edges in data.edges.items():
+        columns[catalog.edges[name].table_key] = len(edges), _edge_column(chance.sample(edges, len(edges)))
+    for half in (0, 1):
+        _commit(graph, {key: (count, half, column) for key, (count, column) in columns.items()})
+
+
+def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
     kernel = graph.core.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
-        columns: dict[str, Callable[[str], list[Any]]] = {}
-        for name, nodes in data.nodes.items():
-            columns[catalog.nodes[name].table_key] = _node_column(list(nodes.values()))
-        for name, edges in data.edges.items():
-            columns[catalog.edges[name].table_key] = _edge_column(edges)
-        for table_key, column in columns.items():
+        for table_key, (count, half, column) in columns.items():
             dataset = kernel.writable(snapshot, table_key)
-            arrays = [pa.array(column(one.name), one.type) for one in dataset.schema]
+            arrays = [_array(column(one.name), one.type) for one in dataset.schema]
             table = pa.Table.from_arrays(arrays, schema=dataset.schema)
+            table = table.slice(0, count // 2) if half == 0 else table.slice(count // 2)
             if table.num_rows:
                 effects.append(Effect(table_key, dataset, (append(dataset, table),)))
         return Plan("load", tuple(effects))
@@ -176,5 +187,10 @@ def _edge_column(edges: Sequence[Edge]) -> Callable[[str], list[Any]]:
 
 def _stored(value: object) -> object:
     if isinstance(value, dt.datetime):
-        return value.replace(tzinfo=None)
+        return (value - EPOCH) // dt.timedelta(milliseconds=1)
     return list(value) if isinstance(value, tuple) else value
+
+
+def _array(values: list[Any], type_: pa.DataType) -> pa.Array[Any]:
+    # Arrow takes the day alone of an instant, so instants go in as milliseconds.
+    return pa.array(values, pa.int64()).cast(type_) if pa.types.is_date64(type_) else pa.array(values, type_)

@@ -47,7 +47,10 @@ class VectorSearch:
         return self._matrix.vectors.nbytes if self._matrix is not None else 0
 
     def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
-        """Return rows that have a vector with their distances, nearest first, equal ones in row id order."""
+        """Return rows that have a vector with their distances, nearest first, equal ones in row id order.
+
+        Rows as near as the last one within the limit come along, so that the caller can break the tie.
+        """
         if limit == 0 or (candidates is not None and len(candidates) == 0):
             return np.empty(0, np.uint64), np.empty(0, np.float64)
         if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
@@ -145,7 +148,10 @@ class _Matrix:
 
 
 def _ranked(rows: RowIds, distances: Scores, limit: int | None) -> tuple[RowIds, Scores]:
-    order = np.lexsort((rows, distances))[:limit]
+    order = np.lexsort((rows, distances))
+    if limit is not None and len(order) > limit:
+        end = np.searchsorted(distances[order], distances[order[limit - 1]], "right")
+        order = order[:end]
     return rows[order], distances[order]
 
 

@@ -79,11 +79,12 @@ def test_nearest_without_a_limit_gives_every_vector_and_no_null(tmp_path: Path) 
     assert sorted(notes.names(rows.tolist())) == sorted(vectors)
 
 
-def test_nearest_equal_distances_are_in_row_order(tmp_path: Path) -> None:
+def test_nearest_equal_distances_at_the_limit_are_all_given_in_row_order(tmp_path: Path) -> None:
     notes = Notes.at(tmp_path)
-    notes.put(dict.fromkeys("abc"), {"a": [1, 0, 0], "b": [0, 1, 0], "c": [0, 0, 1]})
+    vectors = {"far": [9, 0, 0], "a": [1, 0, 0], "b": [0, 1, 0], "c": [0, 0, 1], "near": [0, 0, 0]}
+    notes.put(dict.fromkeys(vectors), vectors)
     rows, _ = nearest(notes.view, "Note", "vec", [0.0, 0.0, 0.0], None, 2)
-    assert rows.tolist() == sorted(notes.rows("a", "b", "c"))[:2]
+    assert rows.tolist() == [*notes.rows("near"), *sorted(notes.rows("a", "b", "c"))]
 
 
 def test_nearest_hardly_different_vectors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

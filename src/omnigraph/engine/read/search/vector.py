@@ -23,7 +23,10 @@ def nearest(
     candidates: RowIds | None = None,
     limit: int | None = None,
 ) -> tuple[RowIds, Scores]:
-    """Return the rows among the candidates that have a vector, with their distances, nearest first."""
+    """Return the rows among the candidates that have a vector, with their distances, nearest first.
+
+    Rows as near as the last one within the limit come along, so that the caller can break the tie.
+    """
     search = vector_search(view, node_type, property)
     return search.search(checked_vector(vector, search.dimension, property), candidates, limit)
 
