@@ -10,16 +10,16 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import State
 from omnigraph.manifest.owner import Owner
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.store import Staged, StagedRows, Store
+from omnigraph.store.store import Staged, Store, Strict
 
 
 def link_before_publish() -> None:
     """The order of the seeds: a dataset's newest version moves before the catalog knows."""
     sync = Store.sync
 
-    def broken(self: Store, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+    def broken(self: Store, staged: Iterable[Staged], strict: Strict) -> None:
         staged = list(staged)
-        sync(self, staged, strict, rows)
+        sync(self, staged, strict)
         for one in staged:
             self.link(one.ref, one.manifest, one.passed)
 
@@ -54,7 +54,7 @@ def sweep_ignores_forks() -> None:
 
 def publish_skips_sync() -> None:
     """What a commit relies on is never synced; only the commit itself is."""
-    Store.sync = lambda self, staged, strict, rows: None  # type: ignore[method-assign]
+    Store.sync = lambda self, staged, strict: None  # type: ignore[method-assign]
 
 
 def publish_syncs_afterwards() -> None:
@@ -62,9 +62,9 @@ def publish_syncs_afterwards() -> None:
     sync, sync_manifest = Store.sync, Store.sync_manifest
     late: list[Callable[[], None]] = []
 
-    def remember(self: Store, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+    def remember(self: Store, staged: Iterable[Staged], strict: Strict) -> None:
         kept = list(staged)
-        late.append(lambda: sync(self, kept, strict, rows))
+        late.append(lambda: sync(self, kept, strict))
 
     def broken(self: Store, dataset: Dataset) -> None:
         sync_manifest(self, dataset)

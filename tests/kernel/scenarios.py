@@ -184,12 +184,11 @@ def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) ->
     compiled, pin = _next_schema(snapshot)
     schema = physical_schema(arrow_schema(compiled.catalog.nodes["Town"]))
     try:
-        dataset = store.create(pin.path, schema)
+        store.create(pin.path, schema)
     except LostRace:
         # Nothing registers this life of the type, so what stands here was left by an attempt that died.
         store.objects.delete_prefix(pin.path)
-        dataset = store.create(pin.path, schema)
-    store.sync_version(dataset)
+        store.create(pin.path, schema)
     updates = (SetSchema(accepted(compiled)), Register(pin), Drop(CITY))
     return Plan("schema_apply", updates=updates, operation_id=operation_id)
 

@@ -123,7 +123,7 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
         identity = TypeIdentity(one.type_id, one.incarnation_id)
         path = identity.path(one.table_key)
         try:
-            store.sync_version(store.create(path, physical_schema(arrow_schema(one))))
+            store.create(path, physical_schema(arrow_schema(one)))
         except LostRace as error:
             raise GraphError(
                 f"`{path}` is taken by something that is not part of a graph; choose another address",
@@ -151,8 +151,7 @@ def _genesis(schema: CompiledSchema, pins: dict[str, Pin], operation_id: Operati
 def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:
     schema = rows.schema_of(operation_id, None, ())
     try:
-        manifest = store.create(MANIFEST_PATH, schema, rows.encode(state).replace_schema_metadata(schema.metadata))
-        store.sync_version(manifest)
+        store.create(MANIFEST_PATH, schema, rows.encode(state).replace_schema_metadata(schema.metadata))
     except (OmniGraphError, LostRace) as error:
         if _is_ours(store, operation_id, error):
             return

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pyarrow as pa
-
 from omnigraph import clock, failpoints
 from omnigraph.errors import DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
@@ -20,7 +18,7 @@ from omnigraph.manifest import plan as plans
 from omnigraph.manifest.model import Commit, Link, Snapshot, State
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store
+from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +52,17 @@ def publish(store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link,
     staged, staged_rows = _stage(store, manifest, plan, state)
     failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
     links = tuple(Link(one.ref, one.manifest) for one in staged)
-    store.sync(staged, manifest, staged_rows)
-    failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
-    if base.is_late and store.has_version(snapshot.ref.at(snapshot.version + 1)):
-        raise Moved
     schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links))
+    try:
+        strict = store.prepare_strictly(manifest, staged_rows, schema)
+    except LostRace as lost:
+        raise Moved from lost
+    store.sync(staged, strict)
+    failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
+    if base.is_late and store.has_version(strict.ref):
+        raise Moved
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
-    published = _commit_or_resolve(store, manifest, staged_rows, schema, plan)
+    published = _commit_or_resolve(store, strict, plan)
     try:
         store.sync_manifest(published)
         failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
@@ -139,17 +141,15 @@ def drift(directory: str) -> DriftDetected:
     )
 
 
-def _commit_or_resolve(
-    store: Store, manifest: Dataset, staged_rows: StagedRows, schema: pa.Schema, plan: plans.Plan
-) -> Dataset:
+def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
     """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
     failure: Exception | None = None
     for _ in range(UNKNOWN_OUTCOME_RETRIES_MAX):
         try:
-            return store.commit_strictly(manifest, staged_rows, schema)
+            return store.commit_strictly(strict)
         except LostRace as lost:
             try:
-                winner = _winner(store, manifest, plan)
+                winner = _winner(store, strict, plan)
             except OmniGraphError as error:
                 raise _unknown(plan, error) from error
             if winner is not None:
@@ -171,8 +171,8 @@ def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
     )
 
 
-def _winner(store: Store, manifest: Dataset, plan: plans.Plan) -> Dataset | None:
-    successor = store.open(manifest.ref.at(manifest.version + 1))
+def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:
+    successor = store.open(strict.ref)
     owner = (successor.schema.metadata or {}).get(rows.OPERATION_KEY, b"").decode()
     return successor if owner == plan.operation_id else None
 

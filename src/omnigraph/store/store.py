@@ -6,35 +6,28 @@ where it lies, so nothing moves by path until `link`.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TypeVar
 
 import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
-from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
 from lance.fragment import FragmentMetadata, write_fragments
 
 from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.limits import HANDLE_CACHE_MAX, PUBLISH_DEADLINE_SECONDS, STORAGE_THREADS
-from omnigraph.store.change import Change
-from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.store.change import Change, changed
+from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.durable import Disk
+from omnigraph.store.handles import FILE_FORMAT, Handles
 from omnigraph.store.meter import NO_METER, Meter
-from omnigraph.store.objects import Objects
 from omnigraph.store.uri import Location
 
-FILE_FORMAT = "2.2"
 _COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +51,20 @@ class StagedRows:
     fragments: list[FragmentMetadata]
 
 
+@dataclass(frozen=True, slots=True)
+class Strict:
+    """A coming strict commit. On a disk its manifest is written and only waits for its name."""
+
+    base: Dataset
+    rows: StagedRows
+    schema: pa.Schema
+    staged: Staged | None
+
+    @property
+    def ref(self) -> DatasetRef:
+        return self.base.ref.at(self.base.version + 1)
+
+
 class StaleBase(Exception):
     """By path the dataset is further than the handle that a change was staged on: drift, or someone else's commit."""
 
@@ -70,139 +77,73 @@ class LostRace(Exception):
     """A strict commit found its version taken."""
 
 
-class Store:
+class Store(Handles):
     """Datasets and control objects below one graph root."""
 
-    file_format = FILE_FORMAT
-
     def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
-        self.root = root
-        self.meter = meter
-        self.objects = Objects(root, meter)
+        super().__init__(root, meter)
         self.disk = Disk(root)
-        self.lance_options = root.lance_options()
-        self._session = Session()
-        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
-        self._lock = threading.Lock()
-        self._pool: ThreadPoolExecutor | None = None
         self._retired: list[str] = []
-
-    # -- opening -----------------------------------------------------------------------------------------------
-
-    def open(self, ref: DatasetRef) -> Dataset:
-        """Return the pinned handle of one version, from the cache when it is there."""
-        if (cached := self.cached(ref)) is not None:
-            return cached
-        self.meter.count("open", str(ref))
-        try:
-            lance = LanceDataset(
-                self.root.child(ref.directory).uri,
-                ref.version,
-                session=self._session,
-                storage_options=self.lance_options or None,
-            )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(ref, error) from error
-        return self.remember(Dataset(self, ref, lance))
-
-    def cached(self, ref: DatasetRef) -> Dataset | None:
-        """Return the pinned handle of one version if this store has opened or made it; no request."""
-        with self._lock:
-            if (cached := self._handles.get(ref)) is not None:
-                self._handles.move_to_end(ref)
-            return cached
-
-    def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
-        """Read a published version through its staged manifest, without putting it in place."""
-        raw = self.objects.read(manifest)
-        try:
-            lance = LanceDataset(
-                self.root.child(ref.directory).uri,
-                ref.version,
-                session=self._session,
-                storage_options=self.lance_options or None,
-                serialized_manifest=_manifest_bytes(raw),
-            )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(ref, error) from error
-        return Dataset(self, ref, lance)
-
-    def remember(self, dataset: Dataset) -> Dataset:
-        """Keep a handle for the next reader of the same version."""
-        with self._lock:
-            self._handles[dataset.ref] = dataset
-            while len(self._handles) > HANDLE_CACHE_MAX:
-                self._handles.popitem(last=False)
-        return dataset
-
-    def open_latest(self, path: str, branch: str | None) -> Dataset:
-        """Open the newest version by path: what a reader without a catalog would see."""
-        self.meter.count("open", f"{path} (latest)")
-        directory = DatasetRef(path, branch, 0).directory
-        try:
-            lance = LanceDataset(
-                self.root.child(directory).uri, session=self._session, storage_options=self.lance_options or None
-            )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(DatasetRef(path, branch, 0), error) from error
-        return Dataset(self, DatasetRef(path, branch, lance.version), lance)
-
-    def has_version(self, ref: DatasetRef) -> bool:
-        """Probe for one version by path: one request, whatever the history."""
-        self.meter.count("probe", str(ref))
-        return self.objects.exists(ref.manifest_path)
-
-    def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
-        # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
-        present = bool(self.objects.list(f"{ref.directory}/_versions")) if ref.version == 0 else self.has_version(ref)
-        if present:
-            return StorageError(
-                f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
-            )
-        return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
 
     # -- creating and committing -------------------------------------------------------------------------------
 
     def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Dataset:
-        """Create a dataset exclusively; `LostRace` when one is there already."""
-        location = self.root.child(path)
+        """Create a dataset exclusively and durably; `LostRace` when one is there already."""
+        uri, ref, registrar = self.root.child(path).uri, DatasetRef(path, None, 1), _Registrar()
         failpoints.hit(Point.DURABLE_BEFORE, f"create {path}")
-        with lance_errors(f"creating {path}"):
-            fragments = (
-                write_fragments(
-                    rows,
-                    location.uri,
-                    schema=schema,
-                    mode="create",
-                    enable_stable_row_ids=True,
-                    data_storage_version=FILE_FORMAT,
-                    storage_options=self.lance_options or None,
-                )
-                if rows is not None
-                else []
-            )
-            self.sync_rows(path, fragments)
-            try:
+        try:
+            with lance_errors(f"creating {path}"):
+                fragments = [] if rows is None else self._write_new(uri, schema, rows)
                 lance = LanceDataset.commit(
-                    location.uri,
+                    uri,
                     LanceOperation.Overwrite(schema, fragments),
                     max_retries=0,
                     enable_stable_row_ids=True,
                     enable_v2_manifest_paths=True,
                     storage_options=self.lance_options or None,
+                    namespace_client=registrar,  # type: ignore[arg-type]  # Lance asks only for these methods
+                    table_id=[path],
+                    namespace_client_managed_versioning=True,
                 )
-            except CommitConflictError as error:
+        except StorageError as error:
+            # Over a dataset that is there already, Lance fails in ways that its types do not tell apart.
+            if self.has_version(ref):
                 raise LostRace from error
-            except (OSError, RuntimeError, ValueError) as error:
-                # Over a dataset that is there already, Lance fails in ways that its types do not tell apart.
-                if self.has_version(DatasetRef(path, None, 1)):
-                    raise LostRace from error
-                raise
-        if lance.version != 1:
-            raise LostRace
+            raise
+        files = [file.removeprefix(f"{path}/") for file in _data_files(path, fragments)]
+        manifest = registrar.manifest_of(ref)
+        staged = Staged(Dataset(self, ref, lance), manifest, (), (*files, manifest.removeprefix(f"{path}/")))
         self.meter.count("create", path)
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
-        return Dataset(self, DatasetRef(path, None, 1), lance)
+        return self.take_name(staged)
+
+    def _write_new(self, uri: str, schema: pa.Schema, rows: pa.Table) -> list[FragmentMetadata]:
+        written = write_fragments(
+            rows,
+            uri,
+            schema=schema,
+            mode="create",
+            enable_stable_row_ids=True,
+            data_storage_version=FILE_FORMAT,
+            storage_options=self.lance_options or None,
+        )
+        assert isinstance(written, list)
+        return written
+
+    def take_name(self, staged: Staged) -> Dataset:
+        """Give a staged version its final name, if that is free, and make both survive a power cut; else `LostRace`.
+
+        Name and bytes come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
+        version that nobody can read.
+        """
+        self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
+        taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
+        if taken:
+            self.objects.delete(staged.manifest)
+            raise LostRace
+        self._sync_paths([staged.ref.manifest_path])
+        self.objects.delete(staged.manifest)
+        return staged.dataset
 
     def fork(self, dataset: Dataset, name: str) -> Dataset:
         """Give a dataset a native branch at this version; writing to it leaves the source alone.
@@ -279,7 +220,7 @@ class Store:
         self.meter.count("commit", str(base.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"commit {base.ref}")
         ref = base.ref.at(base.version + 1)
-        manifest = f"{ref.directory}/_versions/{registrar.manifest_path.rpartition('/')[2]}"
+        manifest = registrar.manifest_of(ref)
         # Lance silently rebases over commits it finds by path; a version further on is how that shows.
         if registrar.version != ref.version:
             self.objects.delete(manifest)
@@ -303,17 +244,41 @@ class Store:
         failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
         return StagedRows(list(transaction.operation.fragments))  # type: ignore[attr-defined]  # it is an Overwrite
 
-    def commit_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Dataset:
-        """Make staged rows the next version by path, if and only if nobody committed since; else `LostRace`.
+    def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
+        """Do all of a strict commit that comes before its commit point; `LostRace` when it cannot win any more."""
+        if not self.root.is_local:
+            return Strict(dataset, rows, schema, None)
+        change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
+        try:
+            return Strict(dataset, rows, schema, self.commit(dataset, [change], {}))
+        except StaleBase as error:
+            raise LostRace from error
 
-        This is the commit point of the graph: everything else is staged before it or derived after it.
+    def commit_strictly(self, strict: Strict) -> Dataset:
+        """Make the prepared rows the next version, if and only if nobody committed since; else `LostRace`.
+
+        This is the commit point of the graph: everything else is staged before it or derived after it. On a disk it
+        is one hard link to bytes that are already synced; on an object store, one conditional put.
         """
-        ref = dataset.ref.at(dataset.version + 1)
-        failpoints.hit(Point.DURABLE_BEFORE, f"publish {ref}")
+        failpoints.hit(Point.DURABLE_BEFORE, f"publish {strict.ref}")
+        if strict.staged is not None:
+            published = strict.staged.dataset
+            if not self.objects.link(strict.staged.manifest, strict.ref.manifest_path):
+                self.objects.delete(strict.staged.manifest)
+                raise LostRace
+            self._retired.append(strict.staged.manifest)
+        else:
+            published = self._commit_by_path(strict)
+        self.meter.count("publish", str(strict.ref))
+        failpoints.hit(Point.DURABLE_AFTER, f"publish {strict.ref}")
+        return published
+
+    def _commit_by_path(self, strict: Strict) -> Dataset:
+        base = strict.base
         try:
             lance = LanceDataset.commit(
-                dataset.lance,
-                Transaction(dataset.version, LanceOperation.Overwrite(schema, rows.fragments)),
+                base.lance,
+                Transaction(base.version, LanceOperation.Overwrite(strict.schema, strict.rows.fragments)),
                 max_retries=0,
                 commit_timeout=_COMMIT_TIMEOUT,
                 storage_options=self.lance_options or None,
@@ -321,13 +286,11 @@ class Store:
         except CommitConflictError as error:
             raise LostRace from error
         except (OSError, RuntimeError, ValueError) as error:
-            with lance_errors(f"publishing {ref}"):
+            with lance_errors(f"publishing {strict.ref}"):
                 raise error
-        self.meter.count("publish", str(ref))
-        failpoints.hit(Point.DURABLE_AFTER, f"publish {ref}")
         # A strict commit lands on the next version or nowhere; anything else means that Lance changed its rules.
-        assert lance.version == ref.version, f"strict commit landed on {lance.version} instead of {ref.version}"
-        return Dataset(self, ref, lance)
+        assert lance.version == strict.ref.version, f"strict commit landed on {lance.version} instead of {strict.ref}"
+        return Dataset(self, strict.ref, lance)
 
     # -- linking and syncing -----------------------------------------------------------------------------------
 
@@ -357,11 +320,11 @@ class Store:
         if not self.disk.active:
             self._retire()
 
-    def sync(self, staged: Iterable[Staged], strict: Dataset, rows: StagedRows) -> None:
+    def sync(self, staged: Iterable[Staged], strict: Strict) -> None:
         """Make all that a coming publish relies on survive a power cut, in one batch."""
         if self.disk.active:
-            paths = [f"{one.ref.directory}/{file}" for one in staged for file in one.files]
-            paths += _data_files(strict.ref.directory, rows.fragments)
+            both = [*staged, *([strict.staged] if strict.staged else ())]
+            paths = [f"{one.ref.directory}/{file}" for one in both for file in one.files]
             self._sync_paths(paths, {name.rpartition("/")[0] for name in self._retired})
             self._retire()
 
@@ -375,23 +338,14 @@ class Store:
         for name in retired:
             self.objects.delete(name)
 
-    def sync_rows(self, directory: str, fragments: Iterable[FragmentMetadata]) -> None:
-        """Make rows survive a power cut before a commit by path names them."""
-        if self.disk.active and (paths := _data_files(directory, fragments)):
-            self._sync_paths(paths)
-
-    def sync_version(self, dataset: Dataset) -> None:
-        """Make a version that was committed by path survive a power cut, with its rows."""
-        if self.disk.active:
-            fragments = [fragment.metadata for fragment in dataset.lance.get_fragments()]
-            self._sync_paths([*_data_files(dataset.ref.directory, fragments), dataset.ref.manifest_path])
-
     def sync_manifest(self, dataset: Dataset) -> None:
-        """Make the manifest of a version survive a power cut; its rows already do."""
+        """Make the name of a published version survive a power cut; its bytes already do."""
         if self.disk.active:
             self._sync_paths([dataset.ref.manifest_path])
 
     def _sync_paths(self, paths: Iterable[str], directories: Iterable[str] = ()) -> None:
+        if not self.disk.active:
+            return
         files: list[str] = []
         directories = set(directories)
         for path in paths:
@@ -400,31 +354,8 @@ class Store:
             directories.update(file.rpartition("/")[0] for file in found)
         self.disk.sync(files, directories)
 
-    # -- threads -----------------------------------------------------------------------------------------------
-
-    def in_parallel(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run tasks side by side and return their results in order; the first error wins once all have settled."""
-        if len(tasks) == 1:
-            return [tasks[0]()]
-        futures = [self.pool.submit(task) for task in tasks]
-        errors = [error for future in futures if (error := future.exception()) is not None]
-        if errors:
-            raise errors[0]
-        return [future.result() for future in futures]
-
-    @property
-    def pool(self) -> ThreadPoolExecutor:
-        with self._lock:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="omnigraph-store")
-            return self._pool
-
     def close(self) -> None:
-        """Wait for work in the background; the store may be used again afterwards."""
-        with self._lock:
-            pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
+        super().close()
         if self._retired:
             self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
             self._retire()
@@ -435,24 +366,24 @@ class _Registrar:
 
     def __init__(self) -> None:
         self.version = 0
-        self.manifest_path = ""
+        self._manifest_path = ""
 
     def namespace_id(self) -> str:
         return "omnigraph"
 
+    def list_table_versions(self, request: dict[str, object]) -> dict[str, object]:
+        return {"versions": []}
+
     def create_table_version(self, request: dict[str, object]) -> dict[str, object]:
         # Refusing here would make Lance retry and complain; the caller looks at the version instead.
         self.version = int(str(request["version"]))
-        self.manifest_path = str(request["manifest_path"])
+        self._manifest_path = str(request["manifest_path"])
         keys = ("version", "manifest_path", "manifest_size", "e_tag")
         return {"version": {key: request.get(key) for key in keys}}
 
-
-def _manifest_bytes(raw: bytes) -> bytes:
-    # The file ends in the position of the manifest, two version numbers and `LANC`; a length precedes the manifest.
-    position = int.from_bytes(raw[-16:-8], "little")
-    length = int.from_bytes(raw[position : position + 4], "little")
-    return raw[position + 4 : position + 4 + length]
+    def manifest_of(self, ref: DatasetRef) -> str:
+        """Return where the staged manifest lies, relative to the graph's root."""
+        return f"{ref.directory}/_versions/{self._manifest_path.rpartition('/')[2]}"
 
 
 def _data_files(directory: str, fragments: Iterable[FragmentMetadata]) -> list[str]:

@@ -1,0 +1,151 @@
+"""Handles: opening the datasets of a graph, remembering what was opened, and the threads that do it side by side.
+
+Reads only; `store` adds everything that writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from lance import LanceDataset
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.limits import HANDLE_CACHE_MAX, STORAGE_THREADS
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line
+from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.objects import Objects
+from omnigraph.store.uri import Location
+
+if TYPE_CHECKING:
+    from omnigraph.store.store import Store
+
+FILE_FORMAT = "2.2"
+T = TypeVar("T")
+
+
+class Handles:
+    """The datasets below one graph root, as far as they are open."""
+
+    file_format = FILE_FORMAT
+
+    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+        self.root = root
+        self.meter = meter
+        self.objects = Objects(root, meter)
+        self.lance_options = root.lance_options()
+        self._session = Session()
+        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def _dataset(self, ref: DatasetRef, lance: LanceDataset) -> Dataset:
+        # There is one kind of handles, and it can write; this half of it just does not.
+        return Dataset(cast("Store", self), ref, lance)
+
+    def open(self, ref: DatasetRef) -> Dataset:
+        """Return the pinned handle of one version, from the cache when it is there."""
+        if (cached := self.cached(ref)) is not None:
+            return cached
+        self.meter.count("open", str(ref))
+        try:
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                session=self._session,
+                storage_options=self.lance_options or None,
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        return self.remember(self._dataset(ref, lance))
+
+    def cached(self, ref: DatasetRef) -> Dataset | None:
+        """Return the pinned handle of one version if this store has opened or made it; no request."""
+        with self._lock:
+            if (cached := self._handles.get(ref)) is not None:
+                self._handles.move_to_end(ref)
+            return cached
+
+    def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
+        """Read a published version through its staged manifest, without putting it in place."""
+        raw = self.objects.read(manifest)
+        try:
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                session=self._session,
+                storage_options=self.lance_options or None,
+                serialized_manifest=_manifest_bytes(raw),
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        return self._dataset(ref, lance)
+
+    def remember(self, dataset: Dataset) -> Dataset:
+        """Keep a handle for the next reader of the same version."""
+        with self._lock:
+            self._handles[dataset.ref] = dataset
+            while len(self._handles) > HANDLE_CACHE_MAX:
+                self._handles.popitem(last=False)
+        return dataset
+
+    def open_latest(self, path: str, branch: str | None) -> Dataset:
+        """Open the newest version by path: what a reader without a catalog would see."""
+        self.meter.count("open", f"{path} (latest)")
+        directory = DatasetRef(path, branch, 0).directory
+        try:
+            lance = LanceDataset(
+                self.root.child(directory).uri, session=self._session, storage_options=self.lance_options or None
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(DatasetRef(path, branch, 0), error) from error
+        return self._dataset(DatasetRef(path, branch, lance.version), lance)
+
+    def has_version(self, ref: DatasetRef) -> bool:
+        """Probe for one version by path: one request, whatever the history."""
+        self.meter.count("probe", str(ref))
+        return self.objects.exists(ref.manifest_path)
+
+    def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
+        # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
+        present = bool(self.objects.list(f"{ref.directory}/_versions")) if ref.version == 0 else self.has_version(ref)
+        if present:
+            return StorageError(
+                f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
+            )
+        return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
+
+    def in_parallel(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        """Run tasks side by side and return their results in order; the first error wins once all have settled."""
+        if len(tasks) == 1:
+            return [tasks[0]()]
+        futures = [self.pool.submit(task) for task in tasks]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="omnigraph-store")
+            return self._pool
+
+    def close(self) -> None:
+        """Wait for work in the background; the store may be used again afterwards."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+
+def _manifest_bytes(raw: bytes) -> bytes:
+    # The file ends in the position of the manifest, two version numbers and `LANC`; a length precedes the manifest.
+    position = int.from_bytes(raw[-16:-8], "little")
+    length = int.from_bytes(raw[position : position + 4], "little")
+    return raw[position + 4 : position + 4 + length]
