@@ -123,8 +123,12 @@ def test_export_holds_the_snapshot_it_began_with(graph: og.Graph) -> None:
 def test_export_policy_is_asked(graph: og.Graph) -> None:
     asked: list[tuple[str, str]] = []
     graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
-    graph.export()
-    assert asked == [("export", MAIN)]
+    graph.branches.create("review")
+    asked.clear()
+    graph.export(" main ")
+    insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
+    graph.export(at=graph.snapshot("review").head)
+    assert asked == [("export", MAIN), ("export", "review")]
 
 
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,8 +40,9 @@ def export(
 
     `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
     """
-    core.enforce("export", branch, actor)
-    view = core.view(branch, at)
+    view = core.view(branch.strip(), at)
+    # A commit is judged by the branch it belongs to, whatever branch the caller named beside it.
+    core.enforce("export", view.snapshot.branch, actor)
     return _records(view, _selected(view.catalog, types))
 
 
@@ -96,16 +97,13 @@ def _lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) ->
         is_blob = one.properties[name].type.scalar is Scalar.BLOB
         column = _blob_text(dataset, name, batch) if is_blob else json_text(batch.column(name))
         parts += [f",{_quoted(name)}:", column]
-    # The large type, because the lines of a batch may exceed the two gibibytes that a string array can hold.
-    wide = [pc.cast(part, pa.large_string()) if isinstance(part, pa.Array) else _wide(part) for part in parts]
-    lines = pc.binary_join_element_wise(*wide, _wide("}}\n"), _wide(""))
-    return _text_of(lines)
+    return _text_of(pc.binary_join_element_wise(*parts, "}}\n", ""))
 
 
 def _text_of(lines: pa.Array[Any]) -> bytes:
     """Return the text of a string array as it lies in memory: one value right after the other."""
     _, offsets, data = lines.buffers()
-    bounds = pa.Array.from_buffers(pa.int64(), len(lines) + 1, [None, offsets], offset=lines.offset)
+    bounds = pa.Array.from_buffers(pa.int32(), len(lines) + 1, [None, offsets], offset=lines.offset)
     start, end = bounds[0].as_py(), bounds[-1].as_py()
     return bytes(memoryview(data)[start:end]) if data is not None else b""
 
@@ -121,7 +119,3 @@ def _blob_text(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[A
 
 def _quoted(name: str) -> str:
     return orjson.dumps(name).decode()
-
-
-def _wide(text: str) -> pa.Scalar[Any]:
-    return pa.scalar(text, pa.large_string())

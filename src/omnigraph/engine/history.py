@@ -13,8 +13,8 @@ from omnigraph.manifest.rows import FORMAT_STAMP
 
 def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:
     """Return the commits that a branch is made of, newest first."""
-    core.enforce("read", branch, actor)
-    return list(core.kernel.history(branch))
+    core.enforce("read", branch.strip(), actor)
+    return list(core.kernel.history(branch.strip()))
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:

@@ -15,6 +15,7 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import SchemaIs
+from omnigraph.manifest.sweep import sweep
 from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
 
@@ -336,4 +337,7 @@ def test_apply_path_taken_by_an_unfinished_apply_goes_elsewhere(graph: og.Graph)
     assert pin.path.startswith(f"{pin.identity.path('node:Ship')}-")
     assert columns(graph, "node:Ship") == ["id", "imo", "log"]
     insert(graph.core.kernel, {"edge:Sails": ["s1"]})
+    # What the unfinished apply left behind goes; what stands beside it stays.
+    assert sweep(graph.core.kernel, older_than_seconds=0).files_removed > 0
+    assert graph.core.kernel.store.objects.list(pin.identity.path("node:Ship")) == []
     check_invariants(graph.core.kernel)

@@ -19,6 +19,7 @@ from omnigraph.store.index import IndexSpec, PendingIndex, build, missing
 
 def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
+    branch = branch.strip()
     core.enforce("change", branch, actor)
     work = _Ensure(core, actor)
     receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
