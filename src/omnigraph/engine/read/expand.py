@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.topology import Adjacency
 from omnigraph.engine.read.vectors import Ids, Mask
 from omnigraph.engine.read.walker import Located, MemoryWalker, Walker
 
@@ -48,8 +49,7 @@ def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int,
     adjacency = located.adjacency
     if isinstance(walker, MemoryWalker) and located.total > len(nodes):
         sought = nodes.astype(np.int64) * max(adjacency.target_count, 1) + ends
-        first = np.searchsorted(adjacency.pairs, sought, "left")
-        found = Located(adjacency, first, np.searchsorted(adjacency.pairs, sought, "right") - first)
+        found = _find_pairs(adjacency, sought)
         run.spending.reserve(found.total, row_bytes, where)
         places, entries = np.repeat(np.arange(len(nodes)), found.degrees), found.entries()
     else:
@@ -59,6 +59,22 @@ def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int,
         places, entries = places[joined], entries[joined]
     edges = None if adjacency.edges is None else adjacency.edges[entries]
     return Reached(places, ends[places], edges, None)
+
+
+def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:
+    """Return where packed pairs lie in an adjacency; sorted questions touch memory in order, which is far faster."""
+    order = np.argsort(sought)
+    ordered = sought[order]
+    pairs = adjacency.pairs
+    first = np.searchsorted(pairs, ordered, "left")
+    if adjacency.edges is None:
+        # Pairs are distinct here, so one is there or not.
+        counts = (pairs[np.minimum(first, max(len(pairs) - 1, 0))] == ordered).astype(np.int64)
+    else:
+        counts = np.searchsorted(pairs, ordered, "right") - first
+    starts, degrees = np.empty_like(first), np.empty(len(first), np.int64)
+    starts[order], degrees[order] = first, counts
+    return Located(adjacency, starts, degrees)
 
 
 def expand_hops(

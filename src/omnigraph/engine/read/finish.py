@@ -41,7 +41,7 @@ class Finish:
     def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None]) -> None:
         self.query = query
         self._tables = tables
-        self._values = [_compile_column(column.expression) for column in query.columns]
+        self.values = [_compile_column(column.expression) for column in query.columns]
         self._scores = [
             Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
             for column in query.columns
@@ -50,7 +50,7 @@ class Finish:
 
     def run(self, run: Run, rows: Rows, cut: Cut, ranked: Ranked | None, ranking: Ranking | None) -> pa.Table:
         if self.query.is_grouped:
-            return self._cut_table(self._group(run, rows), cut)
+            return self.run_grouped(self._group(run, rows), cut)
         if self.query.is_distinct:
             columns = self._project(run, rows, ranked, ranking)
             return self._cut_table(_distinct(columns, rows.count), cut, is_ordered=ranking is not None)
@@ -65,7 +65,7 @@ class Finish:
 
     def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
         columns = []
-        for column, evaluate, score in zip(self.query.columns, self._values, self._scores, strict=True):
+        for column, evaluate, score in zip(self.query.columns, self.values, self._scores, strict=True):
             if score is not None:
                 vector: Vector = self._score(run, rows, score, ranked, ranking)
             else:
@@ -86,15 +86,12 @@ class Finish:
     # -- groups ------------------------------------------------------------------------------------------------
 
     def _group(self, run: Run, rows: Rows) -> list[Any]:
-        keys: list[tuple[Codes, int]] = []
-        for column, evaluate in zip(self.query.columns, self._values, strict=True):
-            if not isinstance(column.expression, ir.Aggregate):
-                keys.append(self._key_codes(run, rows, column.expression, evaluate))
+        keys = self.group_keys(run, rows)
         groups = Groups(keys, rows.count) if keys else OneGroup(rows.count)
         run.spending.reserve(groups.size, 8 * len(self.query.columns), "grouping")
         firsts = rows.take(groups.first) if keys else rows
         made = []
-        for column, evaluate in zip(self.query.columns, self._values, strict=True):
+        for column, evaluate in zip(self.query.columns, self.values, strict=True):
             if isinstance(column.expression, ir.Aggregate):
                 vector = evaluate(run, rows) if evaluate is not None else None
                 values = aggregate(column.expression.function, vector, groups)
@@ -102,10 +99,21 @@ class Finish:
             else:
                 assert evaluate is not None
                 made.append(arrow_of(evaluate(run, firsts), column.type, groups.size))
-        return [*self._distinct_groups(made, groups.size)]
+        return made
 
-    def _distinct_groups(self, columns: list[Any], count: int) -> list[Any]:
-        return _distinct(columns, count) if self.query.is_distinct else columns
+    def run_grouped(self, columns: list[Any], cut: Cut) -> pa.Table:
+        """Return grouped columns as the result."""
+        if self.query.is_distinct:
+            columns = _distinct(columns, len(columns[0]))
+        return self._cut_table(columns, cut)
+
+    def group_keys(self, run: Run, rows: Rows) -> list[tuple[Codes, int]]:
+        """Return the codes of every column that is not an aggregate."""
+        return [
+            self._key_codes(run, rows, column.expression, evaluate)
+            for column, evaluate in zip(self.query.columns, self.values, strict=True)
+            if not isinstance(column.expression, ir.Aggregate)
+        ]
 
     def _key_codes(self, run: Run, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
         if isinstance(key, ir.NodeRef | ir.HopsRef):

@@ -18,6 +18,7 @@ from omnigraph.engine.read.planner import Planner
 from omnigraph.engine.read.ranking import Ranked, Ranking
 from omnigraph.engine.read.rows import UNIT, Rows
 from omnigraph.engine.read.steps import Scan
+from omnigraph.engine.read.tally import Tally
 from omnigraph.engine.read.vectors import Ids
 from omnigraph.errors import DataError
 from omnigraph.lang.catalog import Catalog
@@ -36,6 +37,7 @@ class ReadPlan:
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _parameters(query)
         self.pipeline = Planner(catalog).pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
+        self.tally = Tally.of(query, self.pipeline)
         self._root = self._ranked_scan()
 
     def run(self, run: Run) -> pa.Table:
@@ -43,6 +45,8 @@ class ReadPlan:
         for name in self.parameters:
             run.parameter(name)
         cut = self.cut(run)
+        if self.tally is not None and run.observer is None and self.tally.is_worthwhile(run):
+            return self.finish.run_grouped(self.tally.columns(run, self.finish), cut)
         if self._root is not None:
             run.scratch[_ARMS] = None
         rows = self.pipeline.run(run, UNIT)

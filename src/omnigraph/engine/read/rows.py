@@ -48,6 +48,9 @@ class Rows:
 
 UNIT = Rows(1)
 
+# How many flags telling rows apart may take.
+_FLAGS_MAX = 1 << 28
+
 
 def concatenate(first: Rows, second: Rows) -> Rows:
     """Return all rows of two tables over the same variables."""
@@ -77,6 +80,40 @@ def distinct(rows: Rows) -> Rows:
             if flags[-1]:
                 found[-1] = -1
             return Rows(len(found), {name: found})
+    return _distinct_by_flags(rows) or _distinct_by_sorting(rows)
+
+
+def _distinct_by_flags(rows: Rows) -> Rows | None:
+    """Return equal rows once by flagging all combinations of what occurs; None when those are too many."""
+    found = [np.flatnonzero(_flags(ids)) for ids in rows.columns.values()]
+    total = 1
+    for values in found:
+        total *= len(values)
+    if total > min(_FLAGS_MAX, 128 * rows.count):
+        return None
+    numbers = np.zeros(rows.count, np.int64)
+    for ids, values in zip(rows.columns.values(), found, strict=True):
+        codes = np.zeros(int(values[-1]) + 1, np.int64)
+        codes[values] = np.arange(len(values))
+        numbers = numbers * len(values) + codes[ids.astype(np.int64) + 1]
+    flags = np.zeros(total, np.bool_)
+    flags[numbers] = True
+    rest = np.flatnonzero(flags)
+    columns: dict[str, Ids] = {}
+    for (name, ids), values in reversed(list(zip(rows.columns.items(), found, strict=True))):
+        rest, places = np.divmod(rest, len(values))
+        columns[name] = (values[places] - 1).astype(ids.dtype)
+    return Rows(len(rest), {name: columns[name] for name in rows.columns})
+
+
+def _flags(ids: Ids) -> Mask:
+    """Return which values occur, null first."""
+    flags = np.zeros(int(ids.max()) + 2, np.bool_)
+    flags[ids.astype(np.int64) + 1] = True
+    return flags
+
+
+def _distinct_by_sorting(rows: Rows) -> Rows:
     _, places = np.unique(packed(rows), return_index=True)
     return rows if len(places) == rows.count else rows.take(places)
 

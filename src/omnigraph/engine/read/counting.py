@@ -1,0 +1,230 @@
+"""Counting without rows: counts and sums over tree-shaped patterns, from weights on nodes instead of paths.
+
+A node weighs as much as there are ways to complete the pattern below it, so the paths themselves are never made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.rows import Rows
+from omnigraph.engine.read.steps import Anti, Condition, Expand, FindKey, Pipeline, Scan, satisfying
+from omnigraph.engine.read.topology import Adjacency
+from omnigraph.engine.read.vectors import Ids, Numbers
+from omnigraph.engine.read.walker import MemoryWalker, is_indexed_cheaper
+from omnigraph.errors import BudgetExceeded
+from omnigraph.lang.query.ir import Direction
+
+Weights = npt.NDArray[Any]
+_REVERSED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
+# Weights are exact up to here; a count beyond it is of no use to anyone.
+_COUNT_MAX = 2.0**62
+
+
+@dataclass
+class Branch:
+    """A walk from one variable of the tree to another."""
+
+    edge: str
+    direction: Direction
+    per_edge: bool
+    to: Vertex
+
+    def adjacency(self, run: Run) -> Adjacency:
+        return run.topology(self.edge).adjacency(self.direction, per_edge=self.per_edge)
+
+    def backwards(self, run: Run) -> Adjacency:
+        return run.topology(self.edge).adjacency(_REVERSED[self.direction], per_edge=self.per_edge)
+
+
+@dataclass
+class Vertex:
+    """One variable of the tree, with what must hold of its nodes and the walks that go on from it."""
+
+    variable: str
+    node_type: str
+    conditions: tuple[Condition, ...] = ()
+    find_key: FindKey | None = None
+    negations: list[Anti] = field(default_factory=list)
+    branches: list[Branch] = field(default_factory=list)
+
+    @property
+    def is_free(self) -> bool:
+        return not self.conditions and not self.negations and self.find_key is None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The trees of a pattern, and the variable of each tree that it is held by."""
+
+    vertices: Mapping[str, Vertex]
+    roots: tuple[str, ...]
+    trees: Mapping[str, int]
+
+    def rooted_at(self, variable: str) -> Vertex:
+        """Return the tree of a variable with that variable on top; the pattern means the same from any end."""
+        return self._turned(variable, None)
+
+    def _turned(self, variable: str, came_from: str | None) -> Vertex:
+        vertex = self.vertices[variable]
+        turned = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
+        for name, other in self.vertices.items():
+            for branch in other.branches:
+                if name == variable and branch.to.variable != came_from:
+                    turned.branches.append(
+                        Branch(branch.edge, branch.direction, branch.per_edge, self._turned(branch.to.variable, name))
+                    )
+                elif branch.to.variable == variable and name != came_from:
+                    reverse = _REVERSED[branch.direction]
+                    turned.branches.append(Branch(branch.edge, reverse, branch.per_edge, self._turned(name, variable)))
+        return turned
+
+
+def forest_of(pipeline: Pipeline) -> Forest | None:
+    """Return a pattern as trees, or None when it is not made of single hops and conditions on one variable each."""
+    vertices: dict[str, Vertex] = {}
+    roots: list[str] = []
+    trees: dict[str, int] = {}
+    for step in pipeline.steps:
+        if isinstance(step, Scan):
+            vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
+            trees[step.variable] = len(roots)
+            roots.append(step.variable)
+        elif isinstance(step, Expand) and step.is_single and step.hops_variable is None:
+            if any(condition.variables != {step.target} for condition in step.conditions):
+                return None
+            vertices[step.target] = Vertex(step.target, step.target_type, step.conditions)
+            branch = Branch(step.edge, step.direction, step.edge_variable is not None, vertices[step.target])
+            vertices[step.source].branches.append(branch)
+            trees[step.target] = trees[step.source]
+        elif isinstance(step, Anti) and len(step.correlated) == 1 and step.correlated[0] in vertices:
+            vertices[step.correlated[0]].negations.append(step)
+        else:
+            return None
+    return Forest(vertices, tuple(roots), trees)
+
+
+@dataclass(frozen=True, slots=True)
+class Factor:
+    """What one variable contributes to each way: a value of its nodes, or whether they have one."""
+
+    variable: str
+    values: Weights
+
+
+def is_in_memory(run: Run, forest: Forest) -> bool:
+    """Tell whether all walks of a pattern would be made over adjacency in memory anyway."""
+    for vertex in forest.vertices.values():
+        for branch in vertex.branches:
+            frontier = 1 if vertex.find_key is not None else run.row_count(f"node:{vertex.node_type}")
+            if is_indexed_cheaper(run, branch.edge, branch.direction, 1, frontier)[0]:
+                return False
+    return True
+
+
+def select(run: Run, vertex: Vertex, ids: Ids | None) -> Ids:
+    """Return the nodes, all or some, for which everything holds that the pattern asks of this variable alone."""
+    if ids is None:
+        ids = run.nodes(vertex.node_type).all if vertex.find_key is None else vertex.find_key(run)
+    rows = satisfying(run, Rows(len(ids), {vertex.variable: ids}), vertex.conditions)
+    for negation in vertex.negations:
+        if rows.count:
+            rows = negation.run(run, rows)
+    return rows.columns[vertex.variable]
+
+
+def weigh(run: Run, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
+    """Return in how many ways the pattern below each of some selected nodes can be completed."""
+    run.check(f"counting at ${vertex.variable}")
+    weights: Weights = np.ones(len(ids), np.int64)
+    if factor is not None and factor.variable == vertex.variable:
+        weights = factor.values[ids]
+    for branch in vertex.branches:
+        weights = weights * _below(run, branch, ids, factor)
+    if weights.dtype == np.int64 and len(weights) and float(weights.astype(np.float64).sum()) > _COUNT_MAX:
+        where = f"counting at ${vertex.variable}"
+        raise BudgetExceeded(
+            f"{where} gives more than 2^62; make the pattern more selective", limit="rows", where=where
+        )
+    return weights
+
+
+def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights:
+    adjacency = branch.adjacency(run)
+    entities = run.nodes(branch.to.node_type)
+    is_all = ids is run.nodes(_near_type(run, branch)).all
+    degrees = adjacency.degrees if is_all else adjacency.degrees[ids]
+    is_touched = factor is not None and factor.variable in _variables(branch.to)
+    if branch.to.is_free and not branch.to.branches and not is_touched:
+        return degrees
+    if is_all or int(degrees.sum()) >= entities.count:
+        selected = select(run, branch.to, None)
+        below = weigh(run, branch.to, selected, factor)
+        if len(selected) * 8 < entities.count:
+            return _push(run, branch, selected, below, ids)
+        dense = np.zeros(entities.count, below.dtype)
+        dense[selected] = below
+    else:
+        located = MemoryWalker(adjacency, "").locate(ids)
+        flags = np.zeros(entities.count, np.bool_)
+        flags[adjacency.neighbours[located.entries()]] = True
+        selected = select(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
+        dense = np.zeros(entities.count, np.int64 if factor is None else np.float64)
+        dense[selected] = weigh(run, branch.to, selected, factor)
+    return _gather(adjacency, ids if not is_all else None, degrees, dense)
+
+
+def _gather(adjacency: Adjacency, ids: Ids | None, degrees: npt.NDArray[np.int64], dense: Weights) -> Weights:
+    """Return the sum of the neighbours' weights for each node; all nodes when no ids are given."""
+    if ids is None:
+        values, starts = dense[adjacency.neighbours], adjacency.starts[:-1]
+    else:
+        located = MemoryWalker(adjacency, "").locate(ids)
+        values, starts = dense[adjacency.neighbours[located.entries()]], np.cumsum(degrees) - degrees
+    sums = np.zeros(len(degrees), dense.dtype)
+    some = degrees > 0
+    if some.any():
+        sums[some] = np.add.reduceat(values, starts[some])
+    return sums
+
+
+def _push(run: Run, branch: Branch, selected: Ids, below: Weights, ids: Ids) -> Weights:
+    """Carry the weights of few nodes back over the edges that lead to them."""
+    backwards = branch.backwards(run)
+    located = MemoryWalker(backwards, "").locate(selected)
+    sums = np.zeros(_near_count(run, branch), below.dtype)
+    np.add.at(sums, backwards.neighbours[located.entries()], np.repeat(below, located.degrees))
+    return sums[ids]
+
+
+def _near_type(run: Run, branch: Branch) -> str:
+    type_ = run.view.catalog.edges[branch.edge]
+    return type_.target if branch.direction is Direction.IN else type_.source
+
+
+def _near_count(run: Run, branch: Branch) -> int:
+    return run.nodes(_near_type(run, branch)).count
+
+
+def _variables(vertex: Vertex) -> set[str]:
+    return {vertex.variable}.union(*(_variables(branch.to) for branch in vertex.branches))
+
+
+def factor_of(vertex_type: str, run: Run, property_: str, variable: str, function: str) -> Factor:
+    """Return what an aggregate of a property asks of its variable: the value, or 1 where there is one."""
+    vector = run.nodes(vertex_type).column(property_).vector
+    if function == "count":
+        if isinstance(vector, Numbers):
+            valid = vector.valid if vector.valid is not None else np.ones(len(vector.data), np.bool_)
+        else:
+            valid = vector.array.is_valid().to_numpy(zero_copy_only=False)
+        return Factor(variable, valid.astype(np.int64))
+    assert isinstance(vector, Numbers)
+    values = vector.data.astype(np.float64)
+    return Factor(variable, values if vector.valid is None else np.where(vector.valid, values, 0.0))

@@ -1,0 +1,124 @@
+"""Tallies: grouped results of tree-shaped patterns, put together from weights.
+
+Answers the same as grouping the rows would; `Tally.of` says whether a query can be answered like this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.counting import Factor, Forest, factor_of, forest_of, is_in_memory, select, weigh
+from omnigraph.engine.read.finish import Finish
+from omnigraph.engine.read.grouping import Groups, OneGroup
+from omnigraph.engine.read.rows import Rows
+from omnigraph.engine.read.steps import Pipeline
+from omnigraph.engine.read.vectors import Ids, arrow_of
+from omnigraph.lang.query import ir
+
+# Integers above this are not exact in the floats that numpy adds groups in.
+_EXACT_MAX: Final = 2**53
+
+
+@dataclass(frozen=True)
+class Tally:
+    """A grouped read whose groups all come from one variable, or that has none."""
+
+    query: ir.ReadIR
+    forest: Forest
+    variable: str
+
+    @staticmethod
+    def of(query: ir.ReadIR, pipeline: Pipeline) -> Tally | None:
+        """Return how to answer a read by weights, or None."""
+        forest = forest_of(pipeline) if query.is_grouped and query.rank is None else None
+        if forest is None or not all(_is_weighable(column.expression, forest) for column in query.columns):
+            return None
+        keys = {
+            item.expression.variable
+            for item in query.columns
+            if isinstance(item.expression, ir.PropertyRef | ir.NodeRef)
+        }
+        if len(keys) > 1 or not forest.roots:
+            return None
+        return Tally(query, forest, next(iter(keys), forest.roots[0]))
+
+    def is_worthwhile(self, run: Run) -> bool:
+        return run.traversal.mode != "indexed" and is_in_memory(run, self.forest)
+
+    def columns(self, run: Run, finish: Finish) -> list[Any]:
+        """Return the columns of the grouped result."""
+        root = self.forest.rooted_at(self.variable)
+        ids = select(run, root, None)
+        others = self._other_trees(run, None)
+        weights = weigh(run, root, ids, None) * others
+        # A node that completes no way is in no row, and so in no group.
+        ids, weights = ids[weights > 0], weights[weights > 0]
+        rows = Rows(len(ids), {self.variable: ids})
+        keys = finish.group_keys(run, rows)
+        groups: Groups | OneGroup = Groups(keys, rows.count) if keys else OneGroup(rows.count)
+        firsts = rows.take(groups.first) if keys else rows
+        counts: dict[ir.Expr | None, Any] = {None: _totals(weights, groups)}
+        made = []
+        for column, evaluate in zip(self.query.columns, finish.values, strict=True):
+            expression = column.expression
+            if isinstance(expression, ir.Aggregate):
+                made.append(self._aggregate(run, expression, ids, groups, counts))
+            else:
+                assert evaluate is not None
+                made.append(arrow_of(evaluate(run, firsts), column.type, groups.size))
+        return made
+
+    def _aggregate(
+        self, run: Run, call: ir.Aggregate, ids: Ids, groups: Groups | OneGroup, counts: dict[ir.Expr | None, Any]
+    ) -> Any:
+        argument = call.argument if isinstance(call.argument, ir.PropertyRef) else None
+        if argument not in counts:
+            counts[argument] = _totals(self._weigh(run, argument, "count", ids), groups)
+        count = counts[argument]
+        if call.function == "count":
+            return pa.array(count, pa.int64())
+        assert argument is not None
+        sums = np.bincount(groups.of, weights=self._weigh(run, argument, "sum", ids), minlength=groups.size)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = sums if call.function == "sum" else sums / count
+        return pa.array(values, pa.float64(), mask=np.asarray(count) == 0)
+
+    def _weigh(self, run: Run, argument: ir.PropertyRef | None, function: str, ids: Ids) -> Any:
+        assert argument is not None
+        factor = factor_of(argument.owner, run, argument.property, argument.variable, function)
+        root = self.forest.rooted_at(self.variable)
+        return weigh(run, root, ids, factor) * self._other_trees(run, factor)
+
+    def _other_trees(self, run: Run, factor: Factor | None) -> int | float:
+        """Return in how many ways the trees that do not hold the groups can be completed."""
+        total: int | float = 1
+        for index, name in enumerate(self.forest.roots):
+            if index != self.forest.trees[self.variable]:
+                root = self.forest.rooted_at(name)
+                total *= weigh(run, root, select(run, root, None), factor).sum().item()
+        return total
+
+
+def _is_weighable(expression: ir.Expr, forest: Forest) -> bool:
+    if isinstance(expression, ir.NodeRef | ir.PropertyRef):
+        return expression.variable in forest.vertices
+    if not isinstance(expression, ir.Aggregate):
+        return False
+    argument = expression.argument
+    if expression.function == "count" and (argument is None or isinstance(argument, ir.NodeRef)):
+        return True
+    is_sum = expression.function in ("sum", "avg", "count")
+    return is_sum and isinstance(argument, ir.PropertyRef) and argument.variable in forest.vertices
+
+
+def _totals(weights: Any, groups: Groups | OneGroup) -> Any:
+    if float(np.asarray(weights, np.float64).sum()) < _EXACT_MAX:
+        return np.bincount(groups.of, weights=weights, minlength=groups.size).astype(np.int64)
+    totals = np.zeros(groups.size, np.int64)
+    np.add.at(totals, groups.of, weights)
+    return totals
