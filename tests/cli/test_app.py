@@ -156,9 +156,9 @@ def test_main_wrong_usage_json_has_the_error_shape(capsys: pytest.CaptureFixture
     assert json.loads(capsys.readouterr().out)["code"] == "usage.invalid"
 
 
-@pytest.mark.parametrize("given", [["version"], ["--help"], ["lint", "--help"]])
+@pytest.mark.parametrize("given", [["version"], ["--help"], ["lint", "--help"], ["query", "--help"]])
 def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
-    heavy = ["lark", "rich", "pyarrow", "numpy", "omnigraph.lang"]
+    heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "omnigraph.lang", "omnigraph.graph"]
     program = (
         f"import sys; from omnigraph.cli import main; main({given}); print([m for m in {heavy} if m in sys.modules])"
     )
