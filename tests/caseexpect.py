@@ -1,4 +1,4 @@
-"""What a case may expect of a step that compiles, and how it is compared.
+"""What a case may expect of a step that compiles or runs, and how it is compared.
 
 Each check raises `CaseFailure` with the expectation's line.
 """
@@ -9,11 +9,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import Diagnostic, Severity
 from omnigraph.lang.schema import SchemaIR
 from tests.casefile import Step
+
+if TYPE_CHECKING:
+    from tests.caseengine import Ran
 
 _PLACE = re.compile(r"(?P<code>\S+)(?: (?P<line>\d+):(?P<column>\d+))?")
 
@@ -28,10 +33,12 @@ class CaseFailure(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step gave: a result, or the diagnostics of its refusal."""
+    """What a step gave: what it compiled to and what running it did, or why it was refused."""
 
     result: Any
     diagnostics: tuple[Diagnostic, ...] = ()
+    ran: Ran | None = None
+    failure: OmniGraphError | None = None
 
     def part(self, name: str, step: Step) -> Any:
         """Return an attribute of the result, or say that this expectation does not go with this step."""
@@ -44,6 +51,9 @@ def check(outcome: Outcome, expectations: Sequence[Step]) -> None:
     """Compare an outcome with everything expected of it; nothing expected means success."""
     errors = [e for e in expectations if e.verb == "error"]
     notes = [e for e in expectations if e.verb == "note"]
+    if outcome.failure is not None:
+        _check_failure(outcome.failure, errors)
+        return
     _check_diagnostics(_errors(outcome, expectations), errors)
     if notes:
         _check_diagnostics(outcome.part("notes", notes[0]), notes)
@@ -60,6 +70,17 @@ def _errors(outcome: Outcome, expectations: Sequence[Step]) -> Sequence[Diagnost
     if "steps" not in verbs and hasattr(outcome.result, "supported"):
         return list(outcome.result.refusals)
     return outcome.diagnostics
+
+
+def _check_failure(failure: OmniGraphError, expected: Sequence[Step]) -> None:
+    """Compare an error of execution with the one that is expected; its code is the broken rule's, if it has one."""
+    code = str(failure.context.get("rule", failure.code))
+    if not expected or [step.arguments for step in expected] != [code]:
+        wanted = ", ".join(step.arguments for step in expected) or "nothing wrong"
+        raise CaseFailure(f"expected {wanted}, found {code}: {failure.message}")
+    for words in expected[0].lines:
+        if words not in failure.message:
+            raise CaseFailure(f"expected the words `{words}`: {failure.message}", expected[0].line)
 
 
 def _check_diagnostics(found: Sequence[Diagnostic], expected: Sequence[Step]) -> None:
@@ -137,6 +158,76 @@ def _check_key(outcome: Outcome, step: Step) -> None:
     _same([outcome.result], [step.arguments], step)
 
 
+def _ran(outcome: Outcome, step: Step, part: str) -> Any:
+    found = getattr(outcome.ran, part, None)
+    if found is None:
+        raise CaseFailure(f"`-- {step.verb}` needs an engine and a step that gives {part}", step.line)
+    return found
+
+
+def _check_rows(outcome: Outcome, step: Step) -> None:
+    found = [_canonical(row) for row in _ran(outcome, step, "rows")]
+    expected = [_canonical(json.loads(line)) for line in step.lines]
+    if step.verb == "ordered":
+        _same(found, expected, step)
+    else:
+        _same(sorted(found), sorted(expected), step)
+
+
+def _canonical(row: object) -> str:
+    """Return a row as text in which floats that agree to nine digits are the same.
+
+    >>> _canonical([0.1 + 0.2, 3, None]), _canonical([0.3, 3.0, None])
+    ('[0.3, 3, null]', '[0.3, 3.0, null]')
+    """
+    if isinstance(row, list):
+        return f"[{', '.join(_canonical(item) for item in row)}]"
+    if isinstance(row, float):
+        return json.dumps(float(f"{row:.9g}"))
+    return json.dumps(row, sort_keys=True, ensure_ascii=False)
+
+
+def _check_columns(outcome: Outcome, step: Step) -> None:
+    _same(_ran(outcome, step, "table").column_names, [name.strip() for name in step.arguments.split(",")], step)
+
+
+def _check_arrow_types(outcome: Outcome, step: Step) -> None:
+    types = [_ARROW_NAMES.get(str(field.type), str(field.type)) for field in _ran(outcome, step, "table").schema]
+    _same(types, [name.strip() for name in step.arguments.split(",")], step)
+
+
+def _check_affected(outcome: Outcome, step: Step) -> None:
+    _same([" ".join(map(str, _ran(outcome, step, "affected")))], [step.arguments], step)
+
+
+def _check_commits(outcome: Outcome, step: Step) -> None:
+    _same([str(_ran(outcome, step, "commits"))], [step.arguments], step)
+
+
+def _check_export(outcome: Outcome, step: Step) -> None:
+    found, expected = _ran(outcome, step, "lines"), step.lines
+    # A fresh id is different every time; where the case says so, any will do.
+    found = [
+        _ULID.sub('"<ulid>"', line) if position < len(expected) and "<ulid>" in expected[position] else line
+        for position, line in enumerate(found)
+    ]
+    in_order = partial(json.loads, object_pairs_hook=list)
+    _same([str(in_order(line)) for line in found], [str(in_order(line)) for line in expected], step)
+
+
+_ULID = re.compile(r'"[0-9A-HJKMNP-TV-Z]{26}"')
+_ARROW_NAMES: Mapping[str, str] = {
+    "int32": "Int32",
+    "int64": "Int64",
+    "uint32": "UInt32",
+    "uint64": "UInt64",
+    "float": "Float32",
+    "double": "Float64",
+    "string": "Utf8",
+    "bool": "Boolean",
+    "date32[day]": "Date32",
+    "date64[ms]": "Date64",
+}
 _CHECKS: Mapping[str, Callable[[Outcome, Step], None]] = {
     "steps": _check_steps,
     "ids": _check_ids,
@@ -146,4 +237,11 @@ _CHECKS: Mapping[str, Callable[[Outcome, Step], None]] = {
     "plan": _check_plan,
     "findings": _check_findings,
     "key": _check_key,
+    "rows": _check_rows,
+    "ordered": _check_rows,
+    "columns": _check_columns,
+    "types": _check_arrow_types,
+    "affected": _check_affected,
+    "commits": _check_commits,
+    "export-lines": _check_export,
 }

@@ -1,6 +1,6 @@
 """Runs a parsed case against the product and says, with file and line, where they differ.
 
-Static steps (schema, migrate, query, mutate, lint, values) run; what needs an engine waits in pending cases.
+A case that loads, runs or exports gets a graph of its own; the others only compile. Pending cases compile, too.
 """
 
 from __future__ import annotations
@@ -9,25 +9,32 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
+from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.schema import CompiledSchema, compile_schema
 from omnigraph.lang.source import Source
 from tests.caseexpect import CaseFailure, Outcome, check
 from tests.casefile import CASES, EXPECTATIONS, Case, Step
 
+if TYPE_CHECKING:
+    from tests.caseengine import Engine
+
 DOMAIN = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 ENGINE_VERBS = frozenset(
     {"load", "export", "rows", "ordered", "columns", "types", "affected", "commits", "export-lines"}
     | {"params", "index", "embedder", "branch"}
 )
+GRAPH_ACTIONS = frozenset({"query", "mutate", "load", "export", "migrate", "params", "index", "embedder", "branch"})
 
 
 @dataclass(slots=True)
 class State:
-    """The schema that the steps of one case share."""
+    """The schema that the steps of one case share, and its graph if it has one."""
 
     schema: CompiledSchema | None = None
+    engine: Engine | None = None
 
     def accepted(self) -> CompiledSchema:
         if self.schema is None:
@@ -37,13 +44,29 @@ class State:
 
 def run_case(case: Case) -> None:
     """Run every step that can run today, and raise `CaseFailure` at the first difference."""
-    state = State()
+    if case.pending or not needs_graph(case):
+        _run_steps(case, State())
+        return
+    from tests.caseengine import Engine
+
+    with Engine.running() as engine:
+        _run_steps(case, State(engine=engine))
+
+
+def _run_steps(case: Case, state: State) -> None:
     for step, expectations in _groups(case):
         try:
             _run_step(case, state, step, expectations)
         except CaseFailure as failure:
             place = f"cases/{case.file}:{failure.line or step.line}"
             raise CaseFailure(f"{place}: case {case.id} ({case.title}): {failure}") from None
+
+
+def needs_graph(case: Case) -> bool:
+    """Tell whether a case is about data: it says so, or it expects an error that only running gives."""
+    codes = [step.arguments for step in case.steps if step.verb == "error"]
+    fails_when_run = any(code.startswith(("E", "N")) or "." in code for code in codes)
+    return fails_when_run or any(step.verb in ENGINE_VERBS for step in case.steps)
 
 
 def _groups(case: Case) -> list[tuple[Step, list[Step]]]:
@@ -57,22 +80,37 @@ def _groups(case: Case) -> list[tuple[Step, list[Step]]]:
 
 
 def _run_step(case: Case, state: State, step: Step, expectations: list[Step]) -> None:
-    waiting = [s for s in (step, *expectations) if s.verb in ENGINE_VERBS]
-    if waiting and case.pending is None:
-        raise CaseFailure(f"`-- {waiting[0].verb}` needs an engine; mark the case `-- pending`", waiting[0].line)
+    if not case.pending:
+        check(_outcome(state, step), expectations)
+        return
     static = [e for e in expectations if e.verb not in ENGINE_VERBS]
     codes = [e.arguments.split()[0] for e in static if e.verb == "error" and e.arguments]
     # A pending step that fails when it runs may or may not compile: only the engine can tell.
-    fails_when_run = bool(case.pending and codes) and all(code.startswith(("E", "N")) for code in codes)
+    fails_when_run = bool(codes) and all(code.startswith(("E", "N")) or "." in code for code in codes)
     if step.verb not in ENGINE_VERBS and not fails_when_run:
         check(_outcome(state, step), static)
 
 
 def _outcome(state: State, step: Step) -> Outcome:
     try:
-        return Outcome(_STEPS[step.verb](state, step))
+        compiled = _STEPS[step.verb](state, step) if step.verb in _STEPS else None
+        if state.engine is None:
+            return Outcome(compiled)
+        if step.verb in GRAPH_ACTIONS:
+            return Outcome(compiled, ran=state.engine.run(step))
+        _prepare(state.engine, step)
+        return Outcome(compiled)
     except LanguageError as error:
         return Outcome(None, error.diagnostics)
+    except OmniGraphError as error:
+        return Outcome(None, failure=error)
+
+
+def _prepare(engine: Engine, step: Step) -> None:
+    if step.verb == "fixture":
+        engine.use_fixture(step.arguments)
+    elif step.verb in ("schema", "accepted"):
+        engine.use_schema(step.body)
 
 
 @cache
