@@ -60,10 +60,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class Changes:
-    """All deltas of one write, by table key."""
+    """All deltas of one write, by table key. `unit` is what messages call the lines that rows came from."""
 
     catalog: Catalog
     deltas: Mapping[str, Delta] = field(default_factory=dict)
+    unit: str = "line"
 
     def node(self, name: str) -> Delta | None:
         return self.deltas.get(f"node:{name}")

@@ -28,13 +28,13 @@ def distinct_ids(changes: Changes, committed: Committed, findings: Findings) -> 
                 columns = ", ".join(delta.type.key)
                 message = (
                     f"`@key` of `{delta.type.name}.({columns})` is violated: the input holds the key `{entity}` twice"
-                    f"{_lines(delta, first, again)}; keep one of them"
+                    f"{_lines(changes, delta, first, again)}; keep one of them"
                 )
                 findings.add(Violation("E5", message, delta.key, entity, columns, line=delta.line(again)))
             else:
                 message = (
                     f"the input holds two entities of `{delta.type.name}` with the id `{entity}`"
-                    f"{_lines(delta, first, again)}; keep one of them, or use mode `merge`, in which the last one wins"
+                    f"{_lines(changes, delta, first, again)}; keep one of them, or use mode `merge`: the last wins"
                 )
                 findings.add(Violation("E11", message, delta.key, entity, line=delta.line(again)))
 
@@ -134,5 +134,5 @@ def _repeated(codes: Numbers) -> list[tuple[int, int]]:
     return [(holder, again) for again, holder in pairs]
 
 
-def _lines(delta: Delta, first: int, again: int) -> str:
-    return "" if delta.lines is None else f", in lines {delta.line(first)} and {delta.line(again)}"
+def _lines(changes: Changes, delta: Delta, first: int, again: int) -> str:
+    return "" if delta.lines is None else f", in {changes.unit}s {delta.line(first)} and {delta.line(again)}"

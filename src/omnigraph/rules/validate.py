@@ -59,7 +59,7 @@ RULES: Final[tuple[Rule, ...]] = (
 
 def validate(changes: Changes, committed: Committed) -> Findings:
     """Return everything that is wrong with a write, up to the bound, first by rule."""
-    findings = Findings()
+    findings = Findings(unit=changes.unit)
     for rule in RULES:
         if findings.is_full:
             break

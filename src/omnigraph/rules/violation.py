@@ -14,7 +14,7 @@ from omnigraph.limits import VIOLATIONS_MAX
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One broken rule. `line` is the line or record of the input, where there is one."""
+    """One broken rule. `line` is the line of the input, or the number of the record, where there is one."""
 
     rule: str
     message: str
@@ -31,8 +31,9 @@ class Violation:
 class Findings:
     """Violations in the order in which they are to be told; what exceeds the bound is not kept."""
 
-    def __init__(self, violations_max: int = VIOLATIONS_MAX) -> None:
+    def __init__(self, violations_max: int = VIOLATIONS_MAX, *, unit: str = "line") -> None:
         self.violations: list[Violation] = []
+        self.unit = unit
         self._violations_max = violations_max
 
     @property
@@ -48,21 +49,19 @@ class Findings:
             self.violations.append(violation)
 
     def raise_if_any(self) -> None:
-        """Raise what was found, if anything was."""
+        """Raise the first violation as an error of its kind, with all of them in its context; nothing if none."""
         if self.violations:
-            refuse(self.violations, is_cut=self.is_full)
+            self._refuse()
 
-
-def refuse(violations: list[Violation], *, is_cut: bool = False) -> NoReturn:
-    """Raise the first violation as an error of its kind, with all of them in its context."""
-    first = violations[0]
-    more = len(violations) - 1
-    message = first.message if first.line is None else f"line {first.line}: {first.message}"
-    if more:
-        message += f" (and {'at least ' if is_cut else ''}{more} more)"
-    context = first.to_json() | {"violations": [one.to_json() for one in violations]}
-    del context["message"]
-    raise _CLASSES.get(first.rule, DataError)(message, **context)
+    def _refuse(self) -> NoReturn:
+        first = self.violations[0]
+        more = len(self.violations) - 1
+        message = first.message if first.line is None else f"{self.unit} {first.line}: {first.message}"
+        if more:
+            message += f" (and {'at least ' if self.is_full else ''}{more} more)"
+        context = first.to_json() | {"violations": [one.to_json() for one in self.violations]}
+        del context["message"]
+        raise _CLASSES.get(first.rule, DataError)(message, **context)
 
 
 _CLASSES: dict[str, Any] = {"E11": KeyConflict, "E12": LimitExceeded, "N11": LimitExceeded}

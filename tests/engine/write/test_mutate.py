@@ -34,7 +34,8 @@ def test_mutation_is_one_commit_and_the_receipt_names_it(graph: Graph) -> None:
     before = graph.snapshot()
     receipt = run(
         graph,
-        'insert Vessel {imo: "V8" kind: "tug"} insert CallsAt {from: "V8" to: "P1"} update Port set {berths: 3} where code = "P1"',
+        'insert Vessel {imo: "V8" kind: "tug"} insert CallsAt {from: "V8" to: "P1"}'
+        ' update Port set {berths: 3} where code = "P1"',
     )
     after = graph.snapshot()
     assert (after.version, len(graph.commits())) == (before.version + 1, len(after.state.commits))

@@ -43,7 +43,7 @@ INSTANTS = [-1, 0, 18262, 1704067200001, 86400000]
 VALUES: dict[str, list[Any]] = {
     "s": ["", "a", "b'c", "zz", None],
     "b": [True, False, None],
-    **dict.fromkeys(["i32", "i64", "u32", "u64", "f64"], [*NUMBERS, None, float("nan")]),
+    **{name: [*NUMBERS, None, float("nan")] for name in ("i32", "i64", "u32", "u64", "f64")},
     "f32": [0, -0.0, 1.5, 5, 16777217, -2.5, None],
     "d": [-1, 0, 18262, 3],
     "t": INSTANTS,

@@ -10,7 +10,7 @@ from typing import Final, Literal, get_args
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.gate import admit, publish
-from omnigraph.engine.write.ndjson import Data
+from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
 from omnigraph.engine.write.records import Loaded, Reader
 from omnigraph.engine.write.stage import Stager
@@ -51,8 +51,9 @@ def ingest(
     if base is not None:
         admit(core, "branch_create", branch, actor)
     view = core.view(base if base is not None else branch)
-    loaded = Reader(view.catalog, dialect, is_bounded=mode != "overwrite").read(data)
-    changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()})
+    unit = "line" if dialect == "strict" and not is_records(data) else "record"
+    loaded = Reader(view.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
+    changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()}, unit)
     # What cannot be written must not leave an empty branch behind.
     created = base is not None and _create(core, view, branch, changes, actor)
     stager = Stager()

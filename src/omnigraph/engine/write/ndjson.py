@@ -29,7 +29,7 @@ _TOKENS: Final = b"{}[]:,"
 
 def read_strict(data: Data, findings: Findings) -> Iterator[Numbered]:
     """Yield the object of each line that is not blank, with the number of the line."""
-    if _is_records(data):
+    if is_records(data):
         yield from enumerate(data, start=1)
         return
     with _stream(data) as stream:
@@ -45,7 +45,7 @@ def read_strict(data: Data, findings: Findings) -> Iterator[Numbered]:
 
 def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
     """Yield JSON objects separated by any white space, with their numbers; of a repeated member the last one wins."""
-    if _is_records(data):
+    if is_records(data):
         yield from enumerate(data, start=1)
         return
     with _stream(data) as stream:
@@ -64,7 +64,8 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
             yield number, value
 
 
-def _is_records(data: Data) -> bool:
+def is_records(data: Data) -> bool:
+    """Tell whether the input is made of dictionaries instead of text."""
     return not isinstance(data, str | Path | bytes) and not hasattr(data, "readline")
 
 
@@ -194,7 +195,7 @@ def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
             value, place = decoder.raw_decode(text, place)
         except (ValueError, RecursionError) as error:
             reason = str(error).partition(": line")[0].lower()
-            findings.add(Violation("N1", f"record {number} is not valid JSON: {reason}", line=number))
+            findings.add(Violation("N1", f"this is not valid JSON: {reason}", line=number))
             return
         yield number, value
 

@@ -25,7 +25,7 @@ from omnigraph.rules.columns import decode_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.fit import shown
 from omnigraph.rules.kernels import Column, pc
-from omnigraph.rules.violation import Findings, Violation, refuse
+from omnigraph.rules.violation import Findings, Violation
 
 
 @dataclass(slots=True)
@@ -49,8 +49,8 @@ class Loaded:
 class Reader:
     """Reads one input against one catalog."""
 
-    def __init__(self, catalog: Catalog, dialect: str, *, is_bounded: bool) -> None:
-        self.findings = Findings()
+    def __init__(self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool) -> None:
+        self.findings = Findings(unit=unit)
         self.loaded: dict[str, Loaded] = {}
         self._is_strict = dialect == "strict"
         self._is_bounded = is_bounded
@@ -70,8 +70,8 @@ class Reader:
             self._convert(gathered)
         if not self.findings.violations:
             self._aliases.apply(self.loaded)
-        if self.findings.violations:
-            refuse(sorted(self.findings.violations, key=lambda one: one.line or 0), is_cut=self.findings.is_full)
+        self.findings.violations.sort(key=lambda one: one.line or 0)
+        self.findings.raise_if_any()
         self._check_sizes()
         return dict(sorted(self.loaded.items()))
 
