@@ -33,6 +33,11 @@ class Caches:
         self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX)
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
         self._lock = threading.RLock()
+        self._has_grown = False
+
+    def grow(self) -> None:
+        """Take note that something kept has become larger, so that the next `trim` looks."""
+        self._has_grown = True
 
     def get(self, key: Hashable, make: Callable[[], S]) -> S:
         """Return what is kept under a key, making it when it is not there."""
@@ -42,6 +47,7 @@ class Caches:
                 self._entries.move_to_end(key)
                 return cast(S, kept)
         made = make()
+        self.grow()
         with self._lock:
             # Two threads may make the same thing; all go on with the first, so that its columns are loaded once.
             kept = self._entries.setdefault(key, made)
@@ -55,7 +61,10 @@ class Caches:
 
     def trim(self) -> None:
         """Forget what was not used for longest until the budget holds; a running query keeps its own references."""
+        if not self._has_grown:
+            return
         with self._lock:
+            self._has_grown = False
             held = self.nbytes
             while held > self.bytes_max and len(self._entries) > 1:
                 _, dropped = self._entries.popitem(last=False)

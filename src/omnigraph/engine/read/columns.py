@@ -18,6 +18,7 @@ from omnigraph.engine.read.vectors import Ids, Lists, Numbers, Texts, vector_of
 # A text column is worth coding when its first values repeat this often.
 _SAMPLE: Final = 4_096
 _SAMPLE_DISTINCT_MAX: Final = 512
+_FEW: Final = 8
 
 
 class Column:
@@ -35,6 +36,11 @@ class Column:
         vector = self.vector
         if isinstance(vector, Numbers):
             return _take_numbers(vector, ids)
+        if len(ids) <= _FEW:
+            # The fixed cost of a kernel is that of many single values.
+            array = self.array
+            few = [array[place].as_py() if place >= 0 else None for place in ids.tolist()]
+            return type(vector)(pa.array(few, array.type))
         if isinstance(vector, Texts) and len(ids) > _SAMPLE and self.is_repetitive:
             coded: Any = pa.DictionaryArray.from_arrays(_arrow_ids(self.codes[ids], ids), self.dictionary)
             return Texts(coded.cast(pa.string()))

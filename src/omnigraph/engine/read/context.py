@@ -90,7 +90,9 @@ class Run:
         """Return all entities of a type at the version that the view pins."""
         found = self._entities.get(table_key)
         if found is None:
-            found = self.caches.get(self.ref(table_key), lambda: Entities(self.view.dataset(table_key)))
+            found = self.caches.get(
+                self.ref(table_key), lambda: Entities(self.view.dataset(table_key), self.caches.grow)
+            )
             self._entities[table_key] = found
         return found
 
@@ -101,7 +103,9 @@ class Run:
             type_ = self.view.catalog.edges[edge]
             found = self.caches.get(
                 self._topology_key(edge),
-                lambda: Topology(self.edges(edge), self.nodes(type_.source), self.nodes(type_.target)),
+                lambda: Topology(
+                    self.edges(edge), self.nodes(type_.source), self.nodes(type_.target), self.caches.grow
+                ),
             )
             self._topologies[edge] = found
         return found

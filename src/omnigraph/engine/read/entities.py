@@ -6,7 +6,7 @@ A dense id is the position in the scan order of the pinned version; it means not
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,8 +34,9 @@ _PROBED_IDS_MAX: Final = 4_096
 class Entities:
     """One type at one version."""
 
-    def __init__(self, dataset: Dataset) -> None:
+    def __init__(self, dataset: Dataset, grow: Callable[[], None]) -> None:
         self.dataset = dataset
+        self._grow = grow
         self.count = dataset.count()
         self.dtype = np.int32 if self.count < 2**31 else np.int64
         self._columns: dict[str, Column] = {}
@@ -68,6 +69,7 @@ class Entities:
                     found = Column(_contiguous(self.dataset.read([name]).column(name)))
                     assert len(found.array) == self.count, "columns of one version have one length"
                     self._columns[name] = found
+                    self._grow()
         return found
 
     def has_column(self, name: str) -> bool:
@@ -147,6 +149,7 @@ class Entities:
         if self._lookups <= _LOOKUPS_BEFORE_DICTIONARY:
             return int(pc.index(self.ids, pa.scalar(wanted, self.ids.type)).as_py())
         self._positions = {text: place for place, text in enumerate(self.ids.to_pylist())}
+        self._grow()
         return self._positions.get(wanted, -1)
 
     def find_all(self, wanted: Any) -> Ids:

@@ -111,6 +111,10 @@ def explain_plan(
 ) -> Explanation:
     """Return the plan as a tree; with a profile, of a run that has ended."""
     operators, rows = _operators(run, plan.pipeline, 1.0, profile)
+    if plan.uses_weights(run):
+        operators = (
+            Operator("count by weights on nodes, without making these rows", max(round(rows), 0), {}, operators),
+        )
     end = _end(plan, rows)
     if profile is not None and "rows" in totals:
         end.actual["rows"] = totals["rows"]

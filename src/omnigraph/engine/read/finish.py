@@ -5,9 +5,9 @@ Values are read here at last, and only for the rows that are returned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.vectors import Constant, Texts, Vector, arrow_of, vector_of
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
+
+# A column of a result, read only at the places that are asked for; all when None.
+Deferred: TypeAlias = Callable[[Places | None], Any]
 
 
 @dataclass(frozen=True)
@@ -50,16 +53,17 @@ class Finish:
 
     def run(self, run: Run, rows: Rows, cut: Cut, ranked: Ranked | None, ranking: Ranking | None) -> pa.Table:
         if self.query.is_grouped:
-            return self.run_grouped(self._group(run, rows), cut)
+            columns, count = self._group(run, rows)
+            return self.run_grouped(columns, count, cut)
         if self.query.is_distinct:
-            columns = self._project(run, rows, ranked, ranking)
-            return self._cut_table(_distinct(columns, rows.count), cut, is_ordered=ranking is not None)
+            arrays = _distinct(self._project(run, rows, ranked, ranking), rows.count)
+            return self._cut_table([ready(array) for array in arrays], len(arrays[0]), cut, ranking is not None)
         if ranking is None and self.query.order:
             keys = [key for place, order in zip(self._keys, self.query.order, strict=True)
                     for key in sort_keys(place(run, rows), order.descending)]  # fmt: skip
             rows = rows.take(top_places(keys, rows.count, cut.end, lambda places: self.ties(run, rows, places)))
         rows = _slice(rows, cut)
-        return self._table(self._project(run, rows, ranked, ranking), rows.count)
+        return self._table(self._project(run, rows, ranked, ranking))
 
     # -- columns -----------------------------------------------------------------------------------------------
 
@@ -80,32 +84,42 @@ class Finish:
             return spread(ranked, ids, run.nodes(score.node_type).count)
         return score.scores(run, ids)
 
-    def _table(self, columns: list[Any], count: int) -> pa.Table:
+    def _table(self, columns: list[Any]) -> pa.Table:
         return pa.Table.from_arrays(columns, names=[column.name for column in self.query.columns])
 
     # -- groups ------------------------------------------------------------------------------------------------
 
-    def _group(self, run: Run, rows: Rows) -> list[Any]:
+    def _group(self, run: Run, rows: Rows) -> tuple[list[Deferred], int]:
         keys = self.group_keys(run, rows)
         groups = Groups(keys, rows.count) if keys else OneGroup(rows.count)
         run.spending.reserve(groups.size, 8 * len(self.query.columns), "grouping")
-        firsts = rows.take(groups.first) if keys else rows
-        made = []
-        for column, evaluate in zip(self.query.columns, self.values, strict=True):
+        made: list[Deferred] = []
+        for place, (column, evaluate) in enumerate(zip(self.query.columns, self.values, strict=True)):
             if isinstance(column.expression, ir.Aggregate):
                 vector = evaluate(run, rows) if evaluate is not None else None
                 values = aggregate(column.expression.function, vector, groups)
-                made.append(arrow_of(vector_of(values), column.type, groups.size))
+                made.append(ready(arrow_of(vector_of(values), column.type, groups.size)))
             else:
-                assert evaluate is not None
-                made.append(arrow_of(evaluate(run, firsts), column.type, groups.size))
-        return made
+                made.append(self.deferred(run, place, rows, groups.first))
+        return made, groups.size
 
-    def run_grouped(self, columns: list[Any], cut: Cut) -> pa.Table:
+    def deferred(self, run: Run, place: int, rows: Rows, firsts: Places) -> Deferred:
+        """Return a group key whose values are read only for the groups that are returned."""
+        column, evaluate = self.query.columns[place], self.values[place]
+        assert evaluate is not None
+
+        def read(places: Places | None) -> Any:
+            wanted = rows.take(firsts if places is None else firsts[places])
+            return arrow_of(evaluate(run, wanted), column.type, wanted.count)
+
+        return read
+
+    def run_grouped(self, columns: list[Deferred], count: int, cut: Cut) -> pa.Table:
         """Return grouped columns as the result."""
         if self.query.is_distinct:
-            columns = _distinct(columns, len(columns[0]))
-        return self._cut_table(columns, cut)
+            arrays = _distinct([column(None) for column in columns], count)
+            columns, count = [ready(array) for array in arrays], len(arrays[0])
+        return self._cut_table(columns, count, cut, False)
 
     def group_keys(self, run: Run, rows: Rows) -> list[tuple[Codes, int]]:
         """Return the codes of every column that is not an aggregate."""
@@ -163,20 +177,17 @@ class Finish:
                 keys.append(text_ranks(texts.array))
         return keys
 
-    def _cut_table(self, columns: list[Any], cut: Cut, *, is_ordered: bool = False) -> pa.Table:
+    def _cut_table(self, columns: list[Deferred], count: int, cut: Cut, is_ordered: bool) -> pa.Table:
         """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
-        table = self._table(columns, 0)
+        places = np.arange(count, dtype=np.int64)
         if self.query.order and not is_ordered:
-            keys = []
+            keys: list[SortKey] = []
             for order in self.query.order:
-                vector = vector_of(columns[self._column_of(order.expression)])
-                keys.extend(sort_keys(vector, order.descending))
-
-            def ties(places: Places) -> list[SortKey]:
-                return [key[places] for column in columns for key in sort_keys(vector_of(column), False)]
-
-            table = table.take(top_places(keys, table.num_rows, cut.end, ties))
-        return table.slice(cut.skip, cut.limit)
+                array = columns[self._column_of(order.expression)](None)
+                keys.extend(sort_keys(vector_of(array), order.descending))
+            places = top_places(keys, count, cut.end, lambda among: _settle(columns, among))
+        places = places[cut.skip : cut.end]
+        return self._table([column(places if len(places) < count or self.query.order else None) for column in columns])
 
     def _column_of(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
@@ -185,6 +196,15 @@ class Finish:
             found = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
         assert found is not None, "the checker lets only returned columns order groups and distinct rows"
         return found
+
+
+def ready(array: Any) -> Deferred:
+    """Return a column that is there already."""
+    return lambda places: array if places is None else array.take(pa.array(places))
+
+
+def _settle(columns: list[Deferred], places: Places) -> list[SortKey]:
+    return [key for column in columns for key in sort_keys(vector_of(column(places)), False)]
 
 
 def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:

@@ -20,20 +20,26 @@ from omnigraph.lang.schema.keys import key_id
 from omnigraph.lang.types import FLOATS, INTEGERS
 
 
-def compile_key(node: NodeType, variable: str, conditions: Sequence[ir.Expr]) -> FindKey | None:
-    """Return how to find the one node that the conditions allow, if they name its whole key."""
+def compile_key(
+    node: NodeType, variable: str, conditions: Sequence[ir.Expr]
+) -> tuple[FindKey | None, tuple[ir.Expr, ...]]:
+    """Return how to find the one node that the conditions allow, if they name its whole key, and what else they ask."""
     values: dict[str, Evaluate] = {}
+    others: list[ir.Expr] = []
     for condition in conditions:
+        known = len(values)
         if isinstance(condition, ir.Compare) and condition.op is ir.CompareOp.EQ:
             sides = (condition.left, condition.right)
             for place, value in (sides, sides[::-1]):
                 if _is_key_of(node, variable, place) and _is_exact(place, value):
                     assert isinstance(place, ir.PropertyRef)
                     values.setdefault(place.property, compile_value(value))
+        if len(values) == known:
+            others.append(condition)
     if not node.key or any(name not in values for name in node.key):
-        return None
+        return None, tuple(conditions)
     wanted = [(name, values[name]) for name in node.key]
-    return lambda run: _find(run, node, wanted)
+    return lambda run: _find(run, node, wanted), tuple(others)
 
 
 def _is_key_of(node: NodeType, variable: str, place: ir.Expr) -> bool:

@@ -24,7 +24,7 @@ from omnigraph.errors import DataError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
 
-_ARMS = "arms"
+_ARMS, _WEIGHTS = "arms", "weights"
 
 
 class ReadPlan:
@@ -36,7 +36,9 @@ class ReadPlan:
         self.finish = Finish(query, self.tables)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _parameters(query)
-        self.pipeline = Planner(catalog).pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
+        # A ranked variable is ranked where it is written: among all of its kind at a root, else among what is reached.
+        planner = Planner(catalog, keeps_roots=query.rank is not None)
+        self.pipeline = planner.pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
         self.tally = Tally.of(query, self.pipeline)
         self._root = self._ranked_scan()
 
@@ -45,8 +47,10 @@ class ReadPlan:
         for name in self.parameters:
             run.parameter(name)
         cut = self.cut(run)
-        if self.tally is not None and run.observer is None and self.tally.is_worthwhile(run):
-            return self.finish.run_grouped(self.tally.columns(run, self.finish), cut)
+        if self.uses_weights(run):
+            assert self.tally is not None
+            columns, count = self.tally.columns(run, self.finish)
+            return self.finish.run_grouped(columns, count, cut)
         if self._root is not None:
             run.scratch[_ARMS] = None
         rows = self.pipeline.run(run, UNIT)
@@ -54,6 +58,12 @@ class ReadPlan:
             return self.finish.run(run, rows, cut, None, None)
         rows, ranked = self._rank(run, self.ranking, rows, cut)
         return self.finish.run(run, rows, cut, ranked, self.ranking)
+
+    def uses_weights(self, run: Run) -> bool:
+        """Tell whether a run counts by weights; decided once for each."""
+        if _WEIGHTS not in run.scratch:
+            run.scratch[_WEIGHTS] = self.tally is not None and self.tally.is_worthwhile(run)
+        return bool(run.scratch[_WEIGHTS])
 
     def cut(self, run: Run) -> Cut:
         """Return what `skip` and `limit` mean for this run."""

@@ -12,6 +12,7 @@ from itertools import count
 from omnigraph.engine.read import steps
 from omnigraph.engine.read.expressions import compile_test, variables_of
 from omnigraph.engine.read.keys import compile_key
+from omnigraph.engine.read.roots import reroot
 from omnigraph.engine.read.steps import Condition, Pipeline, Step
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
@@ -23,16 +24,17 @@ Bound = set[str]
 class Planner:
     """Plans the pattern of one query."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, *, keeps_roots: bool = False) -> None:
         self._catalog = catalog
+        self._keeps_roots = keeps_roots
         self._markers = count()
 
     def pipeline(
         self, operators: Sequence[ir.Operator], outer: Iterable[str], needed: Iterable[str], *, as_set: bool
     ) -> Pipeline:
         """Return the steps of some operators, for rows that bind `outer`, when `needed` is read afterwards."""
-        placed = place_filters(operators, set(outer))
-        made = [self._step(operator, conditions, as_set) for operator, conditions in placed]
+        placed = place_filters(self._rerooted(operators), set(outer))
+        made = [self._step(operator, conditions) for operator, conditions in placed]
         uses = [_uses(operator, conditions) for operator, conditions in placed]
         live = set(needed)
         outputs = frozenset(live)
@@ -46,12 +48,14 @@ class Planner:
             live = (live - _defines(operator)) | uses[index]
         return Pipeline(tuple(made), as_set, outputs)
 
-    def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...], as_set: bool) -> Step:
+    def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> Step:
+        if isinstance(operator, ir.NodeScan):
+            node = self._catalog.nodes[operator.node_type]
+            find_key, others = compile_key(node, operator.variable, conditions)
+            compiled = tuple(condition_of(item) for item in others)
+            return steps.Scan(operator.variable, operator.node_type, compiled, find_key)
         compiled = tuple(condition_of(item) for item in conditions)
         match operator:
-            case ir.NodeScan(variable=variable, node_type=node_type):
-                find_key = compile_key(self._catalog.nodes[node_type], variable, conditions)
-                return steps.Scan(variable, node_type, compiled, find_key)
             case ir.Expand():
                 if (end := closed_end(operator, conditions)) is not None:
                     return steps.Close(
@@ -68,6 +72,9 @@ class Planner:
                 return steps.Anti(_NOTHING, (), f"~row{next(self._markers)}")
             case ir.OptionalJoin(bindings=bindings):
                 return steps.Optional(_NOTHING, tuple(item.variable for item in bindings), f"~row{next(self._markers)}")
+
+    def _rerooted(self, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
+        return operators if self._keeps_roots else reroot(self._catalog, operators)
 
     def _plan_inner(self, step: Step, operator: ir.AntiJoin | ir.OptionalJoin, live: Bound, bound: Bound) -> None:
         if isinstance(step, steps.Anti):

@@ -13,11 +13,11 @@ import pyarrow as pa
 
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.counting import Factor, Forest, factor_of, forest_of, is_in_memory, select, weigh
-from omnigraph.engine.read.finish import Finish
+from omnigraph.engine.read.finish import Deferred, Finish, ready
 from omnigraph.engine.read.grouping import Groups, OneGroup
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.steps import Pipeline
-from omnigraph.engine.read.vectors import Ids, arrow_of
+from omnigraph.engine.read.vectors import Ids
 from omnigraph.lang.query import ir
 
 # Integers above this are not exact in the floats that numpy adds groups in.
@@ -50,7 +50,7 @@ class Tally:
     def is_worthwhile(self, run: Run) -> bool:
         return run.traversal.mode != "indexed" and is_in_memory(run, self.forest)
 
-    def columns(self, run: Run, finish: Finish) -> list[Any]:
+    def columns(self, run: Run, finish: Finish) -> tuple[list[Deferred], int]:
         """Return the columns of the grouped result."""
         root = self.forest.rooted_at(self.variable)
         ids = select(run, root, None)
@@ -61,22 +61,21 @@ class Tally:
         rows = Rows(len(ids), {self.variable: ids})
         keys = finish.group_keys(run, rows)
         groups: Groups | OneGroup = Groups(keys, rows.count) if keys else OneGroup(rows.count)
-        firsts = rows.take(groups.first) if keys else rows
         counts: dict[ir.Expr | None, Any] = {None: _totals(weights, groups)}
-        made = []
-        for column, evaluate in zip(self.query.columns, finish.values, strict=True):
-            expression = column.expression
-            if isinstance(expression, ir.Aggregate):
-                made.append(self._aggregate(run, expression, ids, groups, counts))
+        made: list[Deferred] = []
+        for place, column in enumerate(self.query.columns):
+            if isinstance(column.expression, ir.Aggregate):
+                made.append(ready(self._aggregate(run, column.expression, ids, groups, counts)))
             else:
-                assert evaluate is not None
-                made.append(arrow_of(evaluate(run, firsts), column.type, groups.size))
-        return made
+                made.append(finish.deferred(run, place, rows, groups.first))
+        return made, groups.size
 
     def _aggregate(
         self, run: Run, call: ir.Aggregate, ids: Ids, groups: Groups | OneGroup, counts: dict[ir.Expr | None, Any]
     ) -> Any:
         argument = call.argument if isinstance(call.argument, ir.PropertyRef) else None
+        if argument not in counts and not _has_nulls(run, argument):
+            counts[argument] = counts[None]
         if argument not in counts:
             counts[argument] = _totals(self._weigh(run, argument, "count", ids), groups)
         count = counts[argument]
@@ -114,6 +113,10 @@ def _is_weighable(expression: ir.Expr, forest: Forest) -> bool:
         return True
     is_sum = expression.function in ("sum", "avg", "count")
     return is_sum and isinstance(argument, ir.PropertyRef) and argument.variable in forest.vertices
+
+
+def _has_nulls(run: Run, argument: ir.PropertyRef | None) -> bool:
+    return argument is None or run.nodes(argument.owner).column(argument.property).array.null_count > 0
 
 
 def _totals(weights: Any, groups: Groups | OneGroup) -> Any:

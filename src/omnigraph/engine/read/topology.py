@@ -6,6 +6,7 @@ Built from the pinned versions of the edges and of both end types; a pair of arr
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -58,7 +59,8 @@ class Adjacency:
 class Topology:
     """The adjacency of one edge type in every direction and form that was asked for."""
 
-    def __init__(self, edges: Entities, sources: Entities, targets: Entities) -> None:
+    def __init__(self, edges: Entities, sources: Entities, targets: Entities, grow: Callable[[], None]) -> None:
+        self._grow = grow
         self._entities = (edges, sources, targets)
         self._made: dict[tuple[Direction, bool], Adjacency] = {}
         self._lock = threading.RLock()
@@ -73,6 +75,7 @@ class Topology:
             with self._lock:
                 found = self._made.get(key) or self._make(direction, per_edge)
                 self._made[key] = found
+                self._grow()
         return found
 
     def _make(self, direction: Direction, per_edge: bool) -> Adjacency:
