@@ -121,10 +121,11 @@ def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return None, _why(line, error)
-    # Each member has a colon of its own, so fewer members than colons means a colon in a text, or a member that was
-    # overwritten by one of the same name; only then is it worth to look closer.
+    # Each member has a colon of its own, and texts may hold more. Fewer members than colons that no text accounts for
+    # means that a member was overwritten by one of the same name; a closer look is needed only where that may be.
     members = _members(value, line)
-    if line.count(b":") != members and _count(line, b":") != members:
+    colons = line.count(b":")
+    if colons != members and (b"\\" in line or colons - _colons(value) != members) and _count(line, b":") != members:
         return None, ("N2", f"member `{_repeated(line)}` comes twice in one object; keep one of them")
     return value, None
 
@@ -157,6 +158,13 @@ def _members(value: Any, line: bytes) -> int:
         elif type(one) is list:
             stack.extend(one)
     return total
+
+
+def _colons(value: Any) -> int:
+    """Return how many colons the texts of an envelope and of its data hold; those further down need not be counted."""
+    data = value.get("data") if type(value) is dict else None
+    texts = [*value.values(), *data.values()] if type(data) is dict else []
+    return sum([text.count(":") for text in texts if type(text) is str])
 
 
 def _count(line: bytes, tokens: bytes) -> int:
