@@ -41,7 +41,7 @@ def run_text(text: str) -> None:
         PORTS + '-- ordered rows\n["P1", null]\n["P2", null]',
         PORTS + "-- columns code, berths\n-- types Utf8, Int32\n-- descriptor\ncode String\nberths I32?",
         INSERT + "-- affected 1 0\n-- commits 1",
-        INSERT.replace("berths: 9", "berths: 501") + "-- error E8\n`berths`",
+        INSERT.replace("berths: 9", "berths: 501") + "-- error E8\n`@range(berths, 0..500)`",
         EXPORT + P1 + P2,
     ],
 )

@@ -1,0 +1,211 @@
+"""Defects that an engine could well have, each as a patch: the oracle must catch every one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.read import expressions, finish, search, steps
+from omnigraph.engine.read.compare import compare
+from omnigraph.engine.read.expand import Reached, expand_hops
+from omnigraph.engine.read.grouping import aggregate
+from omnigraph.engine.read.ordering import sort_keys, top_places
+from omnigraph.engine.read.search import nearest, text_matches
+from omnigraph.engine.read.vectors import Constant, Numbers
+from omnigraph.engine.read.walker import choose_walker
+from omnigraph.lang.query import ir
+
+Patch = pytest.MonkeyPatch
+Mutant = Callable[[Patch], None]
+
+
+# -- defects of meaning: the engine runs another query than the one it was given -------------------------------
+
+
+def _rewritten(node: Any, change: Callable[[Any], Any]) -> Any:
+    if isinstance(node, tuple):
+        return tuple(_rewritten(item, change) for item in node)
+    if not is_dataclass(node) or isinstance(node, type):
+        return node
+    parts = {one.name: _rewritten(getattr(node, one.name), change) for one in fields(node)}
+    return change(replace(node, **parts))
+
+
+def meaning(change: Callable[[Any], Any]) -> Mutant:
+    """Return a mutant that changes some part of every read before it is run."""
+
+    def apply(patch: Patch) -> None:
+        compile_ = Core.compile
+
+        def changed(self: Core, *arguments: Any) -> Any:
+            compiled = compile_(self, *arguments)
+            return replace(compiled, ir=_rewritten(compiled.ir, change))
+
+        patch.setattr(Core, "compile", changed)
+
+    return apply
+
+
+def on(kind: type, **changed: Callable[[Any], Any]) -> Mutant:
+    """Return a mutant that sets fields of every part of one kind."""
+
+    def change(node: Any) -> Any:
+        parts = {name: function(node) for name, function in changed.items()} if isinstance(node, kind) else {}
+        return replace(node, **parts)
+
+    return meaning(change)
+
+
+def _or_as_and(node: Any) -> Any:
+    return ir.And(node.conditions) if isinstance(node, ir.Or) else node
+
+
+def _operator(one: ir.CompareOp, other: ir.CompareOp) -> Mutant:
+    return on(ir.Compare, op=lambda node: other if node.op is one else node.op)
+
+
+def _direction(one: ir.Direction, other: ir.Direction) -> Mutant:
+    def turned(node: ir.Expand) -> ir.Direction:
+        return other if node.direction is one and node.source_type == node.target_type else node.direction
+
+    return on(ir.Expand, direction=turned)
+
+
+def _one_more(limit: Any) -> Any:
+    return limit + 1 if isinstance(limit, int) else limit
+
+
+def _without_negations(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
+    return tuple(one for one in pipeline if not isinstance(one, ir.AntiJoin))
+
+
+# -- defects of execution --------------------------------------------------------------------------------------
+
+
+def null_is_unequal(patch: Patch) -> None:
+    def changed(op: ir.CompareOp, *rest: Any) -> Any:
+        return ~compare(ir.CompareOp.EQ, *rest) if op is ir.CompareOp.NE else compare(op, *rest)
+
+    patch.setattr(expressions, "compare", changed)
+
+
+def lossy_numbers(patch: Patch) -> None:
+    def widened(side: Any) -> Any:
+        if isinstance(side, Numbers) and side.data.dtype.kind in "iu":
+            return Numbers(side.data.astype(np.float64), side.valid)
+        if isinstance(side, Constant) and isinstance(side.value, int) and not isinstance(side.value, bool):
+            return Constant(float(side.value), side.type)
+        return side
+
+    patch.setattr(expressions, "compare", lambda op, a, b, count: compare(op, widened(a), widened(b), count))
+
+
+def parallel_edges_count(patch: Patch) -> None:
+    patch.setattr(steps, "choose_walker", lambda *given, per_edge: choose_walker(*given, per_edge=True))
+
+
+def loops_are_lost(patch: Patch) -> None:
+    def changed(run: Any, walker: Any, nodes: Any, *rest: Any) -> Any:
+        reached = expand_hops(run, walker, nodes, *rest)
+        keep = reached.targets != nodes[reached.places]
+        hops = None if reached.hops is None else reached.hops[keep]
+        return Reached(reached.places[keep], reached.targets[keep], None, hops)
+
+    patch.setattr(steps, "expand_hops", changed)
+
+
+def limit_before_order(patch: Patch) -> None:
+    def changed(keys: Any, count: int, wanted: int | None, ties: Any) -> Any:
+        few = count if wanted is None else min(wanted, count)
+        return top_places([key[:few] for key in keys], few, wanted, ties)
+
+    patch.setattr(finish, "top_places", changed)
+
+
+def ties_are_left(patch: Patch) -> None:
+    patch.setattr(
+        finish, "top_places", lambda keys, count, wanted, ties: top_places(keys, count, wanted, lambda places: [])
+    )
+
+
+def nulls_last(patch: Patch) -> None:
+    def changed(vector: Any, descending: bool) -> Any:
+        nulls = [~vector.valid] if isinstance(vector, Numbers) and vector.valid is not None else []
+        return nulls + sort_keys(vector, descending)
+
+    patch.setattr(finish, "sort_keys", changed)
+
+
+def negation_of_any_row(patch: Patch) -> None:
+    def changed(self: Any, run: Any, rows: Any) -> Any:
+        marked = rows.only(self.correlated).with_columns({self.marker: np.arange(rows.count)})
+        found = self.inner.run(run, marked)
+        return rows.where(np.full(rows.count, found.count == 0))
+
+    patch.setattr(steps.Anti, "run", changed)
+
+
+def optional_is_required(patch: Patch) -> None:
+    def changed(self: Any, run: Any, rows: Any) -> Any:
+        marked = rows.with_columns({self.marker: np.arange(rows.count)})
+        return self.inner.run(run, marked).only(self.keep - {self.marker})
+
+    patch.setattr(steps.Optional, "run", changed)
+
+
+def count_counts_nulls(patch: Patch) -> None:
+    def changed(function: str, vector: Any, groups: Any) -> Any:
+        return aggregate(function, None if function == "count" else vector, groups)
+
+    patch.setattr(finish, "aggregate", changed)
+
+
+def typing_errors_are_not_forgiven(patch: Patch) -> None:
+    def changed(view: Any, node_type: str, name: str, query: str, *rest: Any) -> Any:
+        return text_matches(view, node_type, name, query, "search")
+
+    patch.setattr(search, "text_matches", changed)
+
+
+def nearest_forgets_its_filter(patch: Patch) -> None:
+    patch.setattr(
+        search, "nearest", lambda view, type_, name, query, among, limit: nearest(view, type_, name, query, None, limit)
+    )
+
+
+MUTANTS: Mapping[str, Mutant] = {
+    "null is unequal to everything": null_is_unequal,
+    "integers compare as floats": lossy_numbers,
+    "parallel edges count": parallel_edges_count,
+    "a loop is lost": loops_are_lost,
+    "limit before order": limit_before_order,
+    "ties are left as they come": ties_are_left,
+    "nulls come last": nulls_last,
+    "a negation looks at all rows at once": negation_of_any_row,
+    "optional is required": optional_is_required,
+    "count counts nulls": count_counts_nulls,
+    "fuzzy forgives nothing": typing_errors_are_not_forgiven,
+    "nearest forgets its filter": nearest_forgets_its_filter,
+    "one hop more": on(ir.Expand, maximum=lambda node: node.maximum + (node.source_type == node.target_type)),
+    "nearer nodes are not left out": on(ir.Expand, minimum=lambda node: min(node.minimum, 1)),
+    "undirected is directed": _direction(ir.Direction.BOTH, ir.Direction.OUT),
+    "directed is undirected": _direction(ir.Direction.OUT, ir.Direction.BOTH),
+    "backwards is forwards": _direction(ir.Direction.IN, ir.Direction.OUT),
+    "a match of the target is forgotten": on(ir.Expand, filters=lambda node: ()),
+    "or means and": meaning(_or_as_and),
+    "at most means less": _operator(ir.CompareOp.LE, ir.CompareOp.LT),
+    "starts_with means contains": _operator(ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS),
+    "is null is always asked": on(ir.IsNull, negated=lambda node: False),
+    "descending is ignored": on(ir.OrderKey, descending=lambda node: False),
+    "distinct is ignored": on(ir.ReadIR, is_distinct=lambda node: False),
+    "skip is ignored": on(ir.ReadIR, skip=lambda node: None),
+    "limit is one too large": on(ir.ReadIR, limit=lambda node: _one_more(node.limit)),
+    "the second order key is ignored": on(ir.ReadIR, order=lambda node: node.order[:1]),
+    "the smallest is the largest": on(ir.Aggregate, function=lambda node: node.function.replace("min", "max")),
+    "negations are ignored": on(ir.ReadIR, pipeline=lambda node: _without_negations(node.pipeline)),
+}
