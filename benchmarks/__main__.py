@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from benchmarks import languages
+from benchmarks import kernel, languages
 from benchmarks.page import render_page
 
-TOPICS = (languages.run,)
+TOPICS = (languages.run, kernel.run)
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

@@ -25,6 +25,11 @@ def elapsed() -> float:
     return _elapsed()
 
 
+def pause(seconds: float) -> None:
+    """Wait a moment."""
+    time.sleep(seconds)
+
+
 @contextmanager
 def replaced(wall: Callable[[], int] | None = None, elapsed: Callable[[], float] | None = None) -> Iterator[None]:
     """Let tests supply the clocks: a fixed instant, a counter, a clock that jumps.

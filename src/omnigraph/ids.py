@@ -31,6 +31,11 @@ def new_ulid() -> str:
     return str(ULID.from_bytes(milliseconds.to_bytes(6, "big") + _random(10)))
 
 
+def fraction() -> float:
+    """Return a random number from 0 up to, not including, 1."""
+    return int.from_bytes(_random(4), "big") / 2**32
+
+
 @contextmanager
 def seeded(random: Callable[[int], bytes]) -> Iterator[None]:
     """Let tests supply the randomness, so that a seed controls every id."""

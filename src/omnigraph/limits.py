@@ -19,6 +19,8 @@ VECTOR_DIMENSION_MAX: Final = 2_147_483_647
 # Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.
 PUBLISH_DEADLINE_SECONDS: Final = 30
 REPREPARE_MAX: Final = 32
+RETRY_WAIT_SECONDS: Final = 0.02
+RETRY_WAIT_SECONDS_MAX: Final = 0.3
 UNKNOWN_OUTCOME_RETRIES_MAX: Final = 3
 COMMIT_WINDOW_ROWS: Final = 128
 NAME_CHARACTERS_MAX: Final = 200

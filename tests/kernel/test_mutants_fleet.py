@@ -19,7 +19,7 @@ from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.sweep import sweep
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.store import Store
+from omnigraph.store.store import Store, Strict
 from tests.kernel import test_conflicts, test_kernel
 from tests.kernel.fleet import Ledger, Write, carry_out, choose_write, violations
 from tests.kernel.fleettools import ParkFirst, in_thread, stranger
@@ -71,8 +71,8 @@ def test_race_of_the_right_kernel_has_no_violations(root: str) -> None:
 
 
 def test_lost_race_taken_for_a_success_is_caught(root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def always_ours(store: Store, manifest: Dataset, _: Plan) -> Dataset:
-        return store.open(manifest.ref.at(manifest.version + 1))
+    def always_ours(store: Store, strict: Strict, _: Plan) -> Dataset:
+        return store.open(strict.ref)
 
     monkeypatch.setattr(publish, "_winner", always_ours)
     assert any(one.startswith("lost") for one in race(root))
@@ -135,8 +135,10 @@ def sweep_beside_a_commit(root: str, age_seconds: float) -> list[str]:
         assert park.park.arrived.wait(30)
         sweep(open_graph(root), age_seconds)
         park.park.release()
-        if committing.exception(30) is None:
-            ledger.acknowledged.append(write)
+        error = committing.exception(30)
+    if error is not None:
+        return [f"the sweep made a commit fail: {error}"]
+    ledger.acknowledged.append(write)
     return violations(open_graph(root), ledger)
 
 

@@ -36,6 +36,10 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
     failpoints.hit(Point.INIT_CLAIMED, operation_id)
     try:
         _preflight(store, force=True)
+    except GraphError:
+        _release(store, claims)
+        raise
+    try:
         store.objects.write(SCHEMA_COPY, schema.source.text.encode())
         pins = _create_datasets(store, schema)
     except OmniGraphError:
@@ -56,7 +60,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
 
 
 def _preflight(store: Store, force: bool) -> None:
-    taken = [MANIFEST_PATH] if store.objects.list(f"{MANIFEST_PATH}/_versions") else []
+    taken = [MANIFEST_PATH] if store.has_versions(MANIFEST_PATH, None) else []
     # Beside a claim, all the rest is part of a birth that did not finish; whether we may follow it, the claim decides.
     if not claims_of(store):
         taken.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
@@ -93,7 +97,7 @@ def _claim(store: Store, operation_id: OperationId) -> list[str]:
         )
     if len(held) > 1:
         # The dead owner's half-made datasets stand where ours will.
-        for folder in ("nodes", "edges", MANIFEST_PATH):
+        for folder in ("nodes", "edges"):
             store.objects.delete_prefix(folder)
     return held
 
@@ -155,9 +159,11 @@ def _create_manifest(store: Store, state: State, operation_id: OperationId, clai
     except (OmniGraphError, LostRace) as error:
         if _is_ours(store, operation_id, error):
             return
-        _undo(store, claims)
         if isinstance(error, OmniGraphError):
+            _undo(store, claims)
             raise
+        # What stands here now belongs to the graph of whoever was faster.
+        _release(store, claims)
         raise GraphError(
             f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",
             code="graph.already_initialized",

@@ -11,10 +11,10 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from weakref import WeakValueDictionary
 
-from omnigraph import clock
+from omnigraph import clock, ids
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
 from omnigraph.manifest.plan import Plan, Receipt, Work
@@ -159,17 +159,18 @@ class Kernel:
         may hand out again what it staged before.
         """
         self._refuse_read_only()
-        branch_id = self.resolve(branch)
         if work.queued:
+            branch_id = self.resolve(branch)
             with self._turn(branch_id):
                 return self._run(branch, branch_id, prepare, work, None)
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
-        base, fresh = self._capture(branch, branch_id)
+        base, fresh = self._capture(branch)
         plan = prepare(base.snapshot)
         if plan is None:
             return None
         verified = fresh()
-        prepared = (base, plan) if verified.snapshot.version == base.snapshot.version else None
+        branch_id = verified.snapshot.state.branch_id
+        prepared = (base, plan) if verified.snapshot.ref == base.snapshot.ref else None
         with self._turn(branch_id):
             return self._run(branch, branch_id, prepare, work, prepared)
 
@@ -199,6 +200,8 @@ class Kernel:
                 head = self._verify(branch, branch_id)
                 lost = self._count_loss(base.snapshot, head.snapshot, lost, work)
                 prepared = None
+                # Writers of other processes hold no turn of ours; an uneven wait keeps any of them from always losing.
+                clock.pause(ids.fraction() * min(lost * RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX))
                 continue
             self._heads[branch_id] = Verified(receipt.snapshot, clock.elapsed())
             self._link(receipt)
@@ -231,17 +234,33 @@ class Kernel:
 
     # -- heads -------------------------------------------------------------------------------------------------
 
-    def _capture(self, branch: str, branch_id: BranchId | None) -> tuple[Verified, Callable[[], Verified]]:
+    def _capture(self, branch: str) -> tuple[Verified, Callable[[], Verified]]:
         """Return a state to prepare on, and a way to learn whether it is the newest.
 
-        On remote storage the probe runs while the caller prepares: it costs a round trip that need not be waited for.
+        On remote storage the probes run while the caller prepares: they cost round trips that need not be waited for.
         """
-        known = self._heads.get(branch_id)
-        if known is None or self.store.root.is_local or known.is_late:
-            verified = self._verify(branch, branch_id)
+        known = None if self.store.root.is_local else self._recent(branch)
+        if known is None:
+            verified = self._verify(branch, self.resolve(branch))
             return verified, lambda: verified
-        probe = self.store.pool.submit(self._verify, branch, branch_id)
-        return known, probe.result
+        name = self.store.pool.submit(self.resolve, branch)
+        head = self.store.pool.submit(self._verify, branch, known.snapshot.state.branch_id)
+
+        def fresh() -> Verified:
+            verified, branch_id = head.result(), name.result()
+            is_same = branch_id == verified.snapshot.state.branch_id
+            return verified if is_same else self._verify(branch, branch_id)
+
+        return known, fresh
+
+    def _recent(self, branch: str) -> Verified | None:
+        """Return the head of a branch as this handle last saw it, unless that is too long ago."""
+        main = self._heads.get(None)
+        name = branch.strip()
+        if main is None or (name != MAIN and name not in main.snapshot.state.branches):
+            return None
+        known = main if name == MAIN else self._heads.get(main.snapshot.state.branches[name].branch_id)
+        return None if known is None or known.is_late else known
 
     def _known(self, branch: str, branch_id: BranchId | None) -> Verified:
         return self._heads.get(branch_id) or self._verify(branch, branch_id)
@@ -302,7 +321,8 @@ class Kernel:
             table = manifest.read()
         except OmniGraphError as error:
             raise GraphError(
-                f"`__manifest` version {manifest.version} cannot be read: {error.message}",
+                f"`__manifest` version {manifest.version} cannot be read: {error.message}. Read an older version, or"
+                " restore it from a backup",
                 code="graph.corrupt",
                 object=str(manifest.ref),
             ) from error

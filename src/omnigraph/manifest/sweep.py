@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph import clock, failpoints
+from omnigraph.errors import DriftDetected
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId
 from omnigraph.limits import RESIDUE_AGE_SECONDS
@@ -36,6 +37,7 @@ class SweepReport:
     files_removed: int = 0
     bytes_removed: int = 0
     unreadable: list[str] = field(default_factory=list)
+    drifted: list[str] = field(default_factory=list)
 
 
 def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
@@ -43,8 +45,15 @@ def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> Sw
     report = SweepReport()
     snapshots = _snapshots(kernel)
     for snapshot in snapshots:
-        report.links_finished += kernel.finish_links(snapshot)
+        try:
+            report.links_finished += kernel.finish_links(snapshot)
+        except DriftDetected as error:
+            # A foreign tool stands where a published version belongs; that is for repair to settle, not for us.
+            report.drifted.append(str(error.context["object"]))
     claimed = resolve_intents(kernel, report)
+    if report.unreadable:
+        # What an unreadable intent claims is unknown, so everything might be claimed.
+        return report
     before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
     for residue in _residue(kernel, _snapshots(kernel)):
         is_claimed = any(residue.path.startswith(path) for path in claimed)

@@ -110,9 +110,14 @@ class Handles:
         self.meter.count("probe", str(ref))
         return self.objects.exists(ref.manifest_path)
 
+    def has_versions(self, path: str, branch: str | None) -> bool:
+        """Tell whether a dataset has any version by path; staged ones do not count."""
+        folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
+        return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
+
     def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
         # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
-        present = bool(self.objects.list(f"{ref.directory}/_versions")) if ref.version == 0 else self.has_version(ref)
+        present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
         if present:
             return StorageError(
                 f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)

@@ -183,6 +183,10 @@ class Store(Handles):
         manifests = [*begun.passed, begun.manifest] if begun else []
         files = list(begun.files) if begun else []
         for change in changes:
+            # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
+            is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
+            if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
+                raise StaleBase(handle.ref)
             handle, manifest = self._commit_one(handle, change, properties)
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
@@ -190,10 +194,6 @@ class Store(Handles):
 
     def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
         assert change.read_version == base.version, "a change is committed on the version it was staged on"
-        # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
-        is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
-        if is_blind and self.has_version(base.ref.at(base.version + 1)):
-            raise StaleBase(base.ref)
         registrar = _Registrar()
         transaction = change.transaction
         transaction = Transaction(base.version, transaction.operation, transaction.uuid, properties)
@@ -250,9 +250,11 @@ class Store(Handles):
             return Strict(dataset, rows, schema, None)
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:
-            return Strict(dataset, rows, schema, self.commit(dataset, [change], {}))
+            handle, manifest = self._commit_one(dataset, change, {})
         except StaleBase as error:
             raise LostRace from error
+        files = (*change.files, manifest.removeprefix(f"{dataset.ref.directory}/"))
+        return Strict(dataset, rows, schema, Staged(handle, manifest, (), files))
 
     def commit_strictly(self, strict: Strict) -> Dataset:
         """Make the prepared rows the next version, if and only if nobody committed since; else `LostRace`.
