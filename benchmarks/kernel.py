@@ -137,8 +137,8 @@ def run() -> Topic:
 
 _ABOUT = (
     "One-row commits over one and three types, after so many commits before; the target is the floor: bare Lance that"
-    " stages and commits the same datasets, replaces a catalog of 200 rows strictly, and syncs the same files. Ours folds"
-    " small fragments every so often, as mutations do; the floor does not."
+    " stages and commits the same datasets, replaces a catalog of 200 rows strictly, and syncs the same files. Ours"
+    " folds small fragments every so often, as mutations do; the floor does not."
     " With several writers, the time is wall time per commit."
 )
 

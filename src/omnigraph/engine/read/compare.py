@@ -97,9 +97,13 @@ def _text_test(op: CompareOp, left: Vector, right: Vector) -> Mask:
         test = pc.starts_with if op is Op.STARTS_WITH else pc.match_substring
         return truth_of(test(left.array, pattern=right.value))
     assert isinstance(right, Texts)
-    pattern = _numpy_texts(right.array)
-    text = np.array(left.value, np.dtypes.StringDType()) if isinstance(left, Constant) else _numpy_texts(left.array)  # type: ignore[union-attr]
-    if op is Op.STARTS_WITH:
+    assert isinstance(left, Texts | Constant)
+    text, pattern = _numpy_texts(left), _numpy_texts(right)
+    if _has_nul(left) or _has_nul(right):
+        # The vectorised tests take a text for ended at its last character that is not NUL.
+        pairs = np.broadcast(text, pattern)
+        true = np.fromiter((_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
+    elif op is Op.STARTS_WITH:
         true = np.strings.startswith(text, pattern)
     else:
         true = np.strings.find(text, pattern) >= 0
@@ -107,8 +111,17 @@ def _text_test(op: CompareOp, left: Vector, right: Vector) -> Mask:
     return with_validity(true, truth_of(left.array.is_valid())) if isinstance(left, Texts) else true
 
 
-def _numpy_texts(array: Any) -> npt.NDArray[Any]:
-    return array.fill_null("").to_numpy(zero_copy_only=False).astype(np.dtypes.StringDType())  # type: ignore[no-any-return]
+def _has_nul(side: Texts | Constant) -> bool:
+    if isinstance(side, Constant):
+        return "\x00" in str(side.value)
+    return bool(pc.any(pc.match_substring(side.array, "\x00"), min_count=0).as_py())
+
+
+def _numpy_texts(side: Texts | Constant) -> npt.NDArray[Any]:
+    if isinstance(side, Constant):
+        return np.array(side.value, np.dtypes.StringDType())
+    texts: npt.NDArray[Any] = side.array.fill_null("").to_numpy(zero_copy_only=False)
+    return texts.astype(np.dtypes.StringDType())
 
 
 # -- numbers ---------------------------------------------------------------------------------------------------

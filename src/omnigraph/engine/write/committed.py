@@ -15,7 +15,7 @@ from omnigraph.engine.write.keycache import key_cache
 from omnigraph.engine.write.predicate import is_filterable
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.rules.delta import NO_IDS, Ids
+from omnigraph.rules.delta import NO_IDS, Ids, is_among, without
 from omnigraph.rules.kernels import Column, pc
 from omnigraph.store.dataset import Dataset, lance_errors
 
@@ -24,19 +24,33 @@ FILTER_VALUES_MAX: Final = 4_096
 
 
 class CommittedRows:
-    """The rows of a view."""
+    """The rows of a view. What was read once for a write is not read again for the same write."""
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self._seen: dict[str, list[Ids]] = {}
+        self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
         """Return those of the ids that exist in a type."""
         if self.view.snapshot.state.pins[table_key].row_count == 0:
             return NO_IDS
-        return key_cache(self.view.kernel).existing(self.view.dataset(table_key), ids)
+        seen = pa.concat_arrays([NO_IDS, *self._seen.get(table_key, ())])
+        known = ids.filter(pa.array(is_among(ids, seen)))
+        others = without(ids, seen)
+        return pa.concat_arrays([known, key_cache(self.view.kernel).existing(self.view.dataset(table_key), others)])
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
+        question = (table_key, *columns, "where", *where)
+        asked, answer = self._answers.get(question, (None, None))
+        # A delete looks for edges to take along, and the rules look for those that were forgotten.
+        if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
+            answer = self._find(table_key, columns, where)
+            self._answers[question] = (where, answer)
+        return answer
+
+    def _find(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         dataset = self.view.dataset(table_key)
         if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
             return _empty(dataset, columns)
@@ -61,6 +75,7 @@ class CommittedRows:
             batches = dataset.lance.to_batches(columns=logical.names, filter=condition, blob_handling="all_binary")
             for batch in batches:
                 if batch.num_rows:
+                    self._seen.setdefault(type_.table_key, []).append(batch.column("id"))
                     yield pa.Table.from_batches([batch]).cast(logical)
 
 

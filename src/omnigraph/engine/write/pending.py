@@ -112,5 +112,5 @@ class PendingType:
 
 def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:
     """Return the ids of committed edges that have one of the nodes at one end."""
-    found = committed.matching(edge.table_key, ("id",), {column: nodes})
+    found = committed.matching(edge.table_key, ("id", column), {column: nodes})
     return one_array(found.column("id"))
