@@ -9,6 +9,9 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -25,22 +28,75 @@ _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _TOKENS: Final = b"{}[]:,"
+_BLOCK_LINES: Final = 4_096
 
 
-def read_strict(data: Data, findings: Findings) -> Iterator[Numbered]:
-    """Yield the object of each line that is not blank, with the number of the line."""
-    if is_records(data):
-        yield from enumerate(data, start=1)
-        return
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some lines of an input as they are, line ends included. `is_plain` when none of them is out of the ordinary."""
+
+    first: int
+    lines: list[bytes]
+    is_plain: bool
+
+
+def read_blocks(data: Data) -> Iterator[Block]:
+    """Yield the lines of an input, many at a time; of a line that is too long the first piece is too long already."""
     with _stream(data) as stream:
-        for number, line in _lines(stream, findings):
-            value, problem = _parse(line)
-            if problem is None:
-                yield number, value
-            else:
-                findings.add(Violation(*problem, line=number))
-                if findings.is_full:
-                    return
+        # Two more bytes than a line may have leave room for its end.
+        pieces = map(_bytes, iter(partial(stream.readline, INGEST_LINE_BYTES_MAX + 2), stream.readline(0)))
+        first = 1
+        while lines := list(islice(pieces, _BLOCK_LINES)):
+            yield Block(first, lines, max(map(len, lines)) <= INGEST_LINE_TOKENS_MAX)
+            first += len(lines)
+
+
+class StrictLines:
+    """Reads lines of the strict dialect one by one: one object a line, and no member twice at any depth."""
+
+    def __init__(self, findings: Findings) -> None:
+        self._findings = findings
+        self._surplus = 0
+        self._is_inside = False
+
+    def records(self, block: Block) -> Iterator[Numbered]:
+        """Yield the object of each line that is not blank, with the number of the line."""
+        for place, raw in enumerate(block.lines):
+            if self._is_inside:
+                # Another piece of a line that is too long; it is no line of its own.
+                self._surplus += 1
+                self._is_inside = not raw.endswith(b"\n")
+                continue
+            number = block.first + place - self._surplus
+            line = (raw.removeprefix(_BOM) if number == 1 else raw).strip(_BLANK)
+            if len(line) > INGEST_LINE_BYTES_MAX:
+                self._is_inside = not raw.endswith(b"\n")
+                message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split it, or load blobs apart"
+                self._findings.add(Violation("N11", message, line=number))
+            elif line:
+                value, problem = _parse(line)
+                if problem is None:
+                    yield number, value
+                else:
+                    self._findings.add(Violation(*problem, line=number))
+            if self._findings.is_full:
+                return
+
+    def is_counted(self, block: Block) -> bool:
+        """Tell whether the numbers of a block are those of its lines."""
+        return self._surplus == 0 and not self._is_inside
+
+
+def has_no_repeats(lines: list[bytes], members: list[int]) -> bool:
+    """Tell, for sure only if true, that no object of these lines holds a member twice, given how many were parsed.
+
+    Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
+    or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
+    """
+    text = b"".join(lines)
+    if any(odd in text for odd in (b"\\", b" :", b"\t:", b"\r:")):
+        return False
+    return list(map(bytes.count, lines, repeat(b'":'))) == members
 
 
 def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
@@ -98,22 +154,6 @@ def _bytes(raw: str | bytes) -> bytes:
     return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
 
 
-def _lines(stream: Any, findings: Findings) -> Iterator[tuple[int, bytes]]:
-    number = 0
-    # Two more bytes than a line may have leave room for its end.
-    limit = INGEST_LINE_BYTES_MAX + 2
-    while raw := _bytes(stream.readline(limit)):
-        number += 1
-        line = raw.removeprefix(_BOM).strip(_BLANK) if number == 1 else raw.strip(_BLANK)
-        if len(line) > INGEST_LINE_BYTES_MAX:
-            message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split the entity, or load blobs apart"
-            findings.add(Violation("N11", message, line=number))
-            while raw and not raw.endswith(b"\n"):
-                raw = _bytes(stream.readline(limit))
-        elif line:
-            yield number, line
-
-
 def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
     if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := _count(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
         return None, ("N11", f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be")
@@ -121,11 +161,9 @@ def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         return None, _why(line, error)
-    # Each member has a colon of its own, and texts may hold more. Fewer members than colons that no text accounts for
-    # means that a member was overwritten by one of the same name; a closer look is needed only where that may be.
+    # Each member has a colon of its own outside of texts, so fewer members than colons means that one was overwritten.
     members = _members(value, line)
-    colons = line.count(b":")
-    if colons != members and (b"\\" in line or colons - _colons(value) != members) and _count(line, b":") != members:
+    if not has_no_repeats([line], [members]) and _count(line, b":") != members:
         return None, ("N2", f"member `{_repeated(line)}` comes twice in one object; keep one of them")
     return value, None
 
@@ -158,13 +196,6 @@ def _members(value: Any, line: bytes) -> int:
         elif type(one) is list:
             stack.extend(one)
     return total
-
-
-def _colons(value: Any) -> int:
-    """Return how many colons the texts of an envelope and of its data hold; those further down need not be counted."""
-    data = value.get("data") if type(value) is dict else None
-    texts = [*value.values(), *data.values()] if type(data) is dict else []
-    return sum([text.count(":") for text in texts if type(text) is str])
 
 
 def _count(line: bytes, tokens: bytes) -> int:

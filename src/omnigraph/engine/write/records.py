@@ -5,7 +5,7 @@ Collects everything that is wrong, with line numbers; a table comes out only of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engine.write.envelopes import Envelopes, Gathered
 from omnigraph.engine.write.legacy import Aliases
 from omnigraph.engine.write.limit import too_large
-from omnigraph.engine.write.ndjson import Data, Numbered, read_compatible, read_strict
+from omnigraph.engine.write.ndjson import Data, StrictLines, is_records, read_blocks, read_compatible
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
@@ -59,13 +59,7 @@ class Reader:
 
     def read(self, data: Data) -> dict[str, Loaded]:
         """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
-        take = self._envelopes.take if self._is_strict else self._envelopes.take_compatible
-        for number, value in self._objects(data):
-            gathered = take(number, value)
-            if gathered is not None and len(gathered.members) >= INGEST_CHUNK_RECORDS:
-                self._convert(gathered)
-            if self.findings.is_full or (gathered is not None and self._is_too_many(gathered)):
-                break
+        self._gather(data)
         for gathered in self._envelopes.rest():
             self._convert(gathered)
         if not self.findings.violations:
@@ -75,11 +69,31 @@ class Reader:
         self._check_sizes()
         return dict(sorted(self.loaded.items()))
 
-    def _objects(self, data: Data) -> Iterator[Numbered]:
-        return (read_strict if self._is_strict else read_compatible)(data, self.findings)
+    def _gather(self, data: Data) -> None:
+        """Read the input until it ends, or until it is clear that it will be refused."""
+        if is_records(data) or not self._is_strict:
+            take = self._envelopes.take if self._is_strict else self._envelopes.take_compatible
+            objects = enumerate(data, start=1) if is_records(data) else read_compatible(data, self.findings)
+            for number, value in objects:
+                gathered = take(number, value)
+                if self.findings.is_full or (gathered is not None and self._is_done_with(gathered)):
+                    return
+            return
+        lines = StrictLines(self.findings)
+        for block in read_blocks(data):
+            if not lines.is_counted(block) or not self._envelopes.take_block(block):
+                for number, value in lines.records(block):
+                    self._envelopes.take(number, value)
+            if self.findings.is_full or True in map(self._is_done_with, self._envelopes.rest()):
+                return
 
-    def _is_too_many(self, gathered: Gathered) -> bool:
-        return self._is_bounded and len(gathered.members) > WRITE_ENTITIES_MAX
+    def _is_done_with(self, gathered: Gathered) -> bool:
+        """Turn what was gathered of a type into a table once it is much; tell whether it is too much."""
+        if self._is_bounded and len(gathered.members) > WRITE_ENTITIES_MAX:
+            return True
+        if len(gathered.members) >= INGEST_CHUNK_RECORDS:
+            self._convert(gathered)
+        return False
 
     def _check_sizes(self) -> None:
         for table_key, loaded in self.loaded.items():
