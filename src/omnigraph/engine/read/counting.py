@@ -147,12 +147,16 @@ def weigh(run: Run, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
         weights = factor.values[ids]
     for branch in vertex.branches:
         weights = weights * _below(run, branch, ids, factor)
-    if weights.dtype == np.int64 and len(weights) and float(weights.astype(np.float64).sum()) > _COUNT_MAX:
-        where = f"counting at ${vertex.variable}"
-        raise BudgetExceeded(
-            f"{where} gives more than 2^62; make the pattern more selective", limit="rows", where=where
-        )
+    if weights.dtype == np.int64:
+        check_count(float(weights.astype(np.float64).sum()), vertex.variable)
     return weights
+
+
+def check_count(count: float, variable: str) -> None:
+    """Raise when there are more ways than integers can count."""
+    if count > _COUNT_MAX:
+        message = f"counting at ${variable} gives more than 2^62; make the pattern more selective"
+        raise BudgetExceeded(message, limit="rows", allowed=int(_COUNT_MAX), needed=count, where=f"${variable}")
 
 
 def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights:

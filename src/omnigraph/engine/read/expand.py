@@ -16,7 +16,9 @@ from omnigraph.engine.read.vectors import Ids, Mask
 from omnigraph.engine.read.walker import Located, MemoryWalker, Walker
 
 # How many flags, one per node and source, a breadth-first walk holds at once.
-_FLAGS_MAX: Final = 1 << 25
+_FLAGS_MAX: Final = 1 << 24
+# What the work on one reached node takes while it goes on, besides the row that may come of it.
+_WORK_BYTES: Final = 32
 
 
 class Reached(NamedTuple):
@@ -31,7 +33,7 @@ class Reached(NamedTuple):
 def expand_once(run: Run, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Reached:
     """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
     located = walker.locate(nodes)
-    run.spending.reserve(located.total, row_bytes, where)
+    run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
     places = np.repeat(np.arange(len(nodes), dtype=np.int64), located.degrees)
     entries = located.entries()
     edges = located.adjacency.edges
@@ -53,7 +55,7 @@ def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int,
         run.spending.reserve(found.total, row_bytes, where)
         places, entries = np.repeat(np.arange(len(nodes)), found.degrees), found.entries()
     else:
-        run.spending.reserve(located.total, row_bytes, where)
+        run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
         places, entries = np.repeat(np.arange(len(nodes)), located.degrees), located.entries()
         joined = adjacency.neighbours[entries] == ends[places]
         places, entries = places[joined], entries[joined]
@@ -83,10 +85,13 @@ def expand_hops(
     """Walk several hops from every node: each other node once, at its shortest distance, if that is within bounds."""
     sources, origins = np.unique(nodes, return_inverse=True)
     block = max(1, _FLAGS_MAX // max(node_count, 1))
-    parts = [
-        _walk_block(run, walker, sources[start : start + block], node_count, minimum, maximum, row_bytes, where, start)
-        for start in range(0, len(sources), block)
-    ]
+    parts: list[Reached] = []
+    reached = 0
+    for start in range(0, len(sources), block):
+        part = _walk_block(run, walker, sources[start : start + block], node_count, minimum, maximum, where, start)
+        parts.append(part)
+        reached += len(part.targets)
+        run.spending.reserve(reached, row_bytes + _WORK_BYTES, where)
     owners = np.concatenate([part.places for part in parts] or [np.empty(0, np.int64)])
     targets = np.concatenate([part.targets for part in parts] or [np.empty(0, np.int64)])
     hops = np.concatenate([part.hops for part in parts if part.hops is not None] or [np.empty(0, np.int64)])
@@ -95,7 +100,7 @@ def expand_hops(
     order = np.argsort(owners, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(sources)))])
     degrees = np.diff(starts)[origins]
-    run.spending.reserve(int(degrees.sum()), row_bytes, where)
+    run.spending.reserve(int(degrees.sum()), row_bytes + _WORK_BYTES, where)
     ends = np.cumsum(degrees)
     entries = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[origins] - (ends - degrees), degrees)
     entries = order[entries]
@@ -109,7 +114,6 @@ def _walk_block(
     node_count: int,
     minimum: int,
     maximum: int,
-    row_bytes: int,
     where: str,
     first: int,
 ) -> Reached:
@@ -123,7 +127,7 @@ def _walk_block(
         run.check(where)
         owners, nodes = np.divmod(frontier, width)
         located = walker.locate(nodes)
-        run.spending.reserve(located.total, max(row_bytes, 16), where)
+        run.spending.reserve(located.total, _WORK_BYTES, where)
         entries = located.entries()
         reached = np.repeat(owners, located.degrees) * width + located.adjacency.neighbours[entries]
         if hop == minimum:

@@ -12,7 +12,16 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.counting import Factor, Forest, factor_of, forest_of, is_in_memory, select, weigh
+from omnigraph.engine.read.counting import (
+    Factor,
+    Forest,
+    check_count,
+    factor_of,
+    forest_of,
+    is_in_memory,
+    select,
+    weigh,
+)
 from omnigraph.engine.read.finish import Deferred, Finish, ready
 from omnigraph.engine.read.grouping import Groups, OneGroup
 from omnigraph.engine.read.rows import Rows
@@ -55,7 +64,9 @@ class Tally:
         root = self.forest.rooted_at(self.variable)
         ids = select(run, root, None)
         others = self._other_trees(run, None)
-        weights = weigh(run, root, ids, None) * others
+        weights = weigh(run, root, ids, None)
+        check_count(float(weights.sum()) * others, self.variable)
+        weights = weights * others
         # A node that completes no way is in no row, and so in no group.
         ids, weights = ids[weights > 0], weights[weights > 0]
         rows = Rows(len(ids), {self.variable: ids})
