@@ -24,13 +24,3 @@ class Committed(Protocol):
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return the columns of the rows in which each column of `where` holds one of its values; all rows if empty."""
         ...
-
-
-class Nothing:
-    """A graph without rows."""
-
-    def existing(self, table_key: str, ids: Ids) -> Ids:
-        return ids.slice(0, 0)
-
-    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        return pa.table({column: where[column].slice(0, 0) if column in where else [] for column in columns})

@@ -33,8 +33,6 @@ class CommittedRows:
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
         """Return those of the ids that exist in a type."""
-        if self.view.snapshot.state.pins[table_key].row_count == 0:
-            return NO_IDS
         seen = pa.concat_arrays([NO_IDS, *self._seen.get(table_key, ())])
         known = ids.filter(pa.array(is_among(ids, seen)))
         others = without(ids, seen)

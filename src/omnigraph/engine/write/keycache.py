@@ -62,11 +62,12 @@ class KeyCache:
 
     def existing(self, dataset: Dataset, ids: Ids) -> Ids:
         """Return those of the ids that a version holds, by the cheapest way there is."""
-        if len(ids) == 0 or dataset.count() == 0:
+        if len(ids) == 0:
             return NO_IDS
         keys = self._get(dataset.ref)
         if keys is None and dataset.count() <= KEY_CACHE_BUILD_ENTITIES_MAX:
-            keys = Keys(_texts(one_array(dataset.read(["id"]).column("id"))))
+            # An empty dataset is cached as well, so that the first commits to it need not be read back.
+            keys = Keys(_texts(one_array(dataset.read(["id"]).column("id"))) if dataset.count() else frozenset())
             self._put(dataset.ref, keys)
         if keys is not None:
             return keys.existing(ids)
