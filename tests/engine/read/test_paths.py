@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import entities, planner, walker
+from omnigraph.engine.read import Budget, entities, planner, walker
 from omnigraph.engine.read.plan import ReadPlan
 from tests.engine.read.graphs import city, create, knows, lives_in, person
 
@@ -131,3 +131,20 @@ def test_repetitive_texts_are_coded_and_read_the_same(tmp_path: Path) -> None:
     found = graph.query("query q() { match { $p: Person $p.age < 10 } return { $p, $p.city } }").rows()
     assert len(found) == sum(n % 11 < 10 for n in range(count))
     assert all(row["p.city"] == cities[int(row["p"][1:])] for row in found)
+
+
+@pytest.mark.parametrize(
+    "condition", ["$a.city = $b.city", "$a.age = $b.age", "$a.age = $b.big", "$a.name = $b.name and $a.age = $b.age"]
+)
+def test_joins_by_value_answer_like_every_combination(
+    graph: og.Graph, condition: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    match = f"$a: Person $b: Person {condition} $a.age != 3"
+    joined = answer(graph, match, "$a, $b")
+    monkeypatch.setattr(planner, "compile_join", lambda *args: None)
+    assert answer(graph, match, "$a, $b") == joined
+
+
+def test_join_by_value_makes_no_combination_that_it_drops(graph: og.Graph) -> None:
+    source = "query q() { match { $a: Person $b: Person $a.name = $b.name } return { $a, $b } }"
+    assert len(graph.query(source, budget=Budget(rows_max=25))) == 22

@@ -92,7 +92,7 @@ def forest_of(pipeline: Pipeline) -> Forest | None:
     roots: list[str] = []
     trees: dict[str, int] = {}
     for step in pipeline.steps:
-        if isinstance(step, Scan):
+        if isinstance(step, Scan) and step.join is None:
             vertices[step.variable] = Vertex(step.variable, step.node_type, step.conditions, step.find_key)
             trees[step.variable] = len(roots)
             roots.append(step.variable)

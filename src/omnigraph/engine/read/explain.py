@@ -141,6 +141,8 @@ def _estimate(run: Run, step: Step, rows: float) -> float:
     kept = _KEPT_BY_CONDITION ** len(getattr(step, "conditions", ()))
     if isinstance(step, steps.Scan):
         count = run.row_count(f"node:{step.node_type}")
+        if step.join is not None:
+            kept *= _KEPT_BY_CONDITION
         return rows * (min(count, 1) if step.find_key is not None else count * kept)
     if isinstance(step, steps.Expand):
         edges, nodes = run.row_count(f"edge:{step.edge}"), run.row_count(f"node:{step.target_type}")

@@ -11,6 +11,7 @@ from itertools import count
 
 from omnigraph.engine.read import steps
 from omnigraph.engine.read.expressions import compile_test, variables_of
+from omnigraph.engine.read.join import compile_join
 from omnigraph.engine.read.keys import compile_key
 from omnigraph.engine.read.roots import reroot
 from omnigraph.engine.read.steps import Condition, Pipeline, Step
@@ -19,6 +20,7 @@ from omnigraph.lang.query import ir
 from omnigraph.lang.query.plan import format_plan
 
 Bound = set[str]
+Placed = tuple[ir.Operator, tuple[ir.Expr, ...]]
 
 
 class Planner:
@@ -35,6 +37,7 @@ class Planner:
         """Return the steps of some operators, for rows that bind `outer`, when `needed` is read afterwards."""
         placed = place_filters(self._rerooted(operators), set(outer))
         made = [self._step(operator, conditions) for operator, conditions in placed]
+        self._join(placed, made, set(outer))
         uses = [_uses(operator, conditions) for operator, conditions in placed]
         live = set(needed)
         outputs = frozenset(live)
@@ -73,6 +76,22 @@ class Planner:
             case ir.OptionalJoin(bindings=bindings):
                 return steps.Optional(_NOTHING, tuple(item.variable for item in bindings), f"~row{next(self._markers)}")
 
+    def _join(self, placed: list[Placed], made: list[Step], bound: Bound) -> None:
+        """Let scans find their nodes by a value they share with the rows, where a filter would ask for that anyway."""
+        for index, (operator, _) in enumerate(placed):
+            step = made[index]
+            if bound and isinstance(step, steps.Scan) and step.find_key is None and index + 1 < len(placed):
+                following, conditions = placed[index + 1]
+                joins = [compile_join(step.variable, bound, item, text_of(item)) for item in conditions]
+                place = next((n for n, join in enumerate(joins) if join is not None), None)
+                if isinstance(following, ir.Filter) and place is not None:
+                    step.join = joins[place]
+                    rest = conditions[:place] + conditions[place + 1 :]
+                    placed[index] = (operator, (*placed[index][1], conditions[place]))
+                    placed[index + 1] = (following, rest)
+                    made[index + 1] = self._step(following, rest)
+            bound |= _defines(operator)
+
     def _rerooted(self, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
         return operators if self._keeps_roots else reroot(self._catalog, operators)
 
@@ -100,7 +119,7 @@ def text_of(condition: ir.Expr) -> str:
     return plan.splitlines()[1].strip().removeprefix("filter ")
 
 
-def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[tuple[ir.Operator, tuple[ir.Expr, ...]]]:
+def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed]:
     """Return the operators with the conditions that each can check as soon as it is done.
 
     A condition on exactly what a scan or walk binds goes into it; one on several operators becomes a filter behind
@@ -109,7 +128,7 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[tuple[
     others = [operator for operator in operators if not isinstance(operator, ir.Filter)]
     waiting = [operator.condition for operator in operators if isinstance(operator, ir.Filter)]
     bound = set(outer)
-    placed: list[tuple[ir.Operator, tuple[ir.Expr, ...]]] = []
+    placed: list[Placed] = []
 
     def take_ready() -> list[ir.Expr]:
         ready = [item for item in waiting if variables_of(item) <= bound]
@@ -133,7 +152,7 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[tuple[
     return placed
 
 
-def _filters(conditions: Sequence[ir.Expr]) -> list[tuple[ir.Operator, tuple[ir.Expr, ...]]]:
+def _filters(conditions: Sequence[ir.Expr]) -> list[Placed]:
     return [(ir.Filter(conditions[0]), tuple(conditions))] if conditions else []
 
 
@@ -197,9 +216,7 @@ def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
     return free
 
 
-def _bound_before(
-    placed: Sequence[tuple[ir.Operator, tuple[ir.Expr, ...]]], index: int, outer: Iterable[str]
-) -> set[str]:
+def _bound_before(placed: Sequence[Placed], index: int, outer: Iterable[str]) -> set[str]:
     bound = set(outer)
     for operator, _ in placed[:index]:
         bound |= _defines(operator)
@@ -208,6 +225,6 @@ def _bound_before(
 
 def _is_existence(step: steps.Scan | steps.Expand, live: Bound) -> bool:
     if isinstance(step, steps.Scan):
-        return step.variable not in live
+        return step.variable not in live and step.join is None
     own = {step.target, step.edge_variable, step.hops_variable}
     return step.is_single and not step.conditions and not own & live

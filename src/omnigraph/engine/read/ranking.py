@@ -107,7 +107,9 @@ def _arm(call: ir.Nearest | ir.Bm25) -> Arm:
             return _in_order(run, node_type, entities.from_row_ids(rows), -scores, scores)
         vector = _vector(run, call, constant)
         rows, scores = search.nearest(run.view, node_type, property_, vector, allowed, best)
-        return _in_order(run, node_type, entities.from_row_ids(rows), scores, scores)
+        # More than the best may come back when several are equally good; the ids then decide.
+        ranked = _in_order(run, node_type, entities.from_row_ids(rows), scores, scores)
+        return Ranked(ranked.ids[:best], ranked.scores[:best])
 
     return rank
 

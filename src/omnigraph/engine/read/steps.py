@@ -14,6 +14,7 @@ import numpy as np
 from omnigraph.engine.read.context import Run, nulls
 from omnigraph.engine.read.expand import Reached, expand_hops, expand_into, expand_once, has_neighbour
 from omnigraph.engine.read.expressions import Test
+from omnigraph.engine.read.join import Join, locate_equal
 from omnigraph.engine.read.rows import Rows, concatenate, distinct
 from omnigraph.engine.read.vectors import Ids
 from omnigraph.engine.read.walker import Walker, choose_walker
@@ -82,12 +83,14 @@ class Scan:
     keep: frozenset[str] = frozenset()
     is_existence: bool = False
     narrow: Narrow | None = None
+    join: Join | None = None
     inner: Pipeline | None = None
 
     @property
     def title(self) -> str:
         how = "look up" if self.find_key is not None else "scan"
-        return f"{how} ${self.variable}: {self.node_type}{where(self.conditions)}"
+        joined = f" joined on {self.join.text}" if self.join is not None else ""
+        return f"{how} ${self.variable}: {self.node_type}{where(self.conditions)}{joined}"
 
     def run(self, run: Run, rows: Rows) -> Rows:
         ids = self.find(run)
@@ -95,6 +98,12 @@ class Scan:
             return rows if len(ids) else rows.take(np.empty(0, np.int64))
         if rows.count == 1 and not rows.columns:
             return Rows(len(ids), {self.variable: ids})
+        if self.join is not None:
+            found = locate_equal(self.join.other(run, rows), self.join.own(run, Rows(len(ids), {self.variable: ids})))
+            rows = rows.only(self.keep)
+            run.spending.reserve(found.total, rows.row_bytes + 32, self.title)
+            places = np.repeat(np.arange(rows.count), found.degrees)
+            return rows.take(places).with_columns({self.variable: ids[found.adjacency.neighbours[found.entries()]]})
         rows = rows.only(self.keep)
         total = rows.count * len(ids)
         run.spending.reserve(total, rows.row_bytes + ids.dtype.itemsize, self.title)

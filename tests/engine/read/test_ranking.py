@@ -1,0 +1,162 @@
+"""Rankings: what is ranked, what remains, in which order, and what scores say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import omnigraph as og
+from omnigraph.engine.read.search import Purpose
+from omnigraph.errors import DataError
+from tests.engine.read.graphs import create
+
+SCHEMA = """
+node Note {
+  name: String @key
+  text: String? @index
+  kind: String?
+  vec: Vector(2)?
+  made: Vector(2)? @embed(text, model="m1")
+}
+edge Cites: Note -> Note
+"""
+NOTES: list[dict[str, Any]] = [
+    {"name": "a", "text": "sea wind", "kind": "x", "vec": [0.0, 0.0]},
+    {"name": "b", "text": "sea", "kind": "y", "vec": [1.0, 0.0]},
+    {"name": "c", "text": "wind", "kind": "y", "vec": [3.0, 4.0]},
+    {"name": "d", "text": "sea sea star", "kind": "y", "vec": [1.0, 0.0]},
+    {"name": "e", "kind": "y"},
+]
+CITES = [("a", "b"), ("a", "c"), ("b", "c"), ("c", "d"), ("e", "a")]
+
+
+class OneVector:
+    """Embeds every text as one vector."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    def embed(self, texts: Any, dimension: int, purpose: Purpose) -> Any:
+        return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["plain", "indexed"])
+def graph(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    lines: list[dict[str, Any]] = [{"type": "Note", "data": note} for note in NOTES]
+    lines += [{"edge": "Cites", "from": source, "to": target} for source, target in CITES]
+    graph = create(tmp_path_factory.mktemp("ranking"), lines, SCHEMA)
+    if request.param:
+        graph.ensure_indices()
+    return graph
+
+
+def ranked(
+    graph: og.Graph, match: str, order: str, rest: str = "limit 9", returns: str = "$n", **params: Any
+) -> list[Any]:
+    """Return the rows in order, those of one column as that value."""
+    declared = "$v: Vector(2)?, $t: String?, $k: I64?"
+    source = f"query q({declared}) {{ match {{ {match} }} return {{ {returns} }} order {{ {order} }} {rest} }}"
+    found = [tuple(row.values()) for row in graph.query(source, params=params).rows()]
+    return [row[0] if len(row) == 1 else row for row in found]
+
+
+NEAR = "nearest($n.vec, [0.0, 0.0])"
+
+
+@pytest.mark.parametrize(
+    ("match", "rest", "expected"),
+    [
+        ("$n: Note", "limit 9", ["a", "b", "d", "c"]),
+        ("$n: Note", "limit 2", ["a", "b"]),
+        ("$n: Note", "skip 1 limit 2", ["b", "d"]),
+        ('$n: Note $n.kind = "y"', "limit 2", ["b", "d"]),
+        ('$n: Note {kind: "y"}', "limit 1", ["b"]),
+        ("$n: Note not { $_ cites $n }", "limit 9", []),
+        ("$n: Note not { $n cites $_ }", "limit 2", []),
+        ("$n: Note $n cites $m", "limit 2", ["a", "a"]),
+        ("$n: Note $n cites $m", "limit 3", ["a", "a", "b"]),
+        ('$m: Note {name: "a"} $m cites $n', "limit 9", ["b", "c"]),
+        ('$m: Note {name: "c"} $m cites $n', "limit 1", ["d"]),
+    ],
+)
+def test_nearest_takes_the_best_of_what_its_own_conditions_leave(
+    graph: og.Graph, match: str, rest: str, expected: list[str]
+) -> None:
+    assert ranked(graph, match, NEAR, rest) == expected
+
+
+def test_nearest_takes_a_vector_parameter_and_null_ranks_nothing(graph: og.Graph) -> None:
+    assert ranked(graph, "$n: Note", "nearest($n.vec, $v)", "limit 1", v=[3, 4]) == ["c"]
+    assert ranked(graph, "$n: Note", "nearest($n.vec, $v)", "limit 1") == []
+
+
+def test_bm25_orders_only_what_matches(graph: og.Graph) -> None:
+    assert ranked(graph, "$n: Note", 'bm25($n.text, "sea")', "") in (["b", "d", "a"], ["d", "b", "a"])
+    assert ranked(graph, '$n: Note $n.kind = "x"', 'bm25($n.text, "sea")', "") == ["a"]
+    assert ranked(graph, "$n: Note", 'bm25($n.text, "nothing")', "") == []
+    assert ranked(graph, "$n: Note", "bm25($n.text, $t)", "") == []
+
+
+def test_rrf_adds_reciprocal_ranks_and_keeps_whole_entities(graph: og.Graph) -> None:
+    call = 'rrf(nearest($n.vec, [0.0, 0.0]), bm25($n.text, "wind"), 1)'
+    found = ranked(graph, "$n: Note", "s", "limit 9", f"$n, {call} as s")
+    assert [name for name, _ in found][:2] == ["a", "c"]
+    scores = dict(found)
+    assert scores["c"] == pytest.approx(1 / 5 + (1 / 2 if scores["c"] > 0.6 else 1 / 3))
+    assert scores["b"] == pytest.approx(1 / 3)
+    assert ranked(graph, "$n: Note $n cites $m", call, "limit 2", "$n, $m") == [("a", "b"), ("a", "c")]
+
+
+def test_rrf_needs_a_positive_k(graph: og.Graph) -> None:
+    with pytest.raises(DataError, match="greater than zero"):
+        ranked(graph, "$n: Note", 'rrf(nearest($n.vec, [0.0, 0.0]), bm25($n.text, "wind"), $k)', k=0)
+
+
+def test_score_column_alone_leaves_rows_as_they_are(graph: og.Graph) -> None:
+    source = f"query q() {{ match {{ $n: Note }} return {{ $n, {NEAR} as d }} order {{ $n.name }} }}"
+    found = [tuple(row.values()) for row in graph.query(source).rows()]
+    assert found == [("a", 0.0), ("b", 1.0), ("c", 5.0), ("d", 1.0), ("e", None)]
+
+
+def test_score_column_by_alias_orders_like_its_call(graph: og.Graph) -> None:
+    assert ranked(graph, "$n: Note", "d", "limit 3", f"$n, {NEAR} as d") == [("a", 0.0), ("b", 1.0), ("d", 1.0)]
+
+
+def test_rank_restricts_groups_and_distinct_rows(graph: og.Graph) -> None:
+    assert ranked(graph, "$n: Note", "d", "limit 3", f"{NEAR} as d") == [0.0, 1.0, 1.0]
+    source = f"query q() {{ match {{ $n: Note }} return distinct {{ {NEAR} as d }} order {{ d }} limit 3 }}"
+    assert [row["d"] for row in graph.query(source).rows()] == [0.0, 1.0]
+
+
+def test_nearest_text_is_embedded_with_the_recorded_model(graph: og.Graph) -> None:
+    source = 'query q() { match { $n: Note } return { $n } order { nearest($n.vec, "words") } limit 1 }'
+    assert graph.query(source, embedder=OneVector("any")).rows() == [{"n": "b"}]
+    made = 'query q() { match { $n: Note } return { $n } order { nearest($n.made, "words") } limit 1 }'
+    assert graph.query(made, embedder=OneVector("m1")).rows() == []
+    with pytest.raises(DataError) as error:
+        graph.query(made, embedder=OneVector("m2"))
+    assert error.value.context["rule"] == "E13"
+
+
+def test_limit_zero_is_refused_with_nearest(graph: og.Graph) -> None:
+    source = f"query q($k: I64) {{ match {{ $n: Note }} return {{ $n }} order {{ {NEAR} }} limit $k }}"
+    with pytest.raises(DataError, match="at least 1"):
+        graph.query(source, params={"k": 0})
+
+
+@pytest.mark.parametrize(
+    ("match", "expected"),
+    [
+        ('$n: Note search($n.text, "STAR")', ["d"]),
+        ('$n: Note search($n.text, "wind") search($n.text, "sea")', ["a"]),
+        ('$n: Note search($n.text, "star") or $n.text is null', ["d", "e"]),
+        ('$m: Note {name: "a"} $m cites $n search($n.text, "wind")', ["c"]),
+        ('$n: Note not { search($n.text, "sea") }', ["c", "e"]),
+        ("$n: Note search($n.text, $t)", []),
+    ],
+)
+def test_text_predicates_hold_on_any_bound_node(graph: og.Graph, match: str, expected: list[str]) -> None:
+    source = f"query q($t: String?) {{ match {{ {match} }} return {{ $n }} order {{ $n.name }} }}"
+    assert [row["n"] for row in graph.query(source).rows()] == expected
