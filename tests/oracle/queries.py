@@ -104,8 +104,8 @@ class Maker:
         nodes = [one for one in scope if not one.is_edge and one.type != HOPS]
         if kind < 3:
             return self.filter(scope, 0)
-        if kind < 4 and (sure := [one for one in nodes if not one.is_loose]):
-            return self.match(self.pick(sure))
+        if kind < 4 and nodes:
+            return self.match(self.pick(nodes))
         if kind < 6 and depth == 0 and len(nodes) < 2:
             return self.binding(scope)
         return self.traversal(scope, scope)

@@ -85,6 +85,11 @@ class _Pattern:
         self._emitted: set[int] = set()
 
     def operators(self) -> list[ir.Operator]:
+        for variable, start in self._starts:
+            if variable in self._nullable:
+                # What an optional block left empty is no node, so it cannot be bound again.
+                reference = ir.NodeRef(variable, start.node_type, with_null(ir.ID, True))
+                self._done.append(ir.Filter(ir.IsNull(reference, negated=True)))
         for variable in sorted(self._bound & self._filters.keys()):
             # A binding of an outer variable asks more of the same entity.
             self._done.extend(ir.Filter(condition) for condition in self._filters[variable])
