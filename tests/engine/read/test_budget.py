@@ -78,6 +78,13 @@ def test_hub_expands_or_is_refused(graph: og.Graph) -> None:
         query(graph, "$a: A $a e{1,3} $b", "$a, $b", rows_max=2_000_000)
 
 
+def test_rows_too_many_to_group_are_counted_by_weights(graph: og.Graph) -> None:
+    match = '$a: A {k: "a0"} $a e $b $b e $c $c e $d'
+    source = f"query q() {{ match {{ {match} }} return {{ $c, count(*) as n }} order {{ n desc }} limit 1 }}"
+    [row] = graph.query(source, budget=Budget(rows_max=150_000)).rows()
+    assert row == {"c": "a0", "n": (SIZE) * SIZE}
+
+
 def test_bytes_are_bounded_apart_from_rows(graph: og.Graph) -> None:
     with pytest.raises(BudgetExceeded) as error:
         query(graph, "$a: A $a e $b", "$a, $b", bytes_max=1_000)

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.expressions import Evaluate, compile_value
+from omnigraph.engine.read.expressions import Evaluate, compile_value, variables_of
 from omnigraph.engine.read.grouping import Codes, Groups, OneGroup, aggregate, encode
 from omnigraph.engine.read.ordering import Places, SortKey, sort_keys, text_ranks, top_places
 from omnigraph.engine.read.ranking import Ranked, Ranking, spread
-from omnigraph.engine.read.rows import Rows
+from omnigraph.engine.read.rows import Rows, distinct
 from omnigraph.engine.read.vectors import Constant, Texts, Vector, arrow_of, vector_of
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
@@ -41,8 +41,9 @@ class Cut:
 class Finish:
     """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
 
-    def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None]) -> None:
+    def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None], keys: Mapping[str, str]) -> None:
         self.query = query
+        self._is_identified = _is_identified(query, keys)
         self._tables = tables
         self.values = [_compile_column(column.expression) for column in query.columns]
         self._scores = [
@@ -56,7 +57,12 @@ class Finish:
             columns, count = self._group(run, rows)
             return self.run_grouped(columns, count, cut)
         if self.query.is_distinct:
-            arrays = _distinct(self._project(run, rows, ranked, ranking), rows.count)
+            if self._is_identified and ranking is None:
+                # Entities tell the rows apart, so their values need not be compared.
+                rows = distinct(rows)
+                arrays = self._project(run, rows, ranked, ranking)
+            else:
+                arrays = _distinct(self._project(run, rows, ranked, ranking), rows.count)
             return self._cut_table([ready(array) for array in arrays], len(arrays[0]), cut, ranking is not None)
         if ranking is None and self.query.order:
             keys = [key for place, order in zip(self._keys, self.query.order, strict=True)
@@ -218,6 +224,20 @@ def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
 
 def _own_name(expression: ir.Expr) -> str | None:
     return getattr(expression, "variable", None) or getattr(expression, "name", None)
+
+
+def _is_identified(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
+    """Tell whether every variable that is returned is also returned by its id or key."""
+    used: set[str] = set()
+    known: set[str] = set()
+    for column in query.columns:
+        expression = column.expression
+        used |= variables_of(expression)
+        if isinstance(expression, ir.NodeRef | ir.HopsRef):
+            known.add(expression.variable)
+        elif isinstance(expression, ir.PropertyRef) and expression.owner_kind == "node":
+            known |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
+    return used == known
 
 
 def _compile_column(expression: ir.Expr) -> Evaluate | None:

@@ -20,7 +20,7 @@ from omnigraph.engine.read.rows import UNIT, Rows
 from omnigraph.engine.read.steps import Scan
 from omnigraph.engine.read.tally import Tally
 from omnigraph.engine.read.vectors import Ids
-from omnigraph.errors import DataError
+from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
 
@@ -33,7 +33,8 @@ class ReadPlan:
     def __init__(self, query: ir.ReadIR, catalog: Catalog) -> None:
         self.query = query
         self.tables = bound_tables(query.pipeline)
-        self.finish = Finish(query, self.tables)
+        keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
+        self.finish = Finish(query, self.tables, keys)
         self.ranking = Ranking(query.rank) if query.rank is not None else None
         self.parameters = _parameters(query)
         # A ranked variable is ranked where it is written: among all of its kind at a root, else among what is reached.
@@ -48,9 +49,21 @@ class ReadPlan:
             run.parameter(name)
         cut = self.cut(run)
         if self.uses_weights(run):
-            assert self.tally is not None
-            columns, count = self.tally.columns(run, self.finish)
-            return self.finish.run_grouped(columns, count, cut)
+            return self._tally(run, cut)
+        try:
+            return self._run_rows(run, cut)
+        except BudgetExceeded as error:
+            if self.tally is None or error.context["limit"] == "seconds":
+                raise
+        # What is too much as rows may still be counted.
+        return self._tally(run, cut)
+
+    def _tally(self, run: Run, cut: Cut) -> pa.Table:
+        assert self.tally is not None
+        columns, count = self.tally.columns(run, self.finish)
+        return self.finish.run_grouped(columns, count, cut)
+
+    def _run_rows(self, run: Run, cut: Cut) -> pa.Table:
         if self._root is not None:
             run.scratch[_ARMS] = None
         rows = self.pipeline.run(run, UNIT)

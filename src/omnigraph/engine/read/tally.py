@@ -57,7 +57,11 @@ class Tally:
         return Tally(query, forest, next(iter(keys), forest.roots[0]))
 
     def is_worthwhile(self, run: Run) -> bool:
-        return run.traversal.mode != "indexed" and is_in_memory(run, self.forest)
+        """Tell whether weights are likely to be cheaper than rows: not when few rows come from one looked-up node."""
+        keyed = [name for name, vertex in self.forest.vertices.items() if vertex.find_key is not None]
+        if run.traversal.mode == "indexed" or any(name != self.variable for name in keyed):
+            return False
+        return is_in_memory(run, self.forest)
 
     def columns(self, run: Run, finish: Finish) -> tuple[list[Deferred], int]:
         """Return the columns of the grouped result."""
