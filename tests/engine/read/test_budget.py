@@ -91,6 +91,11 @@ def test_bytes_are_bounded_apart_from_rows(graph: og.Graph) -> None:
     assert error.value.context["limit"] == "bytes"
 
 
+def test_values_of_the_result_count_as_bytes(graph: og.Graph) -> None:
+    with pytest.raises(BudgetExceeded, match="the result would hold"):
+        query(graph, "$a: A $a e $b", "$a, $b, $a.k, $b.k", bytes_max=10_000_000)
+
+
 def test_time_is_bounded(graph: og.Graph) -> None:
     ticks = iter(range(10_000))
     with clock.replaced(elapsed=lambda: float(next(ticks))), pytest.raises(BudgetExceeded) as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ from omnigraph.engine.read.rows import Rows, distinct
 from omnigraph.engine.read.vectors import Constant, Texts, Vector, arrow_of, vector_of
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
+
+# So many rows are worth an estimate of their size before their values are read.
+_MANY: Final = 100_000
 
 # A column of a result, read only at the places that are asked for; all when None.
 Deferred: TypeAlias = Callable[[Places | None], Any]
@@ -74,6 +77,9 @@ class Finish:
     # -- columns -----------------------------------------------------------------------------------------------
 
     def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+        if rows.count > _MANY:
+            width = sum(self._width(run, column) for column in self.query.columns)
+            run.spending.reserve(rows.count, width, "the result")
         columns = []
         for column, evaluate, score in zip(self.query.columns, self.values, self._scores, strict=True):
             if score is not None:
@@ -83,6 +89,19 @@ class Finish:
                 vector = evaluate(run, rows)
             columns.append(arrow_of(vector, column.type, rows.count))
         return columns
+
+    def _width(self, run: Run, column: ir.Column) -> int:
+        """Return about how many bytes one value of a column takes."""
+        expression = column.expression
+        if column.type.dimension is not None:
+            return 4 * column.type.dimension
+        if isinstance(expression, ir.NodeRef):
+            entities, name = run.nodes(expression.node_type), "id"
+        elif isinstance(expression, ir.PropertyRef) and (column.type.is_text or column.type.is_list):
+            entities, name = run.entities(f"{expression.owner_kind}:{expression.owner}"), expression.property
+        else:
+            return 8
+        return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
 
     def _score(self, run: Run, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None) -> Vector:
         ids = rows.columns[score.variable]
