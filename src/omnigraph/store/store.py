@@ -115,7 +115,9 @@ class Store(Handles):
         staged = Staged(Dataset(self, ref, lance), manifest, (), (*files, manifest.removeprefix(f"{path}/")))
         self.meter.count("create", path)
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
-        return self.take_name(staged)
+        self.take_name(staged)
+        # The handle that Lance gave back would go on asking the registrar; a fresh one knows the dataset by path.
+        return self.open(ref)
 
     def _write_new(self, uri: str, schema: pa.Schema, rows: pa.Table) -> list[FragmentMetadata]:
         written = write_fragments(
@@ -130,7 +132,7 @@ class Store(Handles):
         assert isinstance(written, list)
         return written
 
-    def take_name(self, staged: Staged) -> Dataset:
+    def take_name(self, staged: Staged) -> None:
         """Give a staged version its final name, if that is free, and make both survive a power cut; else `LostRace`.
 
         Name and bytes come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
@@ -143,7 +145,6 @@ class Store(Handles):
             raise LostRace
         self._sync_paths([staged.ref.manifest_path])
         self.objects.delete(staged.manifest)
-        return staged.dataset
 
     def fork(self, dataset: Dataset, name: str) -> Dataset:
         """Give a dataset a native branch at this version; writing to it leaves the source alone.
