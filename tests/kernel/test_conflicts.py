@@ -11,7 +11,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from omnigraph import failpoints
+from omnigraph import clock, failpoints
 from omnigraph.errors import (
     ConflictError,
     DriftDetected,
@@ -346,7 +346,10 @@ def test_two_creators_of_one_branch_name_leave_one_branch(root: str) -> None:
     assert open_graph(root).snapshot().state.branches["x"].branch_id == winner.branch_id
 
 
-def test_insert_that_always_loses_gives_up_after_its_bounded_retries(root: str) -> None:
+def test_insert_that_always_loses_gives_up_after_its_bounded_retries(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clock, "pause", lambda _: None)
     kernel, other = create(root), stranger(root)
     prepare = appending(kernel, PERSON, ["mine"])
     numbers = iter(range(100))

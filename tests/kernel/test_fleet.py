@@ -148,6 +148,7 @@ def test_processes_on_unreliable_s3_lose_nothing_for_long(s3_server: S3Server, t
 # -- threads ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handles", [1, 4])
 def test_sixteen_threads_on_one_branch_all_land(tmp_path: Path, handles: int) -> None:
     root = str(tmp_path / "graph.omni")

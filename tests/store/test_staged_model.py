@@ -112,6 +112,7 @@ def run(root: Path | str, steps: list[tuple[str, list[int]]]) -> Dataset:
     return dataset
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(STEPS)
 def test_staged_operations_in_any_order_agree_with_a_dictionary(steps: list[tuple[str, list[int]]]) -> None:

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import omnigraph as og
 from omnigraph.failpoints import Point
 from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, ids_of, insert
@@ -41,6 +43,7 @@ def image(graph: og.Graph) -> dict[str, tuple[list[str], list[str]]]:
     return {key: (kernel.dataset(snapshot, key).schema.names, ids_of(kernel, key)) for key in snapshot.state.pins}
 
 
+@pytest.mark.slow
 def test_apply_killed_anywhere_is_before_or_after(tmp_path: Path) -> None:
     origin = tmp_path / "origin.omni"
     with og.init(origin, SCHEMA) as graph:

@@ -302,6 +302,7 @@ def test_mutation_on_a_branch_leaves_main_alone(graph: Graph) -> None:
     assert caught.value.code == "branch.not_found"
 
 
+@pytest.mark.slow
 def test_small_commits_do_not_pile_up_fragments(graph: Graph) -> None:
     for number in range(3 * TAIL_FRAGMENTS_MAX):
         run(graph, 'insert Port {code: $c country: "NL"}', "$c: String", c=f"Q{number}")
