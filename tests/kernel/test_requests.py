@@ -232,6 +232,6 @@ def test_s3_commit_that_spills_pays_for_the_log_alone(s3_server: S3Server, monke
     # The first commits also open the dataset; the window holds the init commit and 2 x window others before a spill.
     spills = [number for number, cost in enumerate(costs[1:], start=1) if cost != len(COMMIT)]
     assert spills == [2 * window - 1, 3 * window - 1, 4 * window - 1]
-    # The first spill creates the log, the others open and append to it; that is once in 128 commits.
+    # The first spill creates the log, the others open and append to it; that is once in 64 commits.
     assert [costs[number] - len(COMMIT) for number in spills] == [13, 8, 8]
     kernel.close()
