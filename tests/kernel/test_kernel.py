@@ -173,3 +173,16 @@ def test_read_only_handle_refuses_to_write(root: str) -> None:
     with pytest.raises(GraphError) as caught:
         insert(open_graph(root, read_only=True), {PERSON: ["a"]})
     assert caught.value.code == "graph.read_only"
+
+
+def test_sweep_beside_an_unreadable_intent_removes_nothing(root: str) -> None:
+    kernel = create(root)
+    residue = Path(root) / kernel.snapshot().state.pins[PERSON].path / "data" / "nobody.lance"
+    residue.parent.mkdir(exist_ok=True)
+    residue.write_bytes(b"x")
+    kernel.store.objects.write("__recovery/future.json", b'{"format": 99}')
+    assert sweep(kernel, 0.0).unreadable == ["__recovery/future.json"]
+    assert residue.exists()
+    kernel.store.objects.delete("__recovery/future.json")
+    assert sweep(kernel, 0.0).files_removed == 1
+    assert not residue.exists()

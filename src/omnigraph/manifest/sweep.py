@@ -116,7 +116,8 @@ def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
     # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
     leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
     branch_ids = {snapshot.state.branch_id for snapshot in snapshots}
-    waiting = {link.manifest for snapshot in snapshots for link in snapshot.links if not _is_linked(kernel, link.ref)}
+    links = {link for snapshot in snapshots for link in snapshot.links}
+    waiting = {link.manifest for link in links if not kernel.store.has_version(link.ref)}
     known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
     known |= {one.path for snapshot in snapshots for one in snapshot.state.tombstones}
     owned: dict[str, list[ObjectInfo]] = {path: [] for path in (MANIFEST_PATH, LOG_PATH, AUDIT_PATH, *known)}
@@ -130,10 +131,6 @@ def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
     for path, inside in sorted(owned.items()):
         forks = {one for one in branch_ids if one} if path == MANIFEST_PATH else _live_forks(path, inside, snapshots)
         yield from _unnamed(kernel, path, inside, forks, waiting)
-
-
-def _is_linked(kernel: Kernel, ref: DatasetRef) -> bool:
-    return kernel.store.has_version(ref)
 
 
 def _live_forks(path: str, files: list[ObjectInfo], snapshots: list[Snapshot]) -> set[str]:
