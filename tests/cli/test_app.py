@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import __version__
+from omnigraph import FORMAT_STAMP, __version__
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
 
@@ -35,9 +35,9 @@ def files(tmp_path: Path) -> dict[str, str]:
     return {name: str(tmp_path / name) for name in texts}
 
 
-def test_main_version_prints_the_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_main_version_prints_the_release_and_the_format(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["version"]) == 0
-    assert capsys.readouterr().out == f"omnigraph {__version__}\n"
+    assert capsys.readouterr().out == f"omnigraph {__version__}\ninternal-schema {FORMAT_STAMP}\n"
 
 
 def test_main_without_arguments_prints_the_commands(capsys: pytest.CaptureFixture[str]) -> None:

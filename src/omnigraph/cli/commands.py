@@ -124,5 +124,5 @@ COMMANDS = (
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
     ),
-    Command(("version",), version, "Print the release.", "omnigraph version"),
+    Command(("version",), version, "Print the release and its format.", "omnigraph version"),
 )

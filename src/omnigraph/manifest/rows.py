@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from omnigraph import FORMAT_STAMP
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.manifest.model import (
@@ -27,7 +28,6 @@ from omnigraph.manifest.model import (
 )
 from omnigraph.store.dataset import DatasetRef
 
-FORMAT_STAMP = 7
 STAMP_KEY = b"omnigraph:internal_schema_version"
 OPERATION_KEY = b"omnigraph:operation_id"
 LINKS_KEY = b"omnigraph:links"
