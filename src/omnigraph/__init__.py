@@ -8,8 +8,6 @@ if TYPE_CHECKING:
     from omnigraph.graph import Graph, init, open  # noqa: A004 - `og.open` reads as it should
 
 __version__ = "0.1.0"
-# The format of the catalog that this release writes; 1 to 6 belong to the original.
-FORMAT_STAMP = 7
 __all__ = ["Graph", "init", "open"]
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph import FORMAT_STAMP, __version__
+from omnigraph import __version__
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
+from omnigraph.release import FORMAT_STAMP
 
 SCHEMA = "node Port {\n  code: String @key\n  berths: I32?\n}\n"
 GOOD = "query q($c: String) {\n  match { $p: Port { code: $c } }\n  return { $p.berths }\n}\n"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import typer
 
-from omnigraph import FORMAT_STAMP, __version__
+from omnigraph import __version__
+from omnigraph.release import FORMAT_STAMP
 
 
 def version() -> int:

@@ -5,10 +5,10 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 
 from __future__ import annotations
 
-from omnigraph import FORMAT_STAMP
 from omnigraph.engine.core import Core
 from omnigraph.ids import CommitId
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.release import FORMAT_STAMP
 
 
 def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:

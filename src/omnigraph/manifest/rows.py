@@ -11,7 +11,6 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from omnigraph import FORMAT_STAMP
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.manifest.model import (
@@ -26,6 +25,7 @@ from omnigraph.manifest.model import (
     Tombstone,
     TypeIdentity,
 )
+from omnigraph.release import FORMAT_STAMP
 from omnigraph.store.dataset import DatasetRef
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
