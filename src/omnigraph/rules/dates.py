@@ -62,10 +62,11 @@ def _milliseconds(text: str) -> int | None:
     if found is None or days is None:
         return None
     hour, minute, second = int(found[2]), int(found[3]), int(found[4])
-    offset = int(found[7] or 0) * 60 + int(found[8] or 0)
-    if hour > 23 or minute > 59 or second > 59 or offset >= 24 * 60:
+    offset_hours, offset_minutes = int(found[7] or 0), int(found[8] or 0)
+    if hour > 23 or minute > 59 or second > 59 or offset_hours > 23 or offset_minutes > 59:
         return None
-    minutes = hour * 60 + minute - (offset if found[6] != "-" else -offset)
+    offset = (offset_hours * 60 + offset_minutes) * (-1 if found[6] == "-" else 1)
+    minutes = hour * 60 + minute - offset
     return days * _DAY_MS + minutes * 60_000 + second * 1_000 + int((found[5] or "")[:3].ljust(3, "0"))
 
 

@@ -120,8 +120,8 @@ def _instant(value: object, scalar: Scalar) -> int | None:
             raise Misfit(f"{shown(value)} is not a {scalar}; write it like {_EXAMPLES[scalar]}")
         return found
     if isinstance(value, dt.datetime):
-        utc = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value.astimezone(dt.UTC)
-        milliseconds = (utc - _EPOCH_UTC) // dt.timedelta(milliseconds=1)
+        aware = value.replace(tzinfo=dt.UTC) if value.tzinfo is None else value
+        milliseconds = (aware - _EPOCH_UTC) // dt.timedelta(milliseconds=1)
         return milliseconds // 86_400_000 if scalar is Scalar.DATE else milliseconds
     if isinstance(value, dt.date):
         days = (value - _EPOCH).days

@@ -1,6 +1,6 @@
 """Reads: scans, walks, filters, aggregates and rankings over one captured snapshot, in memory and column by column.
 
-May import `engine.core` and everything below the engine; never another part of the engine.
+May import `engine.core`, `engine.params` and everything below the engine; never another part of the engine.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from omnigraph import clock
 from omnigraph.engine.core import View
+from omnigraph.engine.params import decode_params
 from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.context import Run, TraversalSettings
 from omnigraph.engine.read.explain import Explanation, Profile, counted, explain_plan
-from omnigraph.engine.read.params import decode_params
 from omnigraph.engine.read.plan import ReadPlan
 from omnigraph.engine.read.result import Result
 from omnigraph.lang.query import CompiledQuery, require_kind

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.read.params import Value
+from omnigraph.engine.params import Value
 from omnigraph.engine.read.vectors import Constant, Lists, Mask, Numbers, Texts, Vector, vector_of
 from omnigraph.lang.query.ir import CompareOp
 

@@ -13,10 +13,10 @@ import numpy as np
 
 from omnigraph import settings
 from omnigraph.engine.core import View
+from omnigraph.engine.params import Value, missing_parameter
 from omnigraph.engine.read.budget import Spending
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.entities import Entities
-from omnigraph.engine.read.params import Value, missing_parameter
 from omnigraph.engine.read.topology import Topology
 from omnigraph.engine.read.vectors import Ids
 from omnigraph.errors import UsageError

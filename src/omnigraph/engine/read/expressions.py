@@ -10,9 +10,9 @@ from typing import TypeAlias
 
 import numpy as np
 
+from omnigraph.engine.params import decode_literal
 from omnigraph.engine.read.compare import compare, member_of
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.params import decode_literal
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.vectors import Constant, Mask, Numbers, Vector
 from omnigraph.errors import DataError

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from omnigraph.engine.read.params import Value
+from omnigraph.engine.params import Value
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropertyType
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 from omnigraph import clock
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.engine.write.constants import Constants
 from omnigraph.engine.write.gate import admit, publish
-from omnigraph.engine.write.params import Constants
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.predicate import ColumnTest, comparison
 from omnigraph.engine.write.receipt import MutationReceipt

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
-from omnigraph.engine.read.instants import days_of, milliseconds_of
-from omnigraph.engine.read.params import decode_params
+from omnigraph.engine.params import decode_params
 from omnigraph.errors import DataError
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.rules.dates import parse_days, parse_milliseconds
 
 
 def declared(scalar: Scalar, **more: Any) -> Parameter:
@@ -36,6 +37,7 @@ def declared(scalar: Scalar, **more: Any) -> Parameter:
         (Scalar.DATE, dt.date(2024, 1, 31), 19753),
         (Scalar.DATE, "2024-01-31T23:59:59-00:01", 19754),
         (Scalar.DATETIME, "1970-01-01T00:00:00.0019Z", 1),
+        (Scalar.DATETIME, dt.datetime(1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), -62_135_600_400_000),
         (Scalar.DATETIME, dt.datetime(1970, 1, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1))), 0),
     ],
 )
@@ -66,6 +68,8 @@ def test_parameter_fitting_value_is_decoded(scalar: Scalar, given: object, expec
         (Scalar.DATETIME, "10:30"),
         (Scalar.DATETIME, "2024-01-31T24:00:00"),
         (Scalar.STRING, ["a"]),
+        (Scalar.STRING, "\ud800"),
+        (Scalar.BLOB, 7),
     ],
 )
 def test_parameter_misfit_is_refused_by_name(scalar: Scalar, given: object) -> None:
@@ -101,7 +105,7 @@ def test_parameter_list_decodes_each_item() -> None:
 def test_parameter_vector_has_its_dimension() -> None:
     vector = declared(Scalar.VECTOR, dimension=2)
     assert decode_params([vector], {"p": np.array([1, 2])}) == {"p": (1.0, 2.0)}
-    for wrong in ([1.0], [1.0, "2"], 7, "ab"):
+    for wrong in ([1.0], [1.0, "2"], [1.0, True], [1.0, None], [1.0, math.nan], [1.0, 1e39], [1.0, 10**400], 7, "ab"):
         with pytest.raises(DataError):
             decode_params([vector], {"p": wrong})
 
@@ -117,8 +121,9 @@ def test_parameter_vector_has_its_dimension() -> None:
         ("2024", None, None),
         ("2024-13-01", None, None),
         ("2024-01-31T10:00:00+25:00", None, None),
+        ("2024-01-31T10:00:00+01:75", None, None),
         ("", None, None),
     ],
 )
 def test_instants_are_read_as_written(text: str, days: int | None, milliseconds: int | None) -> None:
-    assert (days_of(text), milliseconds_of(text)) == (days, milliseconds)
+    assert (parse_days(text), parse_milliseconds(text)) == (days, milliseconds)

@@ -1,0 +1,140 @@
+"""Parameters and literals: from what a caller hands over, JSON or Python, to typed values, wherever they are used.
+
+Pure. Dates become days, instants milliseconds, lists and vectors tuples; everything else is the plain Python value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from omnigraph.errors import DataError
+from omnigraph.lang.query.ir import Parameter
+from omnigraph.lang.types import FLOATS, INTEGERS, PropertyType, Scalar
+from omnigraph.rules.fit import Misfit, as_sequence, fit, shown
+
+Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
+
+I64_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 20
+
+
+def decode_params(declared: Sequence[Parameter], given: Mapping[str, object]) -> dict[str, Value]:
+    """Return the values of declared parameters; one that was not given and is not nullable is left out."""
+    decoded: dict[str, Value] = {}
+    for parameter in declared:
+        value = given.get(parameter.name)
+        if value is not None:
+            decoded[parameter.name] = _decode(parameter, value)
+        elif parameter.type.nullable:
+            decoded[parameter.name] = None
+        elif parameter.name in given:
+            raise _refusal(parameter, value, "it is not nullable")
+    return decoded
+
+
+def missing_parameter(name: str) -> DataError:
+    """Return the error for a parameter that a query uses and nobody gave."""
+    message = f"parameter `${name}` was not provided; pass it with the query, or declare it nullable with `?`"
+    return DataError(message, rule="E2", parameter=name)
+
+
+def decode_literal(value: object, type_: PropertyType) -> Value:
+    """Return the typed value of a literal; date texts are read here, since the compiler leaves them as they are."""
+    if type_.is_list:
+        assert isinstance(value, tuple)
+        return tuple(decode_literal(item, PropertyType(type_.scalar)) for item in value)
+    assert isinstance(value, str | int | float | bool)
+    if type_.scalar not in (Scalar.DATE, Scalar.DATETIME):
+        return value
+    try:
+        days_or_milliseconds: int = fit(value, type_)
+    except Misfit as misfit:
+        raise DataError(misfit.reason, rule="E4", value=value) from None
+    return days_or_milliseconds
+
+
+def _decode(parameter: Parameter, value: object) -> Value:
+    type_ = parameter.type
+    try:
+        if type_.scalar is Scalar.VECTOR:
+            return _vector(value, type_)
+        return _list(value, type_) if type_.is_list else _scalar(value, type_)
+    except Misfit as misfit:
+        raise _refusal(parameter, value, misfit.reason) from None
+
+
+def _list(value: object, type_: PropertyType) -> tuple[Value, ...]:
+    items = as_sequence(value)
+    if items is None:
+        raise Misfit(f"{shown(value)} is not a list")
+    decoded: list[Value] = []
+    for position, item in enumerate(items):
+        try:
+            decoded.append(None if item is None else _scalar(item, PropertyType(type_.scalar)))
+        except Misfit as misfit:
+            raise Misfit(f"item {position}: {misfit.reason}") from None
+    return tuple(decoded)
+
+
+def _scalar(value: object, type_: PropertyType) -> Value:
+    scalar = type_.scalar
+    if scalar is Scalar.BLOB and isinstance(value, str | bytes):
+        # A blob is decoded where it is stored; until then it is its text.
+        return value
+    if scalar in FLOATS:
+        return _float(value, type_)
+    if scalar in INTEGERS and isinstance(value, str):
+        value = _whole(value)
+    if scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(value, int | np.integer):
+        raise Misfit(f"{shown(value)} is not a {scalar}; write it as text")
+    if scalar is Scalar.U64 and isinstance(value, int) and value > I64_MAX:
+        # An unsigned parameter travels as a signed one in every protocol.
+        raise Misfit(f"{value} is larger than a parameter can carry, {I64_MAX}")
+    fitted: Value = fit(value, type_)
+    return fitted
+
+
+def _whole(text: str) -> int:
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or len(digits) > _DIGITS_MAX:
+        raise Misfit(f"{shown(text)} is not a whole number")
+    return int(text)
+
+
+def _float(value: object, type_: PropertyType) -> float:
+    if isinstance(value, float | np.floating) and not isfinite(value):
+        # What is not finite can be compared; it is refused where it would be stored.
+        return float(value)
+    number: float = fit(value, type_)
+    return float(np.float32(number)) if type_.scalar is Scalar.F32 else number
+
+
+def _vector(value: object, type_: PropertyType) -> tuple[float, ...]:
+    items = as_sequence(value)
+    if items is None or len(items) != type_.dimension:
+        found = shown(value) if items is None else f"a list of {len(items)}"
+        raise Misfit(f"a list of {type_.dimension} numbers is needed, not {found}")
+    if not all(issubclass(kind, int | float | np.number) and kind is not bool for kind in set(map(type, items))):
+        raise Misfit("it holds something else than numbers")
+    try:
+        with np.errstate(over="ignore"):
+            numbers = np.array(items, np.float64).astype(np.float32)
+    except OverflowError:
+        numbers = np.array([np.inf], np.float32)
+    if not np.isfinite(numbers).all():
+        raise Misfit("it holds a number that is not finite as F32")
+    return tuple(numbers.tolist())
+
+
+def _refusal(parameter: Parameter, value: object, reason: str) -> DataError:
+    return DataError(
+        f"parameter `${parameter.name}` of type `{parameter.type}` cannot be {shown(value)}: {reason}",
+        rule="E4",
+        parameter=parameter.name,
+        type=str(parameter.type),
+        value=shown(value),
+    )
