@@ -28,12 +28,13 @@ format: setup ## rewrite the code in the house format
 ##@ Once in a while
 test-long: setup ## the long campaigns, with everything else
 	@$(RUN) -m pytest -q -n $(WORKERS)
-bench: setup ## measure, and rewrite docs/benchmarks.md
+bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
+	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks
 lock: setup ## resolve the dependencies anew and rewrite requirements/
 	@tools/lock.sh
 clean: ## remove what the other targets made
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
+	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help:

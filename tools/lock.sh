@@ -8,3 +8,4 @@ compile() {
 }
 compile --extra dev --output-file requirements/dev.lock
 compile --extra java --output-file requirements/java.lock --constraint requirements/dev.lock
+compile --extra bench --output-file requirements/bench.lock --constraint requirements/dev.lock

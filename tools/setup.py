@@ -1,5 +1,6 @@
 """Make `.venv` hold exactly the locked dependencies, with a Java runtime if the machine has none.
 
+With the word `bench` it fills `.venv-bench` with the peers that `make bench` compares us with.
 Runs on any Python 3.11+ with the standard library alone; doing nothing when all is in place is its usual job.
 """
 
@@ -14,26 +15,35 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-VENV = ROOT / ".venv"
-STAMP = VENV / "omnigraph-setup"
 JAVA_MINIMUM = 17
 
 
-def main() -> int:
+def main(words: list[str]) -> int:
+    if words == ["bench"]:
+        # The peers may bring libraries that would replace ours, so they get an environment of their own.
+        fill(ROOT / ".venv-bench", ["requirements/bench.lock"])
+        return 0
     locks = ["requirements/dev.lock"]
     if not find_java():
         locks.append("requirements/java.lock")
-    wanted = fingerprint(locks)
-    if STAMP.exists() and STAMP.read_text() == wanted:
-        return 0
-    if not (VENV / "bin" / "python").exists():
-        create_venv()
-    for lock in locks:
-        print(f"installing {lock} into .venv", flush=True)
-        pip("install", "--require-hashes", "--requirement", str(ROOT / lock))
-    pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
-    STAMP.write_text(wanted)
+    fill(ROOT / ".venv", locks, "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
     return 0
+
+
+def fill(venv: Path, locks: list[str], *last: str) -> None:
+    """Install the locks and then, if any arguments remain, what these tell pip; nothing if all that is in place."""
+    stamp = venv / "omnigraph-setup"
+    wanted = fingerprint(locks)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    if not (venv / "bin" / "python").exists():
+        create_venv(venv)
+    for lock in locks:
+        print(f"installing {lock} into {venv.name}", flush=True)
+        pip(venv, "install", "--require-hashes", "--requirement", str(ROOT / lock))
+    if last:
+        pip(venv, "install", *last)
+    stamp.write_text(wanted)
 
 
 def fingerprint(locks: list[str]) -> str:
@@ -59,27 +69,27 @@ def find_java() -> str | None:
     return None
 
 
-def create_venv() -> None:
-    print("creating .venv", flush=True)
-    if subprocess.run([sys.executable, "-m", "venv", str(VENV)], capture_output=True).returncode == 0:
+def create_venv(venv: Path) -> None:
+    print(f"creating {venv.name}", flush=True)
+    if subprocess.run([sys.executable, "-m", "venv", str(venv)], capture_output=True).returncode == 0:
         return
     # Debian ships Python without ensurepip; the machine's own pip can still fill the environment from outside.
-    shutil.rmtree(VENV, ignore_errors=True)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(VENV)], check=True)
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
 
 
-def pip(*arguments: str) -> None:
-    python = str(VENV / "bin" / "python")
+def pip(venv: Path, *arguments: str) -> None:
+    python = str(venv / "bin" / "python")
     inside = subprocess.run([python, "-m", "pip", "--version"], capture_output=True).returncode == 0
     command = [python, "-m", "pip"] if inside else [sys.executable, "-m", "pip", "--python", python]
     quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
     completed = subprocess.run([*command, arguments[0], *quiet, *arguments[1:]])
     if completed.returncode != 0:
-        shutil.rmtree(VENV, ignore_errors=True)
+        shutil.rmtree(venv, ignore_errors=True)
         sys.exit(f"pip could not install the locked dependencies (exit {completed.returncode}); see its output above")
 
 
 if __name__ == "__main__":
     if sys.version_info < (3, 11):
         sys.exit("OmniGraph needs Python 3.11 or newer; run make with PYTHON=/path/to/python3.11")
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
