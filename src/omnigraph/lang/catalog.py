@@ -7,8 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from omnigraph.lang.types import PropertyType
+
+
+class MergeRule(StrEnum):
+    """How a merge settles what both sides changed differently, by its spelling in a schema."""
+
+    OURS = "ours"
+    THEIRS = "theirs"
+    MAX = "max"
+    MIN = "min"
+    UNION = "union"
+    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +38,7 @@ class Property:
     property_id: int
     description: str | None = None
     embed: Embed | None = None
+    merge: MergeRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +82,7 @@ class NodeType:
     implements: tuple[str, ...] = ()
     description: str | None = None
     instruction: str | None = None
+    merge: MergeRule = MergeRule.FAIL
 
     @property
     def table_key(self) -> str:
@@ -90,6 +104,7 @@ class EdgeType:
     index: tuple[tuple[str, ...], ...] = ()
     description: str | None = None
     instruction: str | None = None
+    merge: MergeRule = MergeRule.FAIL
 
     @property
     def table_key(self) -> str:

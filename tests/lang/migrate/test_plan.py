@@ -69,7 +69,7 @@ def test_plan_renders_every_supported_kind() -> None:
     assert lines == [
         "Supported: 9 steps.",
         "  ~ rename node A to C",
-        "  ~ update the description of node C",
+        "  ~ update the annotations of node C",
         "  ~ extend C.b by y",
         "  + add C.n: F64?",
         "  ~ rename C.a to z",

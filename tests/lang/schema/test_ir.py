@@ -134,3 +134,21 @@ def test_identity_of_injected_hint_in_a_new_node_is_new() -> None:
     second = compiled(text, first).ir
     assert second.identities.nodes["A"].property_ids["q"] == first.identities.nodes["A"].property_ids["p"]
     assert second.identities.nodes["B"].property_ids["q"] >= first.next_identity_id
+
+
+def test_ir_merge_rules_come_back_and_absent_ones_leave_no_trace() -> None:
+    with_rules = compiled("node A @merge(ours) { n: I32 @merge(max) }\nedge E: A -> A @merge(theirs)").ir
+    assert SchemaIR.from_json(with_rules.to_json()) == with_rules
+    encoded = json.dumps(with_rules.to_json())
+    assert [encoded.count(f'"merge": "{rule}"') for rule in ("ours", "max", "theirs")] == [1, 1, 1]
+    without = compiled("node A { n: I32 }\nedge E: A -> A").ir
+    assert '"merge"' not in json.dumps(without.to_json())
+    assert without.hash != with_rules.hash
+
+
+@pytest.mark.parametrize("rule", ["biggest", None])
+def test_ir_merge_rule_unknown_is_malformed(rule: str | None) -> None:
+    stored: Any = compiled("node A { n: I32 @merge(max) }").ir.to_json()
+    stored["nodes"][0]["properties"][0]["merge"] = rule
+    with pytest.raises(LanguageError):
+        SchemaIR.from_json(stored)

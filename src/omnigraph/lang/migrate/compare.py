@@ -60,7 +60,7 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
     if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
         yield from _compare_edges(pair, old, new)
     if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
-        if (old.description, old.instruction) != (new.description, new.instruction):
+        if (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge):
             yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
         if old.annotations != new.annotations:
             yield pair.refuse(f"the annotations of `{pair.name}` cannot change")
@@ -132,7 +132,7 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
         yield refuse(f"the source or model of `@embed` on `{part}` cannot change")
     if old.annotations != new.annotations:
         yield refuse(f"the annotations of `{part}` cannot change")
-    if old.description != new.description:
+    if (old.description, old.merge) != (new.description, new.merge):
         yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)
 
 

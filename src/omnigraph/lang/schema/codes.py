@@ -39,6 +39,8 @@ SCHEMA_CODES: Mapping[str, str] = MappingProxyType(
         "S27": "edge names that differ only in case",
         "S28": "property name taken by the graph itself",
         "S29": "note: annotation or constraint without effect",
+        "S30": "merge rule unknown, repeated or malformed",
+        "S31": "merge rule that does not fit what it stands on",
         "I1": "rename hint names nothing that was accepted",
         "I2": "rename hint names a declaration of another kind",
         "I3": "accepted type claimed twice",

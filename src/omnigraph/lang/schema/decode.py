@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from omnigraph.lang.catalog import Cardinality, Embed
+from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
 from omnigraph.lang.schema.encode import Identities, TypeIds
 from omnigraph.lang.schema.shape import (
     ConstraintShape,
@@ -58,6 +58,7 @@ def _node(item: Mapping[str, Any]) -> NodeShape:
         _leaf(item["description"], _TEXT_OR_NONE),
         _leaf(item["instruction"], _TEXT_OR_NONE),
         _annotations(item),
+        _merge(item),
     )
 
 
@@ -73,6 +74,7 @@ def _edge(item: Mapping[str, Any]) -> EdgeShape:
         _leaf(item["description"], _TEXT_OR_NONE),
         _leaf(item["instruction"], _TEXT_OR_NONE),
         _annotations(item),
+        _merge(item),
     )
 
 
@@ -86,9 +88,14 @@ def _properties(item: Mapping[str, Any]) -> tuple[PropertyShape, ...]:
             _leaf(entry["description"], _TEXT_OR_NONE),
             _annotations(entry),
             entry["declared"] == "interface",
+            _merge(entry),
         )
         for entry in item["properties"]
     )
+
+
+def _merge(item: Mapping[str, Any]) -> MergeRule | None:
+    return MergeRule(item["merge"]) if "merge" in item else None
 
 
 def _embed(item: Mapping[str, Any] | None) -> Embed | None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from omnigraph.lang.catalog import MergeRule
 from omnigraph.lang.schema.shape import (
     ConstraintShape,
     EdgeShape,
@@ -72,6 +73,7 @@ def _encode_type(shape: TypeShape, own: TypeIds | None, ids: Identities) -> Json
     encoded["description"] = shape.description
     encoded["instruction"] = shape.instruction
     encoded["annotations"] = [_encode_annotation(item) for item in shape.annotations]
+    _encode_merge(encoded, shape.merge)
     if isinstance(shape, NodeShape):
         encoded["implements"] = [_type_reference(name, ids.interfaces) for name in shape.implements]
     if isinstance(shape, EdgeShape):
@@ -91,12 +93,19 @@ def _encode_property(shape: PropertyShape, property_ids: Mapping[str, int]) -> J
         "annotations": [_encode_annotation(item) for item in shape.annotations],
         "declared": "interface" if shape.is_injected else "direct",
     }
+    _encode_merge(encoded, shape.merge)
     if shape.name in property_ids:
         encoded["property_id"] = property_ids[shape.name]
     if shape.embed is not None:
         source = _property_reference(shape.embed.source, property_ids)
         encoded["embed"] = {"source": source, "model": shape.embed.model}
     return encoded
+
+
+def _encode_merge(encoded: Json, rule: MergeRule | None) -> None:
+    # Schemas that were accepted before there were merge rules keep their form, and with it their hash.
+    if rule is not None:
+        encoded["merge"] = rule.value
 
 
 def _encode_value_type(type_: PropertyType) -> Json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final, cast
 
-from omnigraph.lang.catalog import Cardinality, Embed
+from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
 from omnigraph.lang.schema.expand import Draft, Member, Owner
 from omnigraph.lang.schema.number import parse_bound, parse_count
 from omnigraph.lang.schema.origin import Origins, PropertyOrigin, TypeOrigin
@@ -25,7 +25,7 @@ from omnigraph.lang.schema.shape import (
 from omnigraph.lang.schema.syntax import Declaration, Item, PropertyDeclaration, Word
 
 _MARKS: Final = ("index", "key", "unique")
-_KNOWN: Final = frozenset({*_MARKS, "embed", "description", "instruction", "rename_from"})
+_KNOWN: Final = frozenset({*_MARKS, "embed", "description", "instruction", "rename_from", "merge"})
 
 
 def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
@@ -49,10 +49,10 @@ def _lower_owner(owner: Owner) -> TypeShape:
     constraints = {_lower_constraint(item) for item in declaration.constraints}
     ordered = tuple(sorted(constraints, key=lambda constraint: constraint.sort_key))
     description, instruction = _text(declaration, "description"), _text(declaration, "instruction")
-    annotations = _opaque(declaration.annotations)
+    annotations, merge = _opaque(declaration.annotations), _merge(declaration)
     if declaration.kind == "node":
         implements = tuple(sorted({word.text for word in declaration.implements}))
-        return NodeShape(name, properties, ordered, implements, description, instruction, annotations)
+        return NodeShape(name, properties, ordered, implements, description, instruction, annotations, merge)
     assert declaration.source is not None
     assert declaration.target is not None
     return EdgeShape(
@@ -65,6 +65,7 @@ def _lower_owner(owner: Owner) -> TypeShape:
         description,
         instruction,
         annotations,
+        merge,
     )
 
 
@@ -83,6 +84,7 @@ def _lower_property(member: Member) -> PropertyShape:
         description=_text(declared, "description"),
         annotations=_opaque(declared.annotations),
         is_injected=member.via is not None,
+        merge=_merge(declared),
     )
 
 
@@ -106,6 +108,11 @@ def _lower_cardinality(item: Item | None) -> Cardinality:
 def _text(declared: Declaration | PropertyDeclaration, word: str) -> str | None:
     items = declared.annotated(word)
     return items[0].value if items else None
+
+
+def _merge(declared: Declaration | PropertyDeclaration) -> MergeRule | None:
+    word = _text(declared, "merge")
+    return MergeRule(word) if word is not None else None
 
 
 def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:

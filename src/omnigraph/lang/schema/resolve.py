@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, NodeType, Property, RangeRule
+from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
 from omnigraph.lang.schema.encode import TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape
@@ -48,6 +48,7 @@ def _node(shape: NodeShape, ids: TypeIds) -> NodeType:
         implements=shape.implements,
         description=shape.description,
         instruction=shape.instruction,
+        merge=shape.merge or MergeRule.FAIL,
     )
 
 
@@ -65,12 +66,13 @@ def _edge(shape: EdgeShape, ids: TypeIds) -> EdgeType:
         index=_column_sets(shape, "index"),
         description=shape.description,
         instruction=shape.instruction,
+        merge=shape.merge or MergeRule.FAIL,
     )
 
 
 def _properties(shape: NodeShape | EdgeShape, ids: TypeIds) -> Mapping[str, Property]:
     return {
-        item.name: Property(item.name, item.type, ids.property_ids[item.name], item.description, item.embed)
+        item.name: Property(item.name, item.type, ids.property_ids[item.name], item.description, item.embed, item.merge)
         for item in shape.properties
     }
 

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from omnigraph.lang.catalog import Cardinality, Embed
+from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
 from omnigraph.lang.types import PropertyType
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
@@ -36,6 +36,7 @@ class PropertyShape:
     description: str | None = None
     annotations: tuple[OpaqueAnnotation, ...] = ()
     is_injected: bool = False
+    merge: MergeRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class NodeShape:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[OpaqueAnnotation, ...] = ()
+    merge: MergeRule | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class EdgeShape:
     description: str | None = None
     instruction: str | None = None
     annotations: tuple[OpaqueAnnotation, ...] = ()
+    merge: MergeRule | None = None
 
 
 TypeShape: TypeAlias = InterfaceShape | NodeShape | EdgeShape

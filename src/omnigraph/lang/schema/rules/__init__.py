@@ -12,6 +12,7 @@ from omnigraph.lang.schema.expand import Draft
 from omnigraph.lang.schema.rules.annotation import check_annotations
 from omnigraph.lang.schema.rules.constraint import check_constraints
 from omnigraph.lang.schema.rules.interface import check_interfaces
+from omnigraph.lang.schema.rules.merge import check_merge_rules
 from omnigraph.lang.schema.rules.naming import check_names
 from omnigraph.lang.schema.rules.note import note_inert
 from omnigraph.lang.schema.rules.value import check_values
@@ -19,7 +20,14 @@ from omnigraph.limits import DIAGNOSTICS_MAX
 
 Rule = Callable[[Draft], Iterator[Diagnostic]]
 
-STAGES: tuple[Rule, ...] = (check_values, check_interfaces, check_annotations, check_constraints, check_names)
+STAGES: tuple[Rule, ...] = (
+    check_values,
+    check_interfaces,
+    check_annotations,
+    check_merge_rules,
+    check_constraints,
+    check_names,
+)
 
 
 def check_draft(draft: Draft) -> tuple[Diagnostic, ...]:

@@ -14,7 +14,7 @@ from omnigraph.lang.schema.nearest import did_you_mean
 from omnigraph.lang.schema.number import parse_bound
 from omnigraph.lang.schema.syntax import Item
 
-_KNOWN: Final = ("key", "unique", "index", "embed", "rename_from", "description", "instruction")
+_KNOWN: Final = ("key", "unique", "index", "embed", "rename_from", "description", "instruction", "merge")
 _FORMS: Final = {
     "range": "a range is a constraint: `@range(property, low..high)`",
     "check": 'a check is a constraint: `@check(property, "pattern")`',
