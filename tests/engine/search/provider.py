@@ -22,6 +22,8 @@ class Provider:
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     hold: threading.Event = field(default_factory=threading.Event)
     holds: bool = False
+    connections: int = 0
+    ends_connections: bool = False
 
 
 def openai_answer(*vectors: list[float]) -> Answer:
@@ -34,6 +36,12 @@ def running(provider: Provider) -> Iterator[Provider]:
     """Serve the provider on a free port of the loopback interface."""
 
     class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def setup(self) -> None:
+            provider.connections += 1
+            super().setup()
+
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             number = len(provider.requests)
@@ -48,6 +56,8 @@ def running(provider: Provider) -> Iterator[Provider]:
             self.send_header("Content-Length", str(len(payload)))
             self.end_headers()
             self.wfile.write(payload)
+            # Ended without a word, as by a server that does not wait for the next request.
+            self.close_connection = self.close_connection or provider.ends_connections
 
         do_GET = do_POST
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
-from omnigraph.engine.read.search import Purpose, embed_query, from_settings
+from omnigraph.engine.read.search import Purpose, check_model, from_settings
 from omnigraph.engine.read.search.embed import MockEmbedder
 from omnigraph.engine.read.search.provider import HttpEmbedder, Patience
 from omnigraph.errors import DataError, UsageError
@@ -170,9 +171,10 @@ def test_embed_without_a_key_says_which_to_set(monkeypatch: pytest.MonkeyPatch) 
     assert "OPENROUTER_API_KEY or OPENAI_API_KEY" in error.message
 
 
-def test_http_embedder_address_without_http_is_refused() -> None:
-    with pytest.raises(UsageError):
-        HttpEmbedder.of("openai", "file:///etc/passwd", "", HURRIED)
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "host/v1", "http://", "http://host:port", "http://host:99999"])
+def test_http_embedder_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="OMNIGRAPH_EMBED_BASE_URL"):
+        HttpEmbedder.of("openai", url, "", HURRIED)
 
 
 def test_mock_vectors_are_the_same_everywhere() -> None:
@@ -197,16 +199,63 @@ def _mock_by_hand() -> list[float]:
 MOCK_EMPTY = _mock_by_hand()
 
 
-def test_embed_query_other_model_than_recorded_is_refused() -> None:
-    with pytest.raises(DataError) as caught:
-        embed_query(MockEmbedder("m2"), "x", 3, "m1")
-    assert caught.value.context["rule"] == "E13"
-    assert caught.value.context["expected"] == "m1"
+def test_check_model_other_model_than_recorded_is_refused() -> None:
+    with pytest.raises(DataError, match="OMNIGRAPH_EMBED_MODEL") as caught:
+        check_model(MockEmbedder("m2"), "m1")
+    assert caught.value.context == {"rule": "E13", "expected": "m1", "actual": "m2"}
+    check_model(MockEmbedder("m1"), "m1")
+    check_model(MockEmbedder("m1"), None)
 
 
-@pytest.mark.parametrize("model", [None, "m1"])
-def test_embed_query_same_or_no_recorded_model_is_embedded(model: str | None) -> None:
-    assert embed_query(MockEmbedder("m1"), "x", 3, model).shape == (3,)
+@pytest.mark.parametrize("ends", [False, True])
+def test_embed_again_uses_the_open_connection_or_a_new_one(ends: bool) -> None:
+    with running(Provider(lambda number, body: openai_answer([1.0, 0.0]), ends_connections=ends)) as provider:
+        embedder = openai(provider)
+        for _ in range(3):
+            embedder.embed(["x"], 2, Purpose.QUERY)
+    assert len(provider.requests) == 3
+    assert provider.connections == (3 if ends else 1)
+
+
+def test_embed_after_an_unread_answer_starts_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.engine.read.search.provider.EMBED_RESPONSE_BYTES_MAX", 100_000)
+    answers = [(200, b" " * 500_000), openai_answer([1.0, 0.0])]
+    with running(Provider(lambda number, body: answers[number])) as provider:
+        embedder = openai(provider)
+        refusal(embedder)
+        assert embedder.embed(["x"], 2, Purpose.QUERY).tolist() == [[1.0, 0.0]]
+    assert provider.connections == 2
+
+
+def test_embed_by_several_threads_keeps_answers_apart() -> None:
+    def answer(number: int, body: dict[str, list[str]]) -> Answer:
+        return openai_answer(*([float(text), 1.0] for text in body["input"]))
+
+    with running(Provider(answer)) as provider, ThreadPoolExecutor(4) as pool:
+        embedder = openai(provider)
+        found = list(pool.map(lambda number: embedder.embed([str(number)], 2, Purpose.QUERY)[0], range(40)))
+    assert [vector[0] / vector[1] for vector in found] == pytest.approx(range(40), rel=1e-5)
+    assert provider.connections <= 4
+
+
+def test_embed_through_a_proxy_asks_the_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(Provider(lambda number, body: openai_answer([1.0, 0.0]))) as proxy:
+        monkeypatch.setenv("NO_PROXY", "")
+        monkeypatch.setenv("http_proxy", proxy.url.replace("http://", "http://me:p%40ss@"))
+        embedder = HttpEmbedder.of("openai", "http://provider.invalid/v1", "m", HURRIED)
+        embedder.embed(["x"], 2, Purpose.QUERY)
+    [(path, headers, _)] = proxy.requests
+    assert path == "http://provider.invalid/v1/embeddings"
+    assert headers["host"] == "provider.invalid"
+    assert headers["proxy-authorization"] == "Basic bWU6cEBzcw=="
+
+
+@pytest.mark.parametrize("key", ["secret-key\n", "sécret-key"])
+def test_embed_with_a_key_that_no_header_takes_does_not_show_it(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    error = refusal(HttpEmbedder.of("openai", "http://127.0.0.1:9", "", HURRIED))
+    assert "OPENAI_API_KEY" in error.message
+    assert "cret-key" not in error.message
 
 
 def test_from_settings_nothing_set_needs_no_key_yet(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from omnigraph.engine.read.context import Run
+from omnigraph.engine.read.entities import Entities
 from omnigraph.engine.read.expressions import compile_value
 from omnigraph.engine.read.ordering import text_ranks
 from omnigraph.engine.read.rows import UNIT
-from omnigraph.engine.read.vectors import Constant, Ids, Numbers, Texts
+from omnigraph.engine.read.vectors import Constant, Ids, Numbers, Texts, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 
@@ -59,9 +60,7 @@ class Ranking:
         """Return the one ranking that the arms make together."""
         if self._k is None:
             return arms[0]
-        constant = self._k(run, UNIT)
-        assert isinstance(constant, Constant)
-        k = constant.value
+        k = _constant(self._k(run, UNIT))
         if not isinstance(k, int) or k <= 0:
             raise DataError("`k` of `rrf` must be greater than zero; leave it out for 60", rule="E4", value=k)
         first, second = arms
@@ -90,23 +89,50 @@ def spread(ranked: Ranked, ids: Ids, count: int) -> Numbers:
 
 
 def _arm(call: ir.Nearest | ir.Bm25) -> Arm:
+    return _nearest(call) if isinstance(call, ir.Nearest) else _bm25(call)
+
+
+def _bm25(call: ir.Bm25) -> Arm:
     query = compile_value(call.query)
     node_type, property_ = call.field.owner, call.field.property
 
     def rank(run: Run, candidates: Ids, best: int | None) -> Ranked:
         from omnigraph.engine.read import search
 
+        text = _constant(query(run, UNIT))
         entities = run.nodes(node_type)
-        constant = query(run, UNIT)
-        assert isinstance(constant, Constant)
-        if constant.value is None or len(candidates) == 0:
-            return Ranked(np.empty(0, entities.dtype), np.empty(0))
-        allowed = None if len(candidates) == entities.count else entities.row_ids[candidates]
-        if isinstance(call, ir.Bm25):
-            rows, scores = search.bm25(run.view, node_type, property_, str(constant.value), allowed, None)
-            return _in_order(run, node_type, entities.from_row_ids(rows), -scores, scores)
-        vector = _vector(run, call, constant)
-        rows, scores = search.nearest(run.view, node_type, property_, vector, allowed, best)
+        if text is None or len(candidates) == 0:
+            return _nothing(entities)
+        rows, scores = search.bm25(run.view, node_type, property_, text, _rows(entities, candidates), None)
+        return _in_order(run, node_type, entities.from_row_ids(rows), -scores, scores)
+
+    return rank
+
+
+def _nearest(call: ir.Nearest) -> Arm:
+    query = compile_value(call.query)
+    node_type, property_ = call.field.owner, call.field.property
+    dimension = call.field.type.dimension
+    assert dimension is not None
+
+    def rank(run: Run, candidates: Ids, best: int | None) -> Ranked:
+        from omnigraph.engine.read import search
+
+        sought = _constant(query(run, UNIT))
+        entities = run.nodes(node_type)
+        if sought is None:
+            return _nothing(entities)
+        # What is wrong with the question is said even where there is nothing to rank.
+        if isinstance(sought, str):
+            embedder = run.embedder if run.embedder is not None else search.embedder_of(run.view)
+            search.check_model(embedder, call.model)
+        else:
+            sought = search.checked_vector(sought, dimension, property_)
+        if len(candidates) == 0:
+            return _nothing(entities)
+        if isinstance(sought, str):
+            sought = search.embed_query(embedder, sought, dimension)
+        rows, scores = search.nearest(run.view, node_type, property_, sought, _rows(entities, candidates), best)
         # More than the best may come back when several are equally good; the ids then decide.
         ranked = _in_order(run, node_type, entities.from_row_ids(rows), scores, scores)
         return Ranked(ranked.ids[:best], ranked.scores[:best])
@@ -114,15 +140,18 @@ def _arm(call: ir.Nearest | ir.Bm25) -> Arm:
     return rank
 
 
-def _vector(run: Run, call: ir.Nearest, constant: Constant) -> Any:
-    from omnigraph.engine.read import search
+def _constant(vector: Vector) -> Any:
+    assert isinstance(vector, Constant)
+    return vector.value
 
-    if isinstance(constant.value, tuple):
-        return np.array(constant.value, np.float32)
-    dimension = call.field.type.dimension
-    assert dimension is not None
-    embedder = run.embedder if run.embedder is not None else search.from_settings()
-    return search.embed_query(embedder, str(constant.value), dimension, call.model)
+
+def _nothing(entities: Entities) -> Ranked:
+    return Ranked(np.empty(0, entities.dtype), np.empty(0))
+
+
+def _rows(entities: Entities, candidates: Ids) -> npt.NDArray[np.uint64] | None:
+    """Return the row ids of the candidates; None when they are all there are."""
+    return None if len(candidates) == entities.count else entities.row_ids[candidates]
 
 
 def _in_order(run: Run, node_type: str, ids: Ids, keys: Scores, scores: Scores) -> Ranked:

@@ -3,8 +3,20 @@
 Imports the engine's core and the store; the executor above it turns row ids into bindings.
 """
 
-from omnigraph.engine.read.search.embed import Embedder, Purpose, embed_query, from_settings
+from omnigraph.engine.read.search.embed import Embedder, Purpose, check_model, embed_query, from_settings
+from omnigraph.engine.read.search.prepared import embedder_of
 from omnigraph.engine.read.search.text import bm25, text_matches
-from omnigraph.engine.read.search.vector import nearest
+from omnigraph.engine.read.search.vector import checked_vector, nearest
 
-__all__ = ["Embedder", "Purpose", "bm25", "embed_query", "from_settings", "nearest", "text_matches"]
+__all__ = [
+    "Embedder",
+    "Purpose",
+    "bm25",
+    "check_model",
+    "checked_vector",
+    "embed_query",
+    "embedder_of",
+    "from_settings",
+    "nearest",
+    "text_matches",
+]

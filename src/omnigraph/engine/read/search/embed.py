@@ -39,8 +39,8 @@ class Embedder(Protocol):
         ...
 
 
-def embed_query(embedder: Embedder, text: str, dimension: int, model: str | None = None) -> NDArray[np.float32]:
-    """Return the vector of a query text; `model` is what the property's vectors were made with, if that is recorded."""
+def check_model(embedder: Embedder, model: str | None) -> None:
+    """Refuse to compare with vectors of another model; `model` is what is recorded of theirs, if anything is (E13)."""
     if model is not None and model != embedder.model:
         raise DataError(
             f"the stored vectors come from the model `{model}`, but queries are embedded with `{embedder.model}`;"
@@ -49,6 +49,10 @@ def embed_query(embedder: Embedder, text: str, dimension: int, model: str | None
             expected=model,
             actual=embedder.model,
         )
+
+
+def embed_query(embedder: Embedder, text: str, dimension: int) -> NDArray[np.float32]:
+    """Return the vector of a query text."""
     vector: NDArray[np.float32] = embedder.embed([text], dimension, Purpose.QUERY)[0]
     return vector
 

@@ -1,15 +1,17 @@
-"""What is kept ready to search: one column of one pinned version, for as long as it is among the last used.
+"""What an opened graph keeps ready to search: columns of pinned versions while they are used, and its embedder.
 
-Keyed by physical identity, so branches that share a version share it, and nothing is ever out of date.
+Columns are keyed by physical identity, so branches that share a version share them, and nothing is ever out of date.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import TypeAlias
+from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from omnigraph.engine.core import Lru, View
+from omnigraph.engine.read.search.embed import Embedder, from_settings
 from omnigraph.limits import SEARCH_CACHE_MAX
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.store import Store
@@ -17,26 +19,40 @@ from omnigraph.store.text import TextSearch
 from omnigraph.store.vector import VectorSearch
 
 _Key: TypeAlias = tuple[DatasetRef, str]
-_Caches: TypeAlias = WeakKeyDictionary[Store, tuple[Lru[_Key, TextSearch], Lru[_Key, VectorSearch]]]
 
-_prepared: _Caches = WeakKeyDictionary()
-_lock = Lock()
+
+@dataclass
+class _Prepared:
+    texts: Lru[_Key, TextSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
+    vectors: Lru[_Key, VectorSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
+    embedder: Embedder | None = None
+
+
+_prepared: Final[WeakKeyDictionary[Store, _Prepared]] = WeakKeyDictionary()
+_lock: Final = Lock()
 
 
 def text_search(view: View, node_type: str, name: str) -> TextSearch:
     """Return the search of a String property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    texts, _ = _caches(view.kernel.store)
-    return texts.get((dataset.ref, name), lambda: TextSearch(dataset, name))
+    return _of(view).texts.get((dataset.ref, name), lambda: TextSearch(dataset, name))
 
 
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    _, vectors = _caches(view.kernel.store)
-    return vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name))
+    return _of(view).vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name))
 
 
-def _caches(store: Store) -> tuple[Lru[_Key, TextSearch], Lru[_Key, VectorSearch]]:
+def embedder_of(view: View) -> Embedder:
+    """Return the embedder of an opened graph; the settings are read when it is first needed, and once."""
+    prepared = _of(view)
     with _lock:
-        return _prepared.setdefault(store, (Lru(SEARCH_CACHE_MAX), Lru(SEARCH_CACHE_MAX)))
+        if prepared.embedder is None:
+            prepared.embedder = from_settings()
+        return prepared.embedder
+
+
+def _of(view: View) -> _Prepared:
+    with _lock:
+        return _prepared.setdefault(view.kernel.store, _Prepared())

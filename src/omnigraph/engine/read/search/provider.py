@@ -9,15 +9,15 @@ import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from http.client import HTTPException, HTTPMessage
-from typing import IO, Any, Final
-from urllib.error import HTTPError, URLError
+from functools import partial
+from http.client import HTTPException, HTTPResponse
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import numpy as np
 
 from omnigraph import clock, settings
+from omnigraph.engine.read.search.connection import Connections
 from omnigraph.engine.read.search.embed import Matrix, Purpose, failure, normalised
 from omnigraph.errors import UsageError
 from omnigraph.limits import EMBED_RESPONSE_BYTES_MAX, EMBED_TEXTS_MAX
@@ -58,22 +58,29 @@ class _Passing(Exception):
 
 @dataclass(frozen=True)
 class HttpEmbedder:
-    """Embeds with a provider that is asked over HTTP."""
+    """Embeds with a provider that is asked over HTTP; connections and the key are kept for as long as it lives."""
 
     name: str
     model: str
     base_url: str
     patience: Patience
     _wire: _Wire = field(repr=False)
+    _key: str = field(repr=False)
+    _connections: Connections = field(repr=False)
 
     @classmethod
     def of(cls, name: str, base_url: str, model: str, patience: Patience) -> HttpEmbedder:
         """Return a provider's embedder; empty strings stand for its usual address and model."""
         wire = _WIRES[name]
         url = (base_url or wire.base_url).rstrip("/")
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise UsageError(f"OMNIGRAPH_EMBED_BASE_URL is `{url}`; give an address that starts with https://")
-        return cls(name, model or wire.model, url, patience, wire)
+        if not _is_address(url):
+            raise UsageError(
+                f"OMNIGRAPH_EMBED_BASE_URL is `{url}`; give an address such as https://host/v1",
+                setting="OMNIGRAPH_EMBED_BASE_URL",
+                value=url,
+            )
+        key = next((value for name in wire.key_settings if (value := settings.read(name))), "")
+        return cls(name, model or wire.model, url, patience, wire, key, Connections(url))
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
         seconds = self.patience.deadline_seconds
@@ -85,35 +92,29 @@ class HttpEmbedder:
         return np.concatenate(parts) if parts else np.empty((0, dimension), np.float32)
 
     def _embed_part(self, texts: Sequence[str], dimension: int, purpose: Purpose, deadline: float | None) -> Matrix:
-        request = Request(
-            self.base_url + self._wire.path(self.model),
-            data=json.dumps(self._wire.request(self.model, texts, dimension, purpose)).encode(),
-            headers={"Content-Type": "application/json", self._wire.key_header: self._wire.key_prefix + self._key()},
-            method="POST",
-        )
-        answer = self._ask(request, deadline)
+        body = json.dumps(self._wire.request(self.model, texts, dimension, purpose)).encode()
+        answer = self._ask(body, self._request_headers(), deadline)
         try:
             vectors = self._wire.vectors(json.loads(answer))
-        except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
             raise failure(f"the provider `{self.name}` gave an answer that is no embedding") from error
         if len(vectors) != len(texts):
             raise failure(f"the provider `{self.name}` gave {len(vectors)} vectors for {len(texts)} texts")
         return normalised(vectors, dimension, self.model)
 
-    def _key(self) -> str:
-        key = next((value for name in self._wire.key_settings if (value := settings.read(name))), "")
-        if not key:
-            raise failure(
-                f"the provider `{self.name}` needs a key to embed text; set {' or '.join(self._wire.key_settings)}",
-                provider=self.name,
-            )
-        return key
+    def _request_headers(self) -> dict[str, str]:
+        names = " or ".join(self._wire.key_settings)
+        if not self._key:
+            raise failure(f"the provider `{self.name}` needs a key to embed text; set {names}", provider=self.name)
+        if not self._key.isascii() or not self._key.isprintable():
+            raise failure(f"the key of the provider `{self.name}` holds characters that no key has; check {names}")
+        return {"Content-Type": "application/json", self._wire.key_header: self._wire.key_prefix + self._key}
 
-    def _ask(self, request: Request, deadline: float | None) -> bytes:
+    def _ask(self, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
         pause = self.patience.backoff_seconds
         for attempt in range(1, max(1, self.patience.attempts_max) + 1):
             try:
-                return self._ask_once(request, deadline)
+                return self._ask_once(body, headers, deadline)
             except _Passing as error:
                 reason, cause = str(error), error
             left = None if deadline is None else deadline - clock.elapsed()
@@ -123,51 +124,45 @@ class HttpEmbedder:
             pause *= 2
         raise failure(f"the provider `{self.name}` failed {attempt} times, last with: {reason}") from cause
 
-    def _ask_once(self, request: Request, deadline: float | None) -> bytes:
+    def _ask_once(self, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
         left = self.patience.timeout_seconds
         if deadline is not None:
             left = min(left, deadline - clock.elapsed())
             if left <= 0:
                 raise _Passing("the deadline has passed")
-        until = clock.elapsed() + left
+        path, read = self._wire.path(self.model), partial(_read, until=clock.elapsed() + left)
         try:
-            with _opener.open(request, timeout=left) as response:
-                return _read(response, until)
-        except HTTPError as error:
-            with error:
-                said = error.read(_CHUNK_BYTES).decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
-            message = f"status {error.code}: {' '.join(said.split())}"
-            if error.code in _RETRIED_STATUSES:
-                raise _Passing(message) from error
-            raise failure(f"the provider `{self.name}` refused: {message}", status=error.code) from error
-        except (URLError, OSError, HTTPException) as error:
+            status, answer = self._connections.post(path, body, headers, left, read)
+        except (OSError, HTTPException) as error:
             raise _Passing(str(error) or type(error).__name__) from error
+        if status == 200:
+            return answer
+        said = answer.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
+        message = f"status {status}: {' '.join(said.split())}"
+        if status in _RETRIED_STATUSES:
+            raise _Passing(message)
+        raise failure(f"the provider `{self.name}` refused: {message}", status=status)
 
 
-def _read(response: IO[bytes], until: float) -> bytes:
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _read(response: HTTPResponse, until: float) -> tuple[int, bytes]:
     """Read an answer to its end; a provider that drips it is as late as one that is silent."""
     answer = bytearray()
     # One read of the socket at a time: waiting for a whole chunk would let a drip outlast the deadline.
-    read: Callable[[int], bytes] = getattr(response, "read1", response.read)
-    while chunk := read(_CHUNK_BYTES):
+    while chunk := response.read1(_CHUNK_BYTES):
         answer += chunk
         if len(answer) > EMBED_RESPONSE_BYTES_MAX:
             raise failure(f"the provider's answer is larger than {EMBED_RESPONSE_BYTES_MAX} bytes")
         if clock.elapsed() > until:
             raise _Passing("the answer did not come in time")
-    return bytes(answer)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """Following a redirect would hand the key to whoever it names."""
-
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> None:
-        return None
-
-
-_opener: Final = build_opener(_NoRedirects)
+    return response.status, bytes(answer)
 
 
 def _openai_request(model: str, texts: Sequence[str], dimension: int, purpose: Purpose) -> dict[str, object]:
