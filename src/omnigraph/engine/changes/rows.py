@@ -1,0 +1,183 @@
+"""What became of the rows of one type between two versions of its dataset.
+
+Reads the two versions only. Columns are matched by the property they hold, so a rename changes no row; a property that
+only `after` has counts as null before, and one that only `before` had is not compared, since the schema took it away.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.engine.changes.equal import Mask, equal_values
+from omnigraph.lang.schema.arrow import PROPERTY_ID
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.difference import moved_rows
+from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.physical import BLOB_MARK
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+BEFORE: Final = "before"
+AFTER: Final = "after"
+_NOTHING: Final = pa.table({"id": pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """What became of the rows of one type between two versions of it, by id; both images of an update are aligned.
+
+    Columns are those of the version that the rows are from, blobs as bytes; all tables are sorted by id.
+    """
+
+    inserted: pa.Table
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+
+    @property
+    def count(self) -> int:
+        return self.inserted.num_rows + self.deleted.num_rows + self.after.num_rows
+
+
+def row_changes(before: Dataset | None, after: Dataset | None) -> RowChanges:
+    """Return what changed, at a cost that follows the change; None is a type that does not exist."""
+    return compare(before, after, candidates(before, after))
+
+
+def row_changes_by_comparing(before: Dataset | None, after: Dataset | None) -> RowChanges:
+    """Return the same by comparing every row: what `row_changes` is held against."""
+    return compare(before, after, _paired(_all_rows(before), _all_rows(after)))
+
+
+def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
+    """Return the rows that may differ: `id` in ascending order, and row ids `before` and `after`, null where absent."""
+    if before is None or after is None:
+        return _paired(_all_rows(before), _all_rows(after))
+    return _paired(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+
+
+def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:
+    """Return what became of some candidates."""
+    rows = differing(before, after, rows)
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    was, is_ = pc.is_valid(old), pc.is_valid(new)
+    both = pc.and_(was, is_)
+    return RowChanges(
+        inserted=_images(after, before, new.filter(pc.invert(was))),
+        deleted=_images(before, after, old.filter(pc.invert(is_))),
+        before=_images(before, after, old.filter(both)),
+        after=_images(after, before, new.filter(both)),
+    )
+
+
+def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> pa.Table:
+    """Return those of the candidates that do differ."""
+    if before is None or after is None:
+        return rows
+    both = np.flatnonzero(_bools(pc.and_(pc.is_valid(rows.column(BEFORE)), pc.is_valid(rows.column(AFTER)))))
+    if not len(both):
+        return rows
+    common = rows.take(both)
+    equal = _equal_rows(before, common.column(BEFORE), after, common.column(AFTER))
+    kept = np.ones(rows.num_rows, np.bool_)
+    kept[both[equal]] = False
+    return rows.filter(pa.array(kept))
+
+
+def _equal_rows(before: Dataset, old: Any, after: Dataset, new: Any) -> Mask:
+    one, two = _stored(before, old), _stored(after, new)
+    names = {_property(field): field.name for field in before.schema}
+    equal = np.ones(len(old), np.bool_)
+    for field in after.schema:
+        values = two.column(field.name).combine_chunks()
+        name = names.get(_property(field))
+        if name is None:
+            equal &= _bools(pc.is_null(values))
+        elif _is_blob(field):
+            equal &= _equal_blobs(before, name, old, one, after, field.name, new, two)
+        else:
+            equal &= equal_values(one.column(name).combine_chunks(), values)
+    return equal
+
+
+def _equal_blobs(
+    before: Dataset, name: str, old: Any, one: pa.Table, after: Dataset, renamed: str, new: Any, two: pa.Table
+) -> Mask:
+    """Compare blobs: first by what their descriptors say, and where that agrees, by their bytes."""
+    left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
+    was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
+    equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
+    places = np.flatnonzero(equal & was)
+    pairs = zip(
+        read_blobs(before, name, old.take(places).combine_chunks()),
+        read_blobs(after, renamed, new.take(places).combine_chunks()),
+        strict=True,
+    )
+    equal[places] = np.fromiter((a == b for a, b in pairs), np.bool_, len(places))
+    return equal
+
+
+def _images(dataset: Dataset | None, other: Dataset | None, row_ids: Any) -> pa.Table:
+    """Return rows of a version as its users know them: blobs as bytes."""
+    source = dataset or other
+    assert source is not None, "a type that never existed cannot change"
+    schema = logical_schema(source)
+    if dataset is None or not len(row_ids):
+        return schema.empty_table()
+    rows = _stored(dataset, row_ids)
+    columns = [
+        _payloads(dataset, field.name, row_ids, rows) if _is_blob(field) else rows.column(field.name)
+        for field in dataset.schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def logical_schema(dataset: Dataset) -> pa.Schema:
+    """Return the columns of a dataset with blobs as bytes."""
+    return pa.schema([field.with_type(pa.large_binary()) if _is_blob(field) else field for field in dataset.schema])
+
+
+def _payloads(dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+    valid = pc.is_valid(rows.column(name).combine_chunks())
+    payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
+    found = pa.array([one or b"" for one in payloads], pa.large_binary())
+    return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
+
+
+def _stored(dataset: Dataset, row_ids: Any) -> pa.Table:
+    """Return rows by row id, blobs as descriptors."""
+    # Fetching most rows one by one costs more than reading all of them in their order.
+    if 2 * len(row_ids) < dataset.count():
+        return dataset.take(row_ids.to_pylist())
+    rows = dataset.read(with_row_id=True)
+    return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
+
+
+def _all_rows(dataset: Dataset | None) -> pa.Table:
+    return _NOTHING if dataset is None else dataset.read(["id"], with_row_id=True)
+
+
+def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
+    one = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
+    two = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
+    return one.join(two, keys="id", join_type="full outer").sort_by("id")
+
+
+def _property(field: pa.Field[Any]) -> bytes:
+    """Return what a column is known by through renames; `id` and the ends of an edge are known by name."""
+    return (field.metadata or {}).get(PROPERTY_ID.encode(), b"") or b"=" + field.name.encode()
+
+
+def _is_blob(field: pa.Field[Any]) -> bool:
+    return BLOB_MARK in (field.metadata or {})
+
+
+def _bools(values: Any) -> Mask:
+    mask: Mask = np.array(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values, np.bool_)
+    return mask

@@ -1,0 +1,158 @@
+"""Differences: which rows of two versions of one dataset may differ, told from fragments and row versions alone.
+
+Reads no column but the ids of those rows, so the cost follows what was written between the two versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+from lance import LanceFragment
+from numpy.typing import NDArray
+
+from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.lookup import ID, ROW_ADDRESS
+from omnigraph.store.ordered import ROW_ID
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+_UPDATED: Final = "_row_last_updated_at_version"
+
+FileKey = tuple[tuple[str, tuple[int, ...]], ...]
+Numbers = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one version: their row ids, the versions that wrote them, and the fragments that hold them."""
+
+    row_ids: Numbers
+    versions: Numbers
+    fragments: tuple[LanceFragment, ...]
+
+    def keep(self, mask: NDArray[np.bool_]) -> _Rows:
+        return _Rows(self.row_ids[mask], self.versions[mask], self.fragments)
+
+
+def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
+    """Return `id` and `_rowid` of the rows of each version that may differ from the other; all other rows are equal.
+
+    A value that changes in place without a new row version would not be seen, so no staged operation does that.
+    """
+    with lance_errors(f"comparing {before.ref} with {after.ref}"):
+        ours, theirs = _by_files(before), _by_files(after)
+        same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
+        trimmed = [pair for pair in same if _deletions(pair[0]) != _deletions(pair[1])]
+        old = _joined([*_only(ours, theirs), *(_live_only(one, two) for one, two in trimmed)])
+        new = _joined([*_only(theirs, ours), *(_live_only(two, one) for one, two in trimmed)])
+        old, new = _narrowed(before, old, after, new)
+        return _ids(before, old), _ids(after, new)
+
+
+def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
+    """Return the fragments by the files they consist of.
+
+    Lance names data files at random, so a name means the same file in a dataset and in every fork of it.
+    """
+    return {
+        tuple((file.path, tuple(file.fields)) for file in one.metadata.files): one
+        for one in dataset.lance.get_fragments()
+    }
+
+
+def _deletions(fragment: LanceFragment) -> str | None:
+    deleted = fragment.metadata.deletion_file
+    return None if deleted is None else str(deleted.path(fragment.fragment_id))
+
+
+def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceFragment]) -> list[_Rows]:
+    return [_facts(fragment)[1] for key, fragment in mine.items() if key not in others]
+
+
+def _live_only(mine: LanceFragment, other: LanceFragment) -> _Rows:
+    """Return the rows that are live in one version of a fragment and deleted in the other."""
+    offsets, rows = _facts(mine)
+    return rows.keep(~np.isin(offsets, _facts(other)[0], assume_unique=True))
+
+
+def _facts(fragment: LanceFragment) -> tuple[Numbers, _Rows]:
+    # None of these is a stored column: they come from the manifest and the deletion file.
+    facts = fragment.to_table(columns=[_UPDATED], with_row_id=True, with_row_address=True)
+    row_ids, versions, addresses = (facts.column(name).to_numpy() for name in (ROW_ID, _UPDATED, ROW_ADDRESS))
+    return addresses & np.uint64(0xFFFF_FFFF), _Rows(row_ids, versions, (fragment,))
+
+
+def _joined(parts: Iterable[_Rows]) -> _Rows:
+    parts = [part for part in parts if len(part.row_ids)]
+    nothing = np.array([], np.uint64)
+    return _Rows(
+        np.concatenate([nothing, *(part.row_ids for part in parts)]),
+        np.concatenate([nothing, *(part.versions for part in parts)]),
+        tuple(fragment for part in parts for fragment in part.fragments),
+    )
+
+
+def _narrowed(before: Dataset, old: _Rows, after: Dataset, new: _Rows) -> tuple[_Rows, _Rows]:
+    """Leave out rows that a compaction only moved: of one row id, and written by one version of a common past."""
+    if not len(old.row_ids) or not len(new.row_ids):
+        return old, new
+    _, one, two = np.intersect1d(old.row_ids, new.row_ids, assume_unique=True, return_indices=True)
+    shared = old.versions[one] == new.versions[two]
+    if not shared.any():
+        return old, new
+    # Past the point where they part, forks hand out the same row ids and version numbers to different rows.
+    shared &= old.versions[one] <= np.uint64(_shared_version(before, after))
+    kept_old, kept_new = np.ones(len(old.row_ids), np.bool_), np.ones(len(new.row_ids), np.bool_)
+    kept_old[one[shared]] = False
+    kept_new[two[shared]] = False
+    return old.keep(kept_old), new.keep(kept_new)
+
+
+def _shared_version(before: Dataset, after: Dataset) -> int:
+    """Return the newest version that is in the past of both."""
+    if before.ref.branch == after.ref.branch:
+        return min(before.version, after.version)
+    one, two = _origin(before), _origin(after)
+    if one is None or two is None:
+        return 0
+    common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))))
+    return min(
+        one[common][0] if common < len(one) else before.version, two[common][0] if common < len(two) else after.version
+    )
+
+
+def _origin(dataset: Dataset) -> list[tuple[int, str]] | None:
+    """Return where each fork on the way to this one left its parent, oldest first; None when that is not known."""
+    if dataset.ref.branch is None:
+        return []
+    raw = dataset.store.objects.read_if_exists(_listed(dataset.ref))
+    if raw is None:
+        return None
+    return [(int(version), str(fork)) for version, fork in orjson.loads(raw)["identifier"]["version_mapping"]]
+
+
+def _listed(ref: DatasetRef) -> str:
+    return f"{ref.path}/_refs/branches/{ref.branch}.json"
+
+
+def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
+    """Return the ids of rows: of few in large fragments by address, else by reading the ids of whole fragments."""
+    held = sum(fragment.metadata.num_rows for fragment in rows.fragments)
+    wanted = pa.array(rows.row_ids)
+    if 2 * len(wanted) < held:
+        found = dataset.take(rows.row_ids.tolist(), [ID])
+        return found.append_column(ROW_ID, wanted)
+    if not rows.fragments:
+        return pa.table({ID: pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
+    dataset.store.meter.count("scan", str(dataset.ref))
+    scanner = dataset.lance.scanner(columns=[ID], with_row_id=True, fragments=list(rows.fragments))
+    found = scanner.to_table()
+    return found if len(wanted) == held else found.filter(pc.is_in(found.column(ROW_ID), value_set=wanted))
