@@ -51,9 +51,15 @@ VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
 INGEST_CHUNK_RECORDS: Final = 32_768
+DECODE_BLOCK_BYTES: Final = 8 * 1024 * 1024
 KEY_CACHE_ENTITIES_MAX: Final = 1_000_000
 KEY_CACHE_BUILD_ENTITIES_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
+
+# Merges: when main takes over a branch's dataset instead of copying the change, and how far clocks may differ.
+MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
+MERGE_CONFLICTS_SHOWN: Final = 3
+CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
