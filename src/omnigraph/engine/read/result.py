@@ -32,7 +32,7 @@ class Result:
 
     @property
     def columns(self) -> list[str]:
-        """The column names, in order; a query may give two columns one name."""
+        """The column names, in order; no two are equal."""
         return list(self._table.column_names)
 
     def __len__(self) -> int:

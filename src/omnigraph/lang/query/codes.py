@@ -50,6 +50,7 @@ QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
         "T36": "`skip` or `limit` needs a declared, required whole-number parameter.",
         "T37": "A hop variable clashes with another name or is used as something else.",
         "T38": "An order key is not among the columns that remain.",
+        "T39": "Two columns have one alias.",
         "E1": "Inserts or updates are mixed with deletes, or no such query exists.",
         "E3": "A key property cannot be updated.",
         "L201": "No update sets a nullable property.",

@@ -5,7 +5,7 @@ Pure. Ordering and paging are in `orders`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.context import Context, Scope, with_null
@@ -38,7 +38,12 @@ def check_projections(
     """Check `return`; tells also whether it aggregates."""
     is_grouped = any(_is_aggregate(projection.expression) for projection in projections)
     returned: list[Returned] = []
+    aliases: set[str] = set()
     for projection in projections:
+        if projection.alias is not None and projection.alias.text in aliases:
+            message = f"another column is called `{projection.alias.text}` already"
+            ctx.report("T39", projection.alias.span, message, "give each column a name of its own")
+        aliases |= {projection.alias.text} if projection.alias is not None else set()
         typed = _project(ctx, scope, projection)
         if typed is None or typed.type is None:
             continue
@@ -51,7 +56,19 @@ def check_projections(
         column = ir.Column(alias or _column_name(typed), typed, typed.type)
         type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
         returned.append(Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name)))
-    return tuple(returned), is_grouped
+    return _distinctly_named(returned, aliases), is_grouped
+
+
+def _distinctly_named(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
+    """Return the columns under names that differ: an alias stays, any other name that is taken gets a number."""
+    made: list[Returned] = []
+    for one in returned:
+        name, number = one.column.name, 2
+        while one.alias is None and name in taken:
+            name, number = f"{one.column.name}_{number}", number + 1
+        taken.add(name)
+        made.append(replace(one, column=replace(one.column, name=name)))
+    return tuple(made)
 
 
 def refuse_blob(ctx: Context, place: ast.Expression, typed: ir.Expr, what: str) -> bool:
