@@ -58,12 +58,17 @@ _TABLE = (
     ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
     ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
     ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
-    ErrorKind("branch.in_use", 409, 1, False, "Other branches still stand on this branch."),
+    ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags still stand on this branch."),
     ErrorKind("branch.invalid_name", 400, 1, False, "The name cannot be that of a branch or tag."),
     ErrorKind("schema.branches_exist", 409, 1, False, "The schema changes only while main is the only branch."),
     ErrorKind("tag.not_found", 404, 1, False, "There is no such tag."),
     ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
+    ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
+    ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same thing; `conflicts` lists all of it."),
+    ErrorKind("merge.unrelated", 409, 1, False, "The two sides of a merge have no commit in common."),
+    ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge do not have the same schema."),
+    ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, out of date, or settles no conflict."),
     ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than it may use."),
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
@@ -212,6 +217,12 @@ class QueryCancelled(OmniGraphError):
     """The caller cancelled the query."""
 
     code = "query.cancelled"
+
+
+class MergeConflict(OmniGraphError):
+    """Both sides of a merge changed the same thing; `conflicts` lists every case of it."""
+
+    code = "merge.conflict"
 
 
 class GraphError(OmniGraphError):

@@ -6,9 +6,10 @@ Ground layer: imports only `clock`.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NewType
+from typing import Final, NewType
 
 from ulid import ULID
 
@@ -18,6 +19,7 @@ CommitId = NewType("CommitId", str)
 OperationId = NewType("OperationId", str)
 BranchId = NewType("BranchId", str)
 
+_ULID: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _random: Callable[[int], bytes] = os.urandom
 
 
@@ -29,6 +31,15 @@ def new_ulid() -> str:
     """
     milliseconds = max(clock.now_us(), 0) // 1_000
     return str(ULID.from_bytes(milliseconds.to_bytes(6, "big") + _random(10)))
+
+
+def is_ulid(text: str) -> bool:
+    """Tell whether a text could be one of our ids.
+
+    >>> is_ulid(new_ulid()), is_ulid("release-2026-01-31")
+    (True, False)
+    """
+    return _ULID.fullmatch(text) is not None
 
 
 def fraction() -> float:

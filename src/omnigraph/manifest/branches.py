@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from omnigraph import clock
 from omnigraph.errors import GraphError
-from omnigraph.ids import BranchId, CommitId, new_ulid
+from omnigraph.ids import BranchId, CommitId, is_ulid, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
+from omnigraph.manifest import commit_log
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
 from omnigraph.manifest.plan import Plan, Work
@@ -18,16 +19,15 @@ from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
     """Make a branch that starts as exactly the given snapshot."""
     name = checked_name(name, "branch")
-    _refuse_taken(kernel.snapshot(MAIN), name)
+    _refuse_taken(kernel.snapshot(MAIN), name, "branch")
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
     branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor)
     kernel.store.fork(kernel.store.open(source.ref), branch_id)
 
     def prepare(main: Snapshot) -> Plan:
-        _refuse_taken(main, name)
-        if origin is not None and origin not in {one.branch_id for one in main.state.branches.values()}:
-            raise _not_found("branch", source.branch)
+        _refuse_taken(main, name, "branch")
+        _refuse_gone(main, origin, source.branch)
         return Plan(None, updates=(AddBranch(branch),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
@@ -40,7 +40,11 @@ def list_branches(kernel: Kernel) -> list[Branch]:
 
 
 def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
-    """Take a branch's name away; its files become residue. Refused while other branches stand on it."""
+    """Take a branch's name away; what nobody else reads of it becomes residue.
+
+    Refused while branches that started from it need its history, or a tag protects one of its commits. Datasets that
+    other branches have adopted stay, whoever they were made for.
+    """
     name = name.strip()
     if name == MAIN:
         raise GraphError("`main` cannot be deleted", code="branch.in_use", branch=MAIN)
@@ -49,15 +53,20 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
         entry = main.state.branches.get(name)
         if entry is None:
             raise _not_found("branch", name)
-        dependents = _dependents(kernel, main, entry)
+        dependents = _dependents(main, entry)
         if dependents:
             raise GraphError(
-                f"branch `{name}` cannot be deleted: {', '.join(f'`{one}`' for one in dependents)} still"
-                f" stand{'s' if len(dependents) == 1 else ''} on it; delete or merge that first",
+                f"branch `{name}` cannot be deleted: {', '.join(f'{what} `{one}`' for what, one in dependents)} still"
+                f" stand{'s' if len(dependents) == 1 else ''} on it; delete that first",
                 code="branch.in_use",
                 branch=name,
-                dependents=dependents,
+                dependents=[one for _, one in dependents],
             )
+        # Merges elsewhere may have made its commits a part of their history, so they outlive the branch.
+        window = kernel.snapshot(name).state.commits
+        own = [one for one in window if one.branch == entry.branch_id]
+        if own:
+            commit_log.spill(kernel.store, own)
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
@@ -72,7 +81,7 @@ def rename_branch(kernel: Kernel, name: str, new_name: str, actor: str | None = 
         entry = main.state.branches.get(name.strip())
         if entry is None:
             raise _not_found("branch", name)
-        _refuse_taken(main, new_name)
+        _refuse_taken(main, new_name, "branch")
         parts = (entry.branch_id, entry.parent, entry.parent_version, entry.created_at_us, entry.actor)
         renamed[:] = [Branch(new_name, *parts)]
         return Plan(None, updates=(DropBranch(entry.name), AddBranch(renamed[0])), actor=actor)
@@ -82,14 +91,15 @@ def rename_branch(kernel: Kernel, name: str, new_name: str, actor: str | None = 
 
 
 def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None = None) -> Tag:
-    """Name a commit and protect it from cleanup."""
+    """Name a commit and protect it from cleanup. A tag never moves: to name another commit, delete it first."""
     name = checked_name(name, "tag")
     commit = kernel.find_commit(commit_id)
+    holder = kernel.at_commit(commit_id).branch
     tag = Tag(name, commit_id, commit.branch, commit.manifest_version, clock.now_us(), actor)
 
     def prepare(main: Snapshot) -> Plan:
-        if name in main.state.tags:
-            raise GraphError(f"tag `{name}` exists; delete it, or choose another", code="tag.exists", tag=name)
+        _refuse_taken(main, name, "tag")
+        _refuse_gone(main, commit.branch, holder)
         return Plan(None, updates=(AddTag(tag),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
@@ -124,27 +134,31 @@ def checked_name(name: str, what: str) -> str:
         reason = f"it is longer than {NAME_CHARACTERS_MAX} characters"
     elif any(char.isspace() or not char.isprintable() for char in name):
         reason = "it contains blanks or control characters"
+    elif is_ulid(name):
+        reason = "it looks like the id of a commit"
     if reason:
         raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
     return name
 
 
-def _refuse_taken(main: Snapshot, name: str) -> None:
-    if name in main.state.branches:
-        raise GraphError(
-            f"branch `{name}` exists; choose another name, or delete it first", code="branch.exists", branch=name
-        )
+def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
+    # One name for both would leave a caller who says it in the dark about which of them is meant.
+    taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
+    if taken:
+        code = f"{what}.exists"
+        raise GraphError(f"{taken[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
 
 
-def _dependents(kernel: Kernel, main: Snapshot, entry: Branch) -> list[str]:
-    """Return who still stands on a branch: its descendants, and whoever reads a dataset that lives on it."""
-    found = [one.name for one in main.state.branches.values() if one.parent == entry.branch_id]
-    for name in (MAIN, *main.state.branches):
-        if name != entry.name and name not in found:
-            pins = (main if name == MAIN else kernel.snapshot(name)).state.pins.values()
-            if any(pin.owner == entry.branch_id for pin in pins):
-                found.append(name)
-    return sorted(found)
+def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
+    if branch_id is not None and branch_id not in {one.branch_id for one in main.state.branches.values()}:
+        raise _not_found("branch", name)
+
+
+def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str]]:
+    """Return who still needs the history of a branch: branches that started from it, and tags on its commits."""
+    children = [("branch", one.name) for one in main.state.branches.values() if one.parent == entry.branch_id]
+    tags = [("tag", one.name) for one in main.state.tags.values() if one.branch == entry.branch_id]
+    return sorted([*children, *tags])
 
 
 def _not_found(what: str, name: str) -> GraphError:

@@ -97,7 +97,7 @@ class Kernel:
         return self._open_pin(snapshot, snapshot.state.pins[table_key])
 
     def writable(self, snapshot: Snapshot, table_key: str) -> Dataset:
-        """Open a type's dataset for staging; on a branch that still inherits it, fork it first.
+        """Open a type's dataset for staging; on a branch that inherits it or has adopted it, fork it first.
 
         The fork is reachable by no reader until a publish names it, so an abandoned one is only residue.
         """
@@ -105,7 +105,7 @@ class Kernel:
         pin = snapshot.state.pins[table_key]
         dataset = self._open_pin(snapshot, pin)
         owner = snapshot.state.branch_id
-        if owner is None or pin.owner == owner:
+        if pin.owner == owner:
             return dataset
         return self.store.fork(dataset, fork_name(owner, dataset.ref))
 
@@ -123,7 +123,7 @@ class Kernel:
                 continue
             seen.add(commit_id)
             if commit_id not in known and not is_complete:
-                known, is_complete = self._all_commits() | known, True
+                known, is_complete = self.all_commits() | known, True
             commit = known[commit_id]
             yield commit
             parents = [parent for parent in (commit.parent, commit.merged_parent) if parent is not None]
@@ -135,7 +135,7 @@ class Kernel:
             for commit in verified.snapshot.state.commits:
                 if commit.commit_id == commit_id:
                     return commit
-        found = self._all_commits().get(commit_id)
+        found = self.all_commits().get(commit_id)
         if found is None:
             raise GraphError(
                 f"there is no commit {commit_id}; list them with `omnigraph commit list`",
@@ -144,7 +144,8 @@ class Kernel:
             )
         return found
 
-    def _all_commits(self) -> dict[CommitId, Commit]:
+    def all_commits(self) -> dict[CommitId, Commit]:
+        """Return every commit that a live branch or the commit log knows."""
         known = commit_log.read(self.store)
         for name in (MAIN, *self.snapshot(MAIN).state.branches):
             known.update({commit.commit_id: commit for commit in self.snapshot(name).state.commits})

@@ -14,6 +14,8 @@ from omnigraph.store.dataset import DatasetRef
 
 MAIN = "main"
 MANIFEST_PATH = "__manifest"
+# The property of a commit that lists the forks of other branches which it took over.
+ADOPTED = "adopted_forks"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -50,16 +52,22 @@ class Pin:
     @property
     def owner(self) -> BranchId | None:
         """The graph branch whose writes go to this fork; None is main."""
-        return None if self.fork is None else BranchId(self.fork.partition("-")[0])
+        return None if self.fork is None else fork_owner(self.fork)
 
 
-def fork_name(owner: BranchId, parent: DatasetRef) -> str:
+def fork_owner(fork: str) -> BranchId | None:
+    """Return the graph branch that a fork was made for; None is main."""
+    owner = fork.partition("-")[0]
+    return None if owner == MAIN else BranchId(owner)
+
+
+def fork_name(owner: BranchId | None, parent: DatasetRef) -> str:
     """Return the physical name of a branch's fork of a dataset.
 
     It names the exact state that is forked, so a fork that is found under this name is always the right one: two
     writers may meet on it, and a leftover from an older state is never in the way.
     """
-    return f"{owner}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
+    return f"{owner or MAIN}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.init import CLAIM_PREFIX
 from omnigraph.manifest.intent import Intent, pending
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
+from omnigraph.manifest.model import ADOPTED, MAIN, MANIFEST_PATH, Snapshot, fork_owner
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from omnigraph.store.objects import ObjectInfo
@@ -120,6 +120,7 @@ def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
     waiting = {link.manifest for link in links if not kernel.store.has_version(link.ref)}
     known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
     known |= {one.path for snapshot in snapshots for one in snapshot.state.tombstones}
+    adopted = _adopted_forks(kernel, branch_ids)
     owned: dict[str, list[ObjectInfo]] = {path: [] for path in (MANIFEST_PATH, LOG_PATH, AUDIT_PATH, *known)}
     for info in files:
         parts = info.path.split("/")
@@ -130,6 +131,7 @@ def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
             yield info
     for path, inside in sorted(owned.items()):
         forks = {one for one in branch_ids if one} if path == MANIFEST_PATH else _live_forks(path, inside, snapshots)
+        forks |= adopted & {fork_of(info.path, path) for info in inside}
         yield from _unnamed(kernel, path, inside, forks, waiting)
 
 
@@ -140,12 +142,17 @@ def _live_forks(path: str, files: list[ObjectInfo], snapshots: list[Snapshot]) -
     published: set[str] = set()
     for info in files:
         fork = fork_of(info.path, path)
-        owner, _, rest = fork.partition("-")
-        base = DatasetRef(path, fork, int(rest.partition("-")[0] or 0))
+        base = DatasetRef(path, fork, int((fork.split("-") + ["0"])[1] or 0))
         is_version = info.path.startswith(f"{base.directory}/_versions/") and info.path.endswith(".manifest")
-        if BranchId(owner) in live and is_version and info.path != base.manifest_path:
+        if fork_owner(fork) in live and is_version and info.path != base.manifest_path:
             published.add(fork)
     return {fork for fork in pinned | published if fork}
+
+
+def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
+    """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
+    commits = (one for one in kernel.all_commits().values() if one.branch in live and ADOPTED in one.properties)
+    return {fork for one in commits for fork in one.properties[ADOPTED].split(",")}
 
 
 def _unnamed(
