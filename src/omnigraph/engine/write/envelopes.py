@@ -7,13 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
-from operator import add, itemgetter
 from typing import Any, Final
 
-import orjson
-
-from omnigraph.engine.write.ndjson import Block, has_no_repeats
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.query.words import suggestion
 from omnigraph.rules.fit import shown
@@ -21,7 +16,6 @@ from omnigraph.rules.violation import Findings, Violation
 
 _NODE_MEMBERS: Final = frozenset({"type", "data"})
 _EDGE_MEMBERS: Final = frozenset({"edge", "from", "to", "data"})
-_SHAPES: Final = {_NODE_MEMBERS, _EDGE_MEMBERS}
 _NONE: Final[Mapping[str, object]] = {}
 
 
@@ -37,13 +31,16 @@ class Gathered:
     sources: list[str] = field(default_factory=list)
     targets: list[str] = field(default_factory=list)
 
-    def extend(self, other: Gathered) -> None:
-        """Add entities of the same type."""
-        self.numbers += other.numbers
-        self.members += other.members
-        self.ids += other.ids
-        self.sources += other.sources
-        self.targets += other.targets
+    def take(self, rows: list[int]) -> Gathered:
+        """Return some of the entities."""
+        chosen = Gathered(self.type, self.known)
+        chosen.numbers = [self.numbers[row] for row in rows]
+        chosen.members = [self.members[row] for row in rows]
+        chosen.ids = [self.ids[row] for row in rows]
+        if isinstance(self.type, EdgeType):
+            chosen.sources = [self.sources[row] for row in rows]
+            chosen.targets = [self.targets[row] for row in rows]
+        return chosen
 
 
 class Envelopes:
@@ -81,58 +78,6 @@ class Envelopes:
             return self._add(gathered, data, entity_id, value)
         return self._refuse("N7", f"`id` is {shown(entity_id)}, not a text", "id")
 
-    def take_block(self, block: Block) -> bool:
-        """Add all lines of a block at once, or none: only if nothing about them calls for a closer look."""
-        if not block.is_plain:
-            return False
-        try:
-            values = list(map(orjson.loads, block.lines))
-        except orjson.JSONDecodeError:
-            return False
-        if set(map(type, values)) != {dict} or not set(map(frozenset, set(map(tuple, values)))) <= _SHAPES:
-            return False
-        data = list(map(itemgetter("data"), values))
-        if set(map(type, data)) != {dict}:
-            return False
-        members = list(map(add, map(len, values), map(len, data)))
-        if not has_no_repeats(block.lines, members):
-            return False
-        groups: dict[tuple[str, object], list[int]] = {}
-        for place, value in enumerate(values):
-            name = ("type", value["type"]) if "type" in value else ("edge", value["edge"])
-            groups.setdefault(name, []).append(place)
-        parts = [self._part(block, name, places, values, data) for name, places in groups.items()]
-        if any(part is None for part in parts):
-            return False
-        for part in parts:
-            if part is not None:
-                self._of(part.type).extend(part)
-        return True
-
-    def _part(
-        self, block: Block, name: tuple[str, object], places: list[int], values: list[Any], data: list[Any]
-    ) -> Gathered | None:
-        """Return the entities of one type in a block, or None when one of them is unusual."""
-        kind, word = name
-        if not isinstance(word, str):
-            return None
-        type_ = self.catalog.nodes.get(word) if kind == "type" else self.catalog.edge_by_word(word)
-        if type_ is None:
-            return None
-        part = Gathered(type_, frozenset({"id", *type_.properties}))
-        part.numbers = [block.first + place for place in places]
-        part.members = [data[place] for place in places]
-        names = set(chain.from_iterable(part.members))
-        part.ids = [members.get("id") for members in part.members] if "id" in names else [None] * len(places)
-        if not names <= part.known or ("id" in names and set(map(type, part.ids)) != {str}):
-            return None
-        if isinstance(type_, EdgeType):
-            part.sources = [values[place]["from"] for place in places]
-            part.targets = [values[place]["to"] for place in places]
-            if set(map(type, chain(part.sources, part.targets))) != {str}:
-                return None
-        return part
-
     def take_compatible(self, number: int, value: Any) -> Gathered | None:
         """Add one object of the compatible dialect, which passes over what it does not know."""
         self._number = number
@@ -157,8 +102,9 @@ class Envelopes:
         del self._gathered[gathered.type.table_key]
 
     def rest(self) -> list[Gathered]:
-        """Return what is still gathered, in the order of first appearance."""
-        return list(self._gathered.values())
+        """Hand out what is still gathered, in the order of first appearance, and forget it."""
+        rest, self._gathered = list(self._gathered.values()), {}
+        return rest
 
     def _node(self, name: object) -> Gathered | None:
         node = self.catalog.nodes.get(name) if isinstance(name, str) else None

@@ -10,9 +10,10 @@ from typing import Final, Literal, get_args
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.gate import admit, publish
+from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
-from omnigraph.engine.write.records import Loaded, Reader
+from omnigraph.engine.write.records import Reader
 from omnigraph.engine.write.stage import Stager
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.catalog import NodeType

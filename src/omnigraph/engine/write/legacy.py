@@ -6,6 +6,7 @@ Only the compatible dialect knows them. An old id is taken if it means the node'
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from omnigraph.rules.kernels import Column, pc
 from omnigraph.rules.violation import Findings, Violation
 
 if TYPE_CHECKING:
-    from omnigraph.engine.write.records import Loaded
+    from omnigraph.engine.write.loaded import Loaded
 
 
 class Aliases:
@@ -39,7 +40,7 @@ class Aliases:
     def apply(self, loaded: dict[str, Loaded]) -> None:
         """Point the edges of a load at the ids that its nodes have now; one old id of two nodes is refused."""
         for name, aliases in self._ids.items():
-            canonical = set().union(*(part.column("id").to_pylist() for part in loaded[f"node:{name}"].parts))
+            canonical = set().union(*(part.rows.column("id").to_pylist() for part in loaded[f"node:{name}"].parts))
             for old, nodes in aliases.items():
                 if old in canonical or len(nodes) > 1:
                     named = ", ".join(f"`{one}`" for one in sorted(nodes | ({old} & canonical)))
@@ -51,7 +52,9 @@ class Aliases:
             if isinstance(one.type, EdgeType):
                 for column, end in (("src", one.type.source), ("dst", one.type.target)):
                     if end in self._ids:
-                        one.parts = [_pointed(part, column, self._ids[end]) for part in one.parts]
+                        one.parts = [
+                            replace(part, rows=_pointed(part.rows, column, self._ids[end])) for part in one.parts
+                        ]
 
 
 def _pointed(rows: pa.Table, column: str, aliases: dict[str, set[str]]) -> pa.Table:

@@ -9,16 +9,14 @@ import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice, repeat
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import orjson
 
+from omnigraph.engine.write.lines import Lines
 from omnigraph.errors import UsageError
-from omnigraph.limits import INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX
+from omnigraph.limits import DECODE_BLOCK_BYTES, INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX
 from omnigraph.rules.violation import Findings, Violation
 
 # A path, bytes, a file object, or an iterable of dictionaries; a file object has no better type than `Any`.
@@ -28,75 +26,38 @@ _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _TOKENS: Final = b"{}[]:,"
-_BLOCK_LINES: Final = 4_096
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Some lines of an input as they are, line ends included. `is_plain` when none of them is out of the ordinary."""
-
-    first: int
-    lines: list[bytes]
-    is_plain: bool
-
-
-def read_blocks(data: Data) -> Iterator[Block]:
-    """Yield the lines of an input, many at a time; of a line that is too long the first piece is too long already."""
+def read_blocks(data: Data) -> Iterator[bytes]:
+    """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
     with _stream(data) as stream:
-        # Two more bytes than a line may have leave room for its end.
-        pieces = map(_bytes, iter(partial(stream.readline, INGEST_LINE_BYTES_MAX + 2), stream.readline(0)))
-        first = 1
-        while lines := list(islice(pieces, _BLOCK_LINES)):
-            yield Block(first, lines, max(map(len, lines)) <= INGEST_LINE_TOKENS_MAX)
-            first += len(lines)
+        rest = b""
+        while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
+            cut = raw.rfind(b"\n") + 1
+            if cut:
+                yield rest + raw[:cut]
+                rest = raw[cut:]
+            elif len(rest) <= INGEST_LINE_BYTES_MAX:
+                rest += raw
+        if rest:
+            yield rest
 
 
-class StrictLines:
-    """Reads lines of the strict dialect one by one: one object a line, and no member twice at any depth."""
-
-    def __init__(self, findings: Findings) -> None:
-        self._findings = findings
-        self._surplus = 0
-        self._is_inside = False
-
-    def records(self, block: Block) -> Iterator[Numbered]:
-        """Yield the object of each line that is not blank, with the number of the line."""
-        for place, raw in enumerate(block.lines):
-            if self._is_inside:
-                # Another piece of a line that is too long; it is no line of its own.
-                self._surplus += 1
-                self._is_inside = not raw.endswith(b"\n")
-                continue
-            number = block.first + place - self._surplus
-            line = (raw.removeprefix(_BOM) if number == 1 else raw).strip(_BLANK)
-            if len(line) > INGEST_LINE_BYTES_MAX:
-                self._is_inside = not raw.endswith(b"\n")
-                message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split it, or load blobs apart"
-                self._findings.add(Violation("N11", message, line=number))
-            elif line:
-                value, problem = _parse(line)
-                if problem is None:
-                    yield number, value
-                else:
-                    self._findings.add(Violation(*problem, line=number))
-            if self._findings.is_full:
-                return
-
-    def is_counted(self, block: Block) -> bool:
-        """Tell whether the numbers of a block are those of its lines."""
-        return self._surplus == 0 and not self._is_inside
-
-
-def has_no_repeats(lines: list[bytes], members: list[int]) -> bool:
-    """Tell, for sure only if true, that no object of these lines holds a member twice, given how many were parsed.
-
-    Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
-    or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
-    """
-    text = b"".join(lines)
-    if any(odd in text for odd in (b"\\", b" :", b"\t:", b"\r:")):
-        return False
-    return list(map(bytes.count, lines, repeat(b'":'))) == members
+def parse_lines(lines: Lines, findings: Findings) -> Iterator[Numbered]:
+    """Yield the object of each line that is not blank, with the number of the line, one by one."""
+    for number, raw in lines.each():
+        line = (raw.removeprefix(_BOM) if number == 1 else raw).strip(_BLANK)
+        if len(line) > INGEST_LINE_BYTES_MAX:
+            message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split it, or load blobs apart"
+            findings.add(Violation("N11", message, line=number))
+        elif line:
+            value, problem = _parse(line)
+            if problem is None:
+                yield number, value
+            else:
+                findings.add(Violation(*problem, line=number))
+        if findings.is_full:
+            return
 
 
 def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
@@ -163,9 +124,18 @@ def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
         return None, _why(line, error)
     # Each member has a colon of its own outside of texts, so fewer members than colons means that one was overwritten.
     members = _members(value, line)
-    if not has_no_repeats([line], [members]) and _count(line, b":") != members:
+    if not _has_no_repeats(line, members) and _count(line, b":") != members:
         return None, ("N2", f"member `{_repeated(line)}` comes twice in one object; keep one of them")
     return value, None
+
+
+def _has_no_repeats(line: bytes, members: int) -> bool:
+    """Tell, for sure only if true, that no object of a line holds a member twice, given how many were parsed.
+
+    Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
+    or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
+    """
+    return line.count(b'":') == members and not any(odd in line for odd in (b"\\", b" :", b"\t:", b"\r:"))
 
 
 def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:

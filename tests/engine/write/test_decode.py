@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.write import ndjson
-from omnigraph.engine.write.envelopes import Envelopes
 from omnigraph.engine.write.records import Reader
 from omnigraph.errors import OmniGraphError
 from tests.rules.tables import catalog
@@ -51,19 +48,12 @@ def outcome(data: bytes) -> Any:
     except OmniGraphError as error:
         return error.context.get("violations", error.message)
     return {
-        key: (one.numbers, [[value for name, value in row.items() if name != "id"] for row in one.rows.to_pylist()])
+        key: (
+            one.lines.tolist(),
+            [[value for name, value in row.items() if name != "id"] for row in one.rows.to_pylist()],
+        )
         for key, one in loaded.items()
     }
-
-
-@given(st.lists(lines(), max_size=6), st.integers(1, 4))
-def test_blocks_give_what_single_lines_give(texts: list[str], block_lines: int) -> None:
-    data = "\n".join(texts).encode()
-    with patch.object(ndjson, "_BLOCK_LINES", block_lines):
-        together = outcome(data)
-    with patch.object(Envelopes, "take_block", return_value=False):
-        apart = outcome(data)
-    assert together == apart
 
 
 @given(st.lists(lines(), max_size=4))
@@ -82,9 +72,3 @@ def test_lines_that_pass_hold_no_member_twice(texts: list[str]) -> None:
         found = outcome(text.encode())
         codes = [one["rule"] for one in found] if isinstance(found, list) else []
         assert ("N2" in codes) == any(repeated), text
-
-
-def test_plain_lines_take_the_fast_way() -> None:
-    data = b'{"type":"A","data":{"k":"a","t":"2024-01-01T00:00:00Z"}}\n' * 3
-    with patch.object(ndjson.StrictLines, "records", side_effect=AssertionError("the slow way")):
-        assert len(outcome(data)["node:A"][0]) == 3

@@ -1,0 +1,78 @@
+"""Decoding: lines of NDJSON to the tables of the types they name, exact to the rules of the dialect.
+
+Every violation is told with its line, and rows that break no rule come out. How much may come is somebody else's limit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+
+from omnigraph.engine.write.convert import Converter
+from omnigraph.engine.write.envelopes import Envelopes
+from omnigraph.engine.write.legacy import Aliases
+from omnigraph.engine.write.lines import Lines, blocks_of
+from omnigraph.engine.write.loaded import Loaded, Part
+from omnigraph.engine.write.ndjson import parse_lines, read_compatible
+from omnigraph.lang.catalog import Catalog
+from omnigraph.rules.violation import Findings
+
+
+def decode(
+    buffer: bytes | memoryview | pa.Buffer,
+    catalog: Catalog,
+    *,
+    first_line: int,
+    dialect: str = "strict",
+    findings: Findings,
+) -> dict[str, Loaded]:
+    """Return the entities of a buffer by type, in table-key order, without those that break a rule.
+
+    The buffer holds whole lines, the first of which has the number `first_line`; numbers of the compatible dialect
+    count records. Once the findings are full, the rest of the buffer is not looked at.
+    """
+    if dialect == "strict":
+        decoder = Decoder(catalog, findings)
+        decoder.add(buffer, first_line)
+        return dict(sorted(decoder.loaded.items()))
+    envelopes, aliases = Envelopes(catalog, findings), Aliases(findings)
+    for number, value in read_compatible(bytes(buffer), findings):
+        envelopes.take_compatible(first_line - 1 + number, value)
+    converter = Converter(findings, aliases)
+    loaded: dict[str, Loaded] = {}
+    for gathered in envelopes.rest():
+        add_part(loaded, converter.convert(gathered))
+    aliases.apply(loaded)
+    return dict(sorted(loaded.items()))
+
+
+class Decoder:
+    """Decodes lines of the strict dialect, one buffer after the other."""
+
+    def __init__(self, catalog: Catalog, findings: Findings) -> None:
+        self.loaded: dict[str, Loaded] = {}
+        self.lines = 0
+        self._findings = findings
+        self._envelopes = Envelopes(catalog, findings)
+        self._converter = Converter(findings)
+
+    def add(self, buffer: bytes | memoryview | pa.Buffer, first_line: int) -> None:
+        """Decode the lines of a buffer, the first of which has the number `first_line`."""
+        raw: Any = buffer
+        for lines in blocks_of(raw, first_line):
+            if self._findings.is_full:
+                return
+            self.lines += len(lines)
+            self._add_one_by_one(lines)
+
+    def _add_one_by_one(self, lines: Lines) -> None:
+        for number, value in parse_lines(lines, self._findings):
+            self._envelopes.take(number, value)
+        for gathered in self._envelopes.rest():
+            add_part(self.loaded, self._converter.convert(gathered))
+
+
+def add_part(loaded: dict[str, Loaded], part: Part) -> None:
+    """Add entities to those of their type."""
+    loaded.setdefault(part.type.table_key, Loaded(part.type)).add(part)

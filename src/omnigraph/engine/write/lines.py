@@ -1,0 +1,64 @@
+"""Lines of a text that lies in one buffer, by their places: cut, chosen and counted with numpy, never one by one.
+
+Knows bytes and line ends, neither JSON nor graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from omnigraph.limits import DECODE_BLOCK_BYTES
+from omnigraph.rules.kernels import Numbers
+
+_LINE_END: Final = 0x0A
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines of a buffer: line `i` is `data[starts[i]:ends[i]]`, without its end, and its number `numbers[i]`."""
+
+    data: Numbers
+    starts: Numbers
+    ends: Numbers
+    numbers: Numbers
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, chosen: Numbers) -> Lines:
+        """Return some of the lines, chosen by a mask, by places or by a slice."""
+        return Lines(self.data, self.starts[chosen], self.ends[chosen], self.numbers[chosen])
+
+    def each(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the text of each line."""
+        for number, start, end in zip(self.numbers.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True):
+            yield number, self.data[start:end].tobytes()
+
+
+def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:
+    """Yield the lines of a buffer, many at a time; the first one has the number `first`.
+
+    >>> [(lines.numbers.tolist(), list(lines.each())[-1]) for lines in blocks_of(b"a\\nbc", 7)]
+    [([7, 8], (8, b'bc'))]
+    """
+    data = np.frombuffer(buffer, np.uint8)
+    start, size = 0, DECODE_BLOCK_BYTES
+    while start < len(data):
+        block = data[start : start + size]
+        ends = np.flatnonzero(block == _LINE_END)
+        is_last = start + len(block) == len(data)
+        if is_last and block[-1] != _LINE_END:
+            ends = np.append(ends, len(block))
+        if not len(ends):
+            # One line is longer than a block.
+            size *= 2
+            continue
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        yield Lines(block, starts, ends, np.arange(first, first + len(ends)))
+        first += len(ends)
+        start += int(ends[-1]) + 1
+        size = DECODE_BLOCK_BYTES
