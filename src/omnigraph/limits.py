@@ -52,8 +52,8 @@ INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
 INGEST_CHUNK_RECORDS: Final = 32_768
 DECODE_BLOCK_BYTES: Final = 8 * 1024 * 1024
-KEY_CACHE_ENTITIES_MAX: Final = 1_000_000
-KEY_CACHE_BUILD_ENTITIES_MAX: Final = 100_000
+POSITION_CACHE_BYTES_MAX: Final = 536_870_912
+POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
 # Merges: when main takes over a branch's dataset instead of copying the change, and how far clocks may differ.
@@ -69,7 +69,29 @@ VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
 
+# Changes: what one page of a commit or of the feed holds, how many commits one poll walks, and what a token may be.
+CHANGE_PAGE_CHANGES: Final = 1_000
+CHANGE_PAGE_CHANGES_MAX: Final = 8_192
+CHANGE_PAGE_BYTES: Final = 4 * 1024 * 1024
+CHANGE_PAGE_BYTES_MAX: Final = 32 * 1024 * 1024
+CHANGE_WINDOW_ROWS: Final = 1_024
+CHANGE_WINDOW_BLOB_ROWS: Final = 16
+CHANGE_CACHE_MAX: Final = 32
+FEED_COMMITS: Final = 128
+FEED_COMMITS_MAX: Final = 512
+CHANGE_TOKEN_BYTES_MAX: Final = 4_096
+CHANGE_ID_BYTES_MAX: Final = 256
+CHANGE_ID_PREFIX_BYTES: Final = 64
+BLOB_READ_BYTES_MAX: Final = 4 * 1024 * 1024
+
 # Export and display: what is sorted whole, what one chunk of output holds, how wide a cell of a table gets.
 SORTED_BYTES_MAX: Final = 268_435_456
 EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
+
+# Loads: what one task reads, what runs without Spark, how many rejected lines are told and kept, how often checks are
+# repeated after lines were rejected.
+LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
+LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
+LOAD_ERRORS_MAX: Final = 1_000
+LOAD_ROUNDS_MAX: Final = 16
