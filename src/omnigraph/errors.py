@@ -65,6 +65,12 @@ _TABLE = (
     ErrorKind("tag.exists", 409, 1, False, "A tag of that name exists."),
     ErrorKind("commit.not_found", 404, 1, False, "There is no such commit."),
     ErrorKind("commit.parentless", 409, 1, False, "The commit has no parent to compare it with."),
+    ErrorKind("changes.schema_boundary", 409, 1, False, "The schema changed in this commit; take a new baseline."),
+    ErrorKind("changes.gap", 410, 1, False, "A version that the feed needs was removed; take a new baseline."),
+    ErrorKind("changes.cursor_rejected", 400, 1, False, "A cursor or page token is damaged or belongs elsewhere."),
+    ErrorKind("blob.not_found", 404, 1, False, "There is no such entity, or its blob is null."),
+    ErrorKind("blob.range", 416, 1, False, "The asked-for range is not inside the blob."),
+    ErrorKind("blob.integrity", 500, 1, False, "What is stored about a blob makes no sense; nothing was read."),
     ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same thing; `conflicts` lists all of it."),
     ErrorKind("merge.unrelated", 409, 1, False, "The two sides of a merge have no commit in common."),
     ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge do not have the same schema."),
@@ -217,6 +223,24 @@ class QueryCancelled(OmniGraphError):
     """The caller cancelled the query."""
 
     code = "query.cancelled"
+
+
+class CursorRejected(OmniGraphError):
+    """A cursor or page token of a change feed is damaged, or belongs elsewhere."""
+
+    code = "changes.cursor_rejected"
+
+
+class ChangeFeedGap(OmniGraphError):
+    """A version that the feed needs is gone; `first_unreadable_commit_id` says where, `cursor` how far it got."""
+
+    code = "changes.gap"
+
+
+class SchemaBoundary(OmniGraphError):
+    """A commit changed the schema, so its rows before and after do not compare."""
+
+    code = "changes.schema_boundary"
 
 
 class MergeConflict(OmniGraphError):

@@ -73,15 +73,18 @@ class Kernel:
 
     def at_commit(self, commit_id: CommitId) -> Snapshot:
         """Return the graph as one commit left it."""
-        commit = self.find_commit(commit_id)
+        return self.snapshot_of(self.find_commit(commit_id))
+
+    def snapshot_of(self, commit: Commit) -> Snapshot:
+        """Return the graph as a commit left it, without looking for the commit."""
         snapshot = self._load(
             self.name_of(commit.branch), DatasetRef(MANIFEST_PATH, commit.branch, commit.manifest_version)
         )
-        if snapshot.head != commit_id:
+        if snapshot.head != commit.commit_id:
             raise GraphError(
-                f"the version that commit {commit_id} made now holds commit {snapshot.head}",
+                f"the version that commit {commit.commit_id} made now holds commit {snapshot.head}",
                 code="graph.version_reclaimed",
-                commit_id=commit_id,
+                commit_id=commit.commit_id,
             )
         return snapshot
 
