@@ -1,21 +1,29 @@
-"""`python -m benchmarks`: run every topic and rewrite `docs/benchmarks.md`."""
+"""`python -m benchmarks [topic …]`: run every topic, or those named, and rewrite their part of `docs/benchmarks.md`."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks import kernel, languages
 from benchmarks.page import render_page
+from benchmarks.topic import Topic
 
-TOPICS = (languages.run, kernel.run)
+TOPICS: dict[str, Callable[[], Topic]] = {"languages": languages.run, "kernel": kernel.run}
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
-def main() -> None:
-    text = render_page([run() for run in TOPICS])
-    PAGE.write_text(text, encoding="utf-8")
-    print(text)
+def main(names: Sequence[str]) -> None:
+    unknown = [name for name in names if name not in TOPICS]
+    if unknown:
+        sys.exit(f"no topic is called {', '.join(unknown)}; there are {', '.join(TOPICS)}")
+    for name in names or TOPICS:
+        # Each topic is written as soon as it is done, so that a long run that is broken off loses only the rest.
+        text = render_page([TOPICS[name]()], PAGE.read_text(encoding="utf-8"))
+        PAGE.write_text(text, encoding="utf-8")
+        print(f"{name}: written to {PAGE}", flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

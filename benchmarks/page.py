@@ -1,4 +1,4 @@
-"""The page of measurements: machine facts, then a table for each topic.
+"""The page of measurements: machine facts, then a section for each topic.
 
 Pure but for the machine facts; names no host.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Sequence
 
-from benchmarks.topic import Measure, Topic
+from benchmarks.topic import Measure, Table, Topic
+
+_SECTION = re.compile(r"^(?=## )", re.MULTILINE)
 
 
-def render_page(topics: Sequence[Topic]) -> str:
-    """Return `docs/benchmarks.md` in full."""
+def render_page(topics: Sequence[Topic], before: str = "") -> str:
+    """Return `docs/benchmarks.md` in full; sections of the page before that no topic replaces stay where they were."""
     head = [
         "# Measurements",
         "",
@@ -22,7 +25,10 @@ def render_page(topics: Sequence[Topic]) -> str:
         f"Machine: {machine()}.",
         "",
     ]
-    return "\n".join(head + [line for topic in topics for line in _section(topic)]).rstrip("\n") + "\n"
+    sections = {_title(text): text for text in _SECTION.split(before)[1:]}
+    sections |= {topic.title: "\n".join(_section(topic)) for topic in topics}
+    parts = ["\n".join(head), *(text.strip("\n") + "\n" for text in sections.values())]
+    return "\n".join(parts)
 
 
 def machine() -> str:
@@ -30,9 +36,25 @@ def machine() -> str:
     return f"{cores} cores, {platform.machine()}, {platform.system()}, Python {platform.python_version()}"
 
 
+def _title(section: str) -> str:
+    return section.partition("\n")[0].removeprefix("## ").strip()
+
+
 def _section(topic: Topic) -> list[str]:
-    table = ["| What | Median | Target | Ratio | Rounds |", "|---|---|---|---|---|"]
-    return [f"## {topic.title}", "", topic.about, "", *table, *(_row(measure) for measure in topic.measures), ""]
+    lines = [f"## {topic.title}", "", topic.about, ""]
+    if topic.measures:
+        lines += [*_table_head(("What", "Median", "Target", "Ratio", "Rounds")), *map(_row, topic.measures), ""]
+    for table in topic.tables:
+        lines += [table.about, "", *_table(table), ""]
+    return lines
+
+
+def _table(table: Table) -> list[str]:
+    return [*_table_head(table.header), *(f"| {' | '.join(row)} |" for row in table.rows)]
+
+
+def _table_head(names: Sequence[str]) -> list[str]:
+    return [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
 
 
 def _row(measure: Measure) -> str:

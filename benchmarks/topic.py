@@ -23,10 +23,20 @@ class Measure:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """Anything else that was measured: a sentence about it, and cells that are text already."""
+
+    about: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Topic:
     title: str
     about: str
-    measures: tuple[Measure, ...]
+    measures: tuple[Measure, ...] = ()
+    tables: tuple[Table, ...] = ()
 
 
 def median_ms(work: Callable[[], object], *, rounds: int, warm_up: int = 3) -> float:
