@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 import pytest
+from ulid import ULID
 
 import omnigraph
 from omnigraph import clock, ids
@@ -82,6 +83,16 @@ def test_new_ulid_seeded_is_a_function_of_clock_and_randomness() -> None:
     assert draw(5_000, b"\0") == draw(5_999, b"\0") == "00000000050000000000000000"
     assert draw(5_000, b"\0") != draw(5_000, b"\1")
     assert draw(5_000, b"\xff") < draw(6_000, b"\0")
+
+
+@pytest.mark.parametrize("random", [b"\x00" * 10, b"\xff" * 10, b"\x01" * 5 + b"\xff" * 5])
+def test_new_ulids_count_up_from_one_random_start(random: bytes) -> None:
+    with clock.replaced(lambda: 1_700_000_000_123_000), ids.seeded(lambda count: random[:count]):
+        found = [text.decode() for text in ids.new_ulids(1_000)]
+    numbers = [int.from_bytes(ULID.from_str(text).bytes, "big") for text in found]
+    start = (1_700_000_000_123 << 80) + (int.from_bytes(random, "big") >> 1)
+    assert numbers == list(range(start, start + 1_000))
+    assert found == sorted(found)
 
 
 def test_new_ulid_before_the_epoch_is_still_an_id() -> None:

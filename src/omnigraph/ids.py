@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 from ulid import ULID
 
@@ -20,6 +20,8 @@ OperationId = NewType("OperationId", str)
 BranchId = NewType("BranchId", str)
 
 _ULID: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
+_DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+_HALF: Final = 2**40 - 1
 _random: Callable[[int], bytes] = os.urandom
 
 
@@ -31,6 +33,28 @@ def new_ulid() -> str:
     """
     milliseconds = max(clock.now_us(), 0) // 1_000
     return str(ULID.from_bytes(milliseconds.to_bytes(6, "big") + _random(10)))
+
+
+def new_ulids(count: int) -> Any:
+    """Return fresh ULIDs in ascending order as a numpy array of bytes: one moment, one random start, then one by one.
+
+    >>> [first, second] = new_ulids(2)
+    >>> len(first), first < second
+    (26, True)
+    """
+    import numpy as np
+
+    milliseconds = max(clock.now_us(), 0) // 1_000
+    # Half of the random range stays free above the start, so that counting never runs over.
+    start = int.from_bytes(_random(10), "big") >> 1
+    low = np.arange(count, dtype=np.uint64) + np.uint64(start & _HALF)
+    halves = (np.uint64(start >> 40) + (low >> np.uint64(40)), low & np.uint64(_HALF))
+    shifts = np.arange(35, -1, -5, dtype=np.uint64)
+    digits = [(half[:, None] >> shifts & np.uint64(31)).astype(np.uint8) for half in halves]
+    moment = [milliseconds >> shift & 31 for shift in range(45, -1, -5)]
+    times = np.broadcast_to(np.array(moment, np.uint8), (count, 10))
+    texts = np.frombuffer(_DIGITS, np.uint8)[np.concatenate([times, *digits], axis=1)]
+    return texts.view("S26").reshape(count)
 
 
 def is_ulid(text: str) -> bool:

@@ -19,7 +19,7 @@ from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import INTEGERS, PropertyType, Scalar
 from omnigraph.rules.dates import date_column, datetime_column
 from omnigraph.rules.fit import MANAGED, Misfit, as_sequence, fit
-from omnigraph.rules.kernels import Column, arrays, pc
+from omnigraph.rules.kernels import Column, Numbers, arrays, pc
 
 _NULL: Final = type(None)
 
@@ -118,15 +118,19 @@ def _vectors(values: Sequence[object], dimension: int) -> Column | None:
     if not set(map(len, present)) <= {dimension} or not set(map(type, chain.from_iterable(present))) <= {int, float}:
         return None
     numbers = np.fromiter(chain.from_iterable(present), np.float64, len(present) * dimension)
+    return vector_column(numbers, np.array([value is None for value in values], bool), dimension)
+
+
+def vector_column(numbers: Numbers, is_null: Numbers, dimension: int) -> Column | None:
+    """Return the numbers of all vectors that are there as a column; None if 32 bits cannot hold one of them."""
     with np.errstate(over="ignore"):
         narrow = numbers.astype(np.float32)
     if not np.isfinite(narrow).all():
         return None
     vectors = arrays.FixedSizeListArray.from_arrays(pa.array(narrow), type=pa.list_(pa.float32(), dimension))
-    if len(present) == len(values):
+    if not is_null.any():
         return vectors
-    places = np.cumsum([value is not None for value in values]) - 1
-    return vectors.take(pa.array(places, mask=np.array([value is None for value in values])))
+    return vectors.take(pa.array(np.cumsum(~is_null) - 1, mask=is_null))
 
 
 def _lists(values: Sequence[object], item: PropertyType) -> Column | None:
@@ -139,12 +143,16 @@ def _lists(values: Sequence[object], item: PropertyType) -> Column | None:
     lengths = np.fromiter((len(value) if isinstance(value, list) else 0 for value in values), np.int32, len(values))
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
-    mask = pa.array([value is None for value in values], pa.bool_())
+    return list_column(pa.array(offsets), items, pa.array([value is None for value in values], pa.bool_()))
+
+
+def list_column(offsets: Column, items: Column, is_null: Column) -> Column:
+    """Return a column of lists: where each one begins among all items, and which of them are null."""
     return arrays.ListArray.from_arrays(
-        pa.array(offsets),
+        offsets,
         items,
         type=pa.list_(pa.field("item", items.type)),
-        mask=mask if len(present) < len(values) else None,
+        mask=is_null if is_null.true_count else None,
     )
 
 
