@@ -44,16 +44,20 @@ def new_ulids(count: int) -> Any:
     """
     import numpy as np
 
-    milliseconds = max(clock.now_us(), 0) // 1_000
+    moment = max(clock.now_us(), 0) // 1_000
     # Half of the random range stays free above the start, so that counting never runs over.
     start = int.from_bytes(_random(10), "big") >> 1
-    low = np.arange(count, dtype=np.uint64) + np.uint64(start & _HALF)
-    halves = (np.uint64(start >> 40) + (low >> np.uint64(40)), low & np.uint64(_HALF))
-    shifts = np.arange(35, -1, -5, dtype=np.uint64)
-    digits = [(half[:, None] >> shifts & np.uint64(31)).astype(np.uint8) for half in halves]
-    moment = [milliseconds >> shift & 31 for shift in range(45, -1, -5)]
-    times = np.broadcast_to(np.array(moment, np.uint8), (count, 10))
-    texts = np.frombuffer(_DIGITS, np.uint8)[np.concatenate([times, *digits], axis=1)]
+    low = np.arange(count) + (start & _HALF)
+    high = (start >> 40) + (low >> 40)
+    # Two digits at a time: ten bits are an index into all pairs.
+    digits = np.frombuffer(_DIGITS, np.uint8)
+    pairs = np.stack([np.repeat(digits, 32), np.tile(digits, 32)], axis=1).view(np.uint16).ravel()
+    texts = np.empty((count, 13), np.uint16)
+    for place in range(5):
+        texts[:, place] = pairs[moment >> 40 - 10 * place & 1023]
+    for place in range(4):
+        texts[:, 5 + place] = pairs[high >> 30 - 10 * place & 1023]
+        texts[:, 9 + place] = pairs[low >> 30 - 10 * place & 1023]
     return texts.view("S26").reshape(count)
 
 
