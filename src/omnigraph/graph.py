@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph import clock
-from omnigraph.engine import export, history, read
+from omnigraph.engine import changes, export, history, read
 from omnigraph.engine.branch import Branches
 from omnigraph.engine.core import Core, Enforce, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
@@ -25,6 +25,7 @@ from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
+from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS
 from omnigraph.manifest.init import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -162,6 +163,84 @@ class Graph:
     ) -> Iterator[bytes]:
         """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
         return export.export(self.core, branch, at, types, self.core.actor)
+
+    def diff(
+        self,
+        a: str | int,
+        b: str | int,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        branch: str = MAIN,
+    ) -> changes.ChangeSet:
+        """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
+        return changes.diff(self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, actor=self.core.actor)
+
+    def commit_changes(
+        self,
+        commit_id: str,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int = CHANGE_PAGE_CHANGES,
+        bytes_max: int = CHANGE_PAGE_BYTES,
+        page_token: str | None = None,
+    ) -> changes.CommitPage:
+        """Return a page of what a commit changed against its first parent, with images before and after."""
+        return changes.commit_changes(
+            self.core,
+            commit_id,
+            kinds=kinds,
+            types=types,
+            ops=ops,
+            limit=limit,
+            bytes_max=bytes_max,
+            page_token=page_token,
+            actor=self.core.actor,
+        )
+
+    def changes(
+        self,
+        branch: str = MAIN,
+        *,
+        start: str | None = None,
+        cursor: str | None = None,
+        page_token: str | None = None,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+        limit: int = CHANGE_PAGE_CHANGES,
+        bytes_max: int = CHANGE_PAGE_BYTES,
+        commits_max: int = FEED_COMMITS,
+    ) -> changes.FeedPage:
+        """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
+        return changes.changes(
+            self.core,
+            branch,
+            start=start,
+            cursor=cursor,
+            page_token=page_token,
+            kinds=kinds,
+            types=types,
+            ops=ops,
+            limit=limit,
+            bytes_max=bytes_max,
+            commits_max=commits_max,
+            actor=self.core.actor,
+        )
+
+    def baseline(
+        self,
+        branch: str = MAIN,
+        *,
+        kinds: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        ops: Sequence[str] | None = None,
+    ) -> Iterator[bytes]:
+        """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
+        return changes.baseline(self.core, branch, kinds=kinds, types=types, ops=ops, actor=self.core.actor)
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
         """Build every index that the schema wants and the data does not have yet, as one commit."""

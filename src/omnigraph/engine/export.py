@@ -43,7 +43,7 @@ def export(
     view = core.view(branch.strip(), at)
     # A commit is judged by the branch it belongs to, whatever branch the caller named beside it.
     core.enforce("export", view.snapshot.branch, actor)
-    return _records(view, _selected(view.catalog, types))
+    return records(view, _selected(view.catalog, types))
 
 
 def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | EdgeType]:
@@ -56,7 +56,8 @@ def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | 
     return sorted(wanted, key=lambda one: one.table_key)
 
 
-def _records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+def records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
+    """Yield the records of some types of a view as chunks of whole lines."""
     for one in types:
         dataset = view.dataset(one.table_key)
         for batch in ordered_batches(dataset, _columns(one)):

@@ -6,6 +6,7 @@ only `after` has counts as null before, and one that only `before` had is not co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -91,7 +92,7 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
 
 
 def _equal_rows(before: Dataset, old: Any, after: Dataset, new: Any) -> Mask:
-    one, two = _stored(before, old), _stored(after, new)
+    one, two = stored(before, old), stored(after, new)
     names = {_property(field): field.name for field in before.schema}
     equal = np.ones(len(old), np.bool_)
     for field in after.schema:
@@ -130,7 +131,7 @@ def _images(dataset: Dataset | None, other: Dataset | None, row_ids: Any) -> pa.
     schema = logical_schema(source)
     if dataset is None or not len(row_ids):
         return schema.empty_table()
-    rows = _stored(dataset, row_ids)
+    rows = stored(dataset, row_ids)
     columns = [
         _payloads(dataset, field.name, row_ids, rows) if _is_blob(field) else rows.column(field.name)
         for field in dataset.schema
@@ -150,12 +151,12 @@ def _payloads(dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
     return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
 
 
-def _stored(dataset: Dataset, row_ids: Any) -> pa.Table:
-    """Return rows by row id, blobs as descriptors."""
+def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return rows by row id in the order asked for, blobs as descriptors."""
     # Fetching most rows one by one costs more than reading all of them in their order.
     if 2 * len(row_ids) < dataset.count():
-        return dataset.take(row_ids.to_pylist())
-    rows = dataset.read(with_row_id=True)
+        return dataset.take(row_ids.to_pylist(), columns)
+    rows = dataset.read(columns, with_row_id=True)
     return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
 
 

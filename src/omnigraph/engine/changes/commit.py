@@ -1,0 +1,194 @@
+"""What one commit changed against its first parent, with images of every entity before and after.
+
+Images are decoded with the schema of the commit's own time; a commit that changed the schema has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from omnigraph.engine import history
+from omnigraph.engine.changes.page import Part, Room, fill
+from omnigraph.engine.changes.pair import Pair, pairs
+from omnigraph.engine.changes.selection import Selection, select
+from omnigraph.engine.changes.token import Place, Scope, Token, decode, encode, rejected
+from omnigraph.engine.core import Core, View
+from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_BYTES_MAX, CHANGE_PAGE_CHANGES, CHANGE_PAGE_CHANGES_MAX
+from omnigraph.manifest.model import Commit, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A commit and some of its changes: `texts` are arrays of JSON text, one for each change."""
+
+    cause: dict[str, object]
+    texts: tuple[Any, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(len(one) for one in self.texts)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the block as every surface shows it."""
+        changes = [orjson.loads(text) for one in self.texts for text in one.to_pylist()]
+        return {"cause": self.cause, "changes": changes}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPage:
+    """One page of a commit's changes; the last page has no token."""
+
+    block: Block
+    next_page_token: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the page as every surface shows it."""
+        token = {} if self.next_page_token is None else {"next_page_token": self.next_page_token}
+        return {**self.block.to_json(), **token}
+
+
+def commit_changes(
+    core: Core,
+    commit_id: str,
+    *,
+    kinds: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    limit: int = CHANGE_PAGE_CHANGES,
+    bytes_max: int = CHANGE_PAGE_BYTES,
+    page_token: str | None = None,
+    actor: str | None = None,
+) -> CommitPage:
+    """Return a page of what a commit changed: nodes before edges, then by type and id."""
+    room = page_room(limit, bytes_max)
+    commit = history.commit(core, commit_id, actor)
+    if commit.parent is None:
+        raise parentless(commit)
+    step = Step(core, commit, core.kernel.find_commit(commit.parent))
+    before, after = step.views()
+    selection = select(kinds, types, ops, [before.catalog, after.catalog])
+    scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
+    place: Place | None = None
+    if page_token is not None:
+        token = decode(page_token, "commit-page", scope)
+        if token.commit != commit.commit_id:
+            raise rejected("it belongs to another commit")
+        place = token.place
+    part = step.part(selection, place, room)
+    block = Block(cause_of(core, commit), tuple(part.texts))
+    rest = None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
+    return CommitPage(block, rest)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit and its first parent."""
+
+    core: Core
+    commit: Commit
+    parent: Commit
+
+    def views(self) -> tuple[View, View]:
+        """Return the state before and after; `ChangeFeedGap` when either is gone."""
+        try:
+            snapshots = [self.core.kernel.snapshot_of(one) for one in (self.parent, self.commit)]
+        except GraphError as error:
+            raise self._gap(error) from error
+        before, after = (View(self.core.kernel, one, self.core.catalog(one)) for one in snapshots)
+        return before, after
+
+    def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
+        """Return changes after a place, as far as there is room."""
+        found = pairs(*self.views())
+        self._refuse_boundary(found)
+        try:
+            return fill(self.core.kernel, found, selection, after, room)
+        except OmniGraphError as error:
+            raise self._gap(error, found) from error
+
+    def _refuse_boundary(self, found: list[Pair]) -> None:
+        for pair in found:
+            if pair.is_boundary:
+                name = pair.known.type_.name
+                raise SchemaBoundary(
+                    f"commit {self.commit.commit_id} changed the schema of `{name}`, so its entities before and after"
+                    " do not compare; take a new baseline and go on from there",
+                    reason="schema_boundary",
+                    graph_commit_id=self.commit.commit_id,
+                    type_name=name,
+                )
+
+    def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
+        """Return the error as a gap if a version that cleanup removed is its reason."""
+        is_gap = error.code == "graph.version_reclaimed"
+        if error.code == "storage.failed":
+            # A handle that was opened earlier outlives its version, and then only a missing file tells.
+            refs = [
+                side.pin.ref for pair in found for side in (pair.before, pair.after) if side and not pair.is_same_data
+            ]
+            is_gap = not all(self.core.kernel.store.has_version(ref) for ref in refs)
+        if not is_gap:
+            return error
+        return ChangeFeedGap(
+            f"a version that is needed to tell what commit {self.commit.commit_id} changed was removed by cleanup; take"
+            " a new baseline and go on from there",
+            first_unreadable_commit_id=self.commit.commit_id,
+        )
+
+
+def parentless(commit: Commit) -> GraphError:
+    """Return the error of a commit that nothing comes before."""
+    return GraphError(
+        f"commit {commit.commit_id} has no parent, so there is nothing to compare it with; it began the graph",
+        code="commit.parentless",
+        reason="parentless_commit",
+        graph_commit_id=commit.commit_id,
+    )
+
+
+def page_room(limit: int, bytes_max: int) -> Room:
+    """Return the room of a page, once what was asked for is checked."""
+    for name, asked, most, resource in (
+        ("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes"),
+        ("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes"),
+    ):
+        check_bound(name, asked, most, resource)
+    return Room(limit, bytes_max)
+
+
+def check_bound(name: str, asked: int, most: int, resource: str) -> None:
+    """Refuse what is less than one, or more than one page or poll may have."""
+    if isinstance(asked, bool) or asked < 1:
+        raise UsageError(f"`{name}` takes a whole number of at least 1", value=str(asked))
+    if asked > most:
+        raise LimitExceeded(
+            f"`{name}` may be at most {most}, and {asked} was asked for; ask for less and go on with the next page",
+            resource=resource,
+            limit=most,
+            actual=asked,
+        )
+
+
+def cause_of(core: Core, commit: Commit) -> dict[str, object]:
+    """Return what a block says about its commit; what the commit does not have is left out."""
+    cause: dict[str, object | None] = {
+        "graph_commit_id": commit.commit_id,
+        "parent_commit_id": commit.parent,
+        "merged_parent_commit_id": commit.merged_parent,
+        "authored_branch": core.kernel.name_of(commit.branch),
+        "actor_id": commit.actor,
+        "authored_at": commit.created_at_us,
+    }
+    return {name: value for name, value in cause.items() if value is not None}
+
+
+def graph_digest(snapshot: Snapshot) -> str:
+    """Return a name for the graph that no other graph has: its identities were first given out under it."""
+    domain = str(orjson.loads(snapshot.state.schema.ir)["identity_domain"])
+    return sha256(f"omnigraph/changes/{domain}".encode()).hexdigest()[:32]

@@ -1,0 +1,182 @@
+"""The feed: what every commit of a branch changed, oldest first, from a position that the reader keeps.
+
+Walks first parents from the position to the head that a poll captured, the cut. Nothing is stored for a reader, and
+what was delivered may be delivered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import pairwise
+
+from omnigraph.engine.changes.commit import Block, Step, cause_of, check_bound, graph_digest, page_room
+from omnigraph.engine.changes.page import Room
+from omnigraph.engine.changes.selection import Selection, select
+from omnigraph.engine.changes.token import Scope, Token, decode, encode, rejected
+from omnigraph.engine.core import Core
+from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
+
+_AFTER = "after:"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPage:
+    """One page of a feed: it ends inside a commit and has a page token, or after one and has a cursor."""
+
+    blocks: tuple[Block, ...]
+    cursor: str | None = None
+    caught_up: bool | None = None
+    next_page_token: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the page as every surface shows it."""
+        ends = {"cursor": self.cursor, "caught_up": self.caught_up, "next_page_token": self.next_page_token}
+        blocks = [block.to_json() for block in self.blocks]
+        return {"blocks": blocks, **{name: value for name, value in ends.items() if value is not None}}
+
+
+def changes(
+    core: Core,
+    branch: str = MAIN,
+    *,
+    start: str | None = None,
+    cursor: str | None = None,
+    page_token: str | None = None,
+    kinds: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    limit: int = CHANGE_PAGE_CHANGES,
+    bytes_max: int = CHANGE_PAGE_BYTES,
+    commits_max: int = FEED_COMMITS,
+    actor: str | None = None,
+) -> FeedPage:
+    """Return the next page of a branch's feed.
+
+    `start` is `now` (the default), `beginning` or `after:<commit>`; later polls pass `cursor` or `page_token` instead.
+    """
+    room = page_room(limit, bytes_max)
+    check_bound("commits_max", commits_max, FEED_COMMITS_MAX, "change_feed_commits_per_poll")
+    if sum(one is not None for one in (start, cursor, page_token)) > 1:
+        raise UsageError("pass only one of `start`, `cursor` and `page_token`")
+    core.enforce("read", branch.strip(), actor)
+    snapshot = core.kernel.snapshot(branch)
+    selection = select(kinds, types, ops, [core.catalog(snapshot)])
+    scope = feed_scope(snapshot, selection)
+    if page_token is not None:
+        token = decode(page_token, "feed-page", scope)
+    elif cursor is not None:
+        token = decode(cursor, "feed-cursor", scope)
+    else:
+        token = Token("feed-cursor", scope, _start(core, snapshot, start or "now"))
+    steps = _steps(core, snapshot, token, commits_max)
+    return _Poll(core, selection, token, room).run(*steps)
+
+
+def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
+    """Return what tokens of this branch and selection are bound to."""
+    branch = sha256(snapshot.branch.encode()).hexdigest()[:32]
+    return Scope(graph_digest(snapshot), branch, snapshot.state.branch_id or MAIN, selection.digest)
+
+
+def first_parents(core: Core, snapshot: Snapshot) -> Iterator[Commit]:
+    """Yield the commits of a branch from its head along first parents; the commit log is read at most once."""
+    known = {commit.commit_id: commit for commit in snapshot.state.commits}
+    is_complete = False
+    commit_id = snapshot.head
+    while commit_id is not None:
+        if commit_id not in known and not is_complete:
+            known, is_complete = core.kernel.all_commits() | known, True
+        if commit_id not in known:
+            raise GraphError(f"commit {commit_id} is in no log; restore it from a backup", code="graph.corrupt")
+        yield known[commit_id]
+        commit_id = known[commit_id].parent
+
+
+def _start(core: Core, snapshot: Snapshot, start: str) -> CommitId:
+    if start == "now":
+        assert snapshot.head is not None, "a graph is born with a commit"
+        return snapshot.head
+    if start == "beginning":
+        # The first commit made the empty graph, so what there is to tell begins after it.
+        *_, first = first_parents(core, snapshot)
+        return first.commit_id
+    if not start.startswith(_AFTER):
+        raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)
+    wanted = CommitId(start.removeprefix(_AFTER).strip())
+    if not any(commit.commit_id == wanted for commit in first_parents(core, snapshot)):
+        raise GraphError(
+            f"commit {wanted} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
+            " `omnigraph commit list`",
+            code="commit.not_found",
+            commit_id=wanted,
+        )
+    return wanted
+
+
+def _steps(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tuple[list[Step], CommitId]:
+    """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
+    cut = token.cut or snapshot.head
+    assert cut is not None, "a graph is born with a commit"
+    walk: list[Commit] = []
+    is_reached = False
+    for commit in first_parents(core, snapshot):
+        if not walk and commit.commit_id != cut:
+            continue
+        walk.append(commit)
+        # A commit that was left in the middle is gone on with, so its parent is needed too.
+        if is_reached or (commit.commit_id == token.commit and token.place is None):
+            break
+        is_reached = commit.commit_id == token.commit
+    else:
+        raise rejected("its commit is not in the history of the branch")
+    walk.reverse()
+    steps = [Step(core, commit, parent) for parent, commit in pairwise(walk)]
+    return steps[:commits_max], cut
+
+
+class _Poll:
+    """One walk from a position towards the cut."""
+
+    def __init__(self, core: Core, selection: Selection, token: Token, room: Room) -> None:
+        self._core = core
+        self._selection = selection
+        self._token = token
+        self._room = room
+        self._blocks: list[Block] = []
+
+    def run(self, steps: list[Step], cut: CommitId) -> FeedPage:
+        reached, place = self._token.commit, self._token.place
+        for step in steps:
+            try:
+                part = step.part(self._selection, place, self._room)
+            except (ChangeFeedGap, SchemaBoundary) as error:
+                if self._blocks:
+                    return self._boundary(reached, cut)
+                raise self._located(error) from error
+            is_begun = bool(part.texts) or part.is_complete
+            if is_begun:
+                self._blocks.append(Block(cause_of(self._core, step.commit), tuple(part.texts)))
+            if not part.is_complete and is_begun:
+                token = Token("feed-page", self._token.scope, step.commit.commit_id, cut, part.last)
+                return FeedPage(tuple(self._blocks), next_page_token=encode(token))
+            if not is_begun:
+                break
+            reached, place = step.commit.commit_id, None
+        return self._boundary(reached, cut)
+
+    def _boundary(self, reached: CommitId, cut: CommitId) -> FeedPage:
+        cursor = encode(Token("feed-cursor", self._token.scope, reached))
+        return FeedPage(tuple(self._blocks), cursor, reached == cut)
+
+    def _located(self, error: ChangeFeedGap | SchemaBoundary) -> ChangeFeedGap | SchemaBoundary:
+        """Return the error with the cursor of the reader, if it stands at a commit."""
+        if isinstance(error, SchemaBoundary) or self._token.place is not None:
+            return error
+        unreadable = error.context["first_unreadable_commit_id"]
+        cursor = encode(Token("feed-cursor", self._token.scope, self._token.commit))
+        return ChangeFeedGap(error.message, first_unreadable_commit_id=unreadable, cursor=cursor)

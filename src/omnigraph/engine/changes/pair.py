@@ -1,0 +1,96 @@
+"""Pairs: the types of two states, matched by identity and not by name.
+
+Reads no data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from omnigraph.engine.changes import rows
+from omnigraph.engine.changes.rows import RowChanges
+from omnigraph.engine.core import View
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.manifest.model import Pin, TypeIdentity
+from omnigraph.store.dataset import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One type in one state."""
+
+    view: View
+    pin: Pin
+
+    @property
+    def type_(self) -> NodeType | EdgeType:
+        kind, _, name = self.pin.table_key.partition(":")
+        return self.view.catalog.nodes[name] if kind == "node" else self.view.catalog.edges[name]
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.view.dataset(self.pin.table_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One type in both states; None where it does not exist."""
+
+    identity: TypeIdentity
+    before: Side | None
+    after: Side | None
+
+    @property
+    def known(self) -> Side:
+        """The side to name things by: the newer one if there is one."""
+        side = self.after or self.before
+        assert side is not None
+        return side
+
+    @property
+    def kind(self) -> str:
+        return self.known.pin.table_key.partition(":")[0]
+
+    @property
+    def is_same_data(self) -> bool:
+        return self.before is not None and self.after is not None and self.before.pin.ref == self.after.pin.ref
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether rows before and after cannot be compared: of another shape, or gone with or come with the type."""
+        if self.before is None or self.after is None:
+            return self.known.pin.row_count > 0
+        return _shape(self.before.type_) != _shape(self.after.type_)
+
+    def candidates(self) -> pa.Table:
+        """Return the rows that may differ; see `rows.candidates`."""
+        return rows.candidates(*self._datasets())
+
+    def differing(self, candidates: pa.Table) -> pa.Table:
+        """Return those of the candidates that do differ."""
+        return rows.differing(*self._datasets(), candidates)
+
+    def compare(self, candidates: pa.Table) -> RowChanges:
+        """Return what became of some candidates."""
+        return rows.compare(*self._datasets(), candidates)
+
+    def _datasets(self) -> tuple[Dataset | None, Dataset | None]:
+        return self.before.dataset if self.before else None, self.after.dataset if self.after else None
+
+
+def pairs(before: View, after: View) -> list[Pair]:
+    """Return every type of both states: nodes before edges, then by identity."""
+    old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
+    new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
+    found = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    return sorted(found, key=lambda pair: pair.kind != "node")
+
+
+def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
+    """Return what the images of a type depend on; enum values, indexes and descriptions do not matter."""
+    ends = (type_.source, type_.target) if isinstance(type_, EdgeType) else ()
+    columns = sorted((field.name, str(field.type), (field.metadata or {}).items()) for field in arrow_schema(type_))
+    return type_.name, ends, [(name, kind, sorted(metadata)) for name, kind, metadata in columns]

@@ -1,0 +1,147 @@
+"""Tokens: where a reader of changes stands, bound to everything that the place depends on.
+
+Pure. A token is base64url text over JSON and its SHA-256: it proves nothing about who made it, but a damaged, foreign
+or outdated one is told apart from a good one. Nothing is stored on our side.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias
+
+import orjson
+
+from omnigraph.errors import CursorRejected, LimitExceeded
+from omnigraph.ids import CommitId
+from omnigraph.limits import CHANGE_ID_BYTES_MAX, CHANGE_ID_PREFIX_BYTES, CHANGE_TOKEN_BYTES_MAX
+
+VERSION: Final = 1
+TokenKind: TypeAlias = Literal["commit-page", "feed-cursor", "feed-page"]
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a token is good for: one graph, one branch in one of its lives, one selection."""
+
+    graph: str
+    branch: str
+    incarnation: str
+    selection: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entity inside a commit: everything up to and including it was delivered.
+
+    A long id is known by how it begins and by its digest.
+    """
+
+    type_key: str
+    entity_id: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A position: after a commit, or after a place inside it. `cut` is where a poll that is under way ends."""
+
+    kind: TokenKind
+    scope: Scope
+    commit: CommitId
+    cut: CommitId | None = None
+    place: Place | None = None
+
+
+def rejected(why: str) -> CursorRejected:
+    """Return the error of a token that is not taken."""
+    return CursorRejected(f"change cursor rejected: {why}")
+
+
+def place_of(type_key: str, entity_id: str) -> Place:
+    """Return the place of an entity.
+
+    >>> place_of("node:1", "a").entity_id, len(place_of("node:1", "é" * 200).entity_id)
+    ('a', 32)
+    """
+    raw = entity_id.encode()
+    if len(raw) <= CHANGE_ID_BYTES_MAX:
+        return Place(type_key, entity_id)
+    # A character that the cut would split is left out.
+    prefix = raw[:CHANGE_ID_PREFIX_BYTES].decode(errors="ignore")
+    return Place(type_key, prefix, sha256(raw).hexdigest())
+
+
+def encode(token: Token) -> str:
+    """Return the text of a token."""
+    scope, place = token.scope, token.place
+    body = orjson.dumps(
+        {
+            "v": VERSION,
+            "kind": token.kind,
+            "graph": scope.graph,
+            "branch": scope.branch,
+            "incarnation": scope.incarnation,
+            "selection": scope.selection,
+            "commit": token.commit,
+            "cut": token.cut,
+            "place": None if place is None else [place.type_key, place.entity_id, place.digest],
+        }
+    )
+    return urlsafe_b64encode(body + sha256(body).digest()).rstrip(b"=").decode()
+
+
+def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
+    """Return the token behind a text; `CursorRejected` unless it is whole, of this kind and of this scope."""
+    if len(text) > CHANGE_TOKEN_BYTES_MAX:
+        raise LimitExceeded(
+            f"a change token has at most {CHANGE_TOKEN_BYTES_MAX} characters; this one has {len(text)}",
+            resource="change_continuation_token_encoded_bytes",
+            limit=CHANGE_TOKEN_BYTES_MAX,
+            actual=len(text),
+        )
+    token = _read(text)
+    if token.kind != kind:
+        raise rejected(f"it is a {token.kind}, and a {kind} is needed")
+    for ours, theirs, why in (
+        (scope.graph, token.scope.graph, "it belongs to another graph"),
+        (scope.branch, token.scope.branch, "it belongs to another branch"),
+        (scope.incarnation, token.scope.incarnation, "the branch was deleted and created anew; take a new baseline"),
+        (scope.selection, token.scope.selection, "it was made for other kinds, types or ops; ask for the same ones"),
+    ):
+        if ours != theirs:
+            raise rejected(why)
+    return token
+
+
+def _read(text: str) -> Token:
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        body, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
+        if sha256(body).digest() != digest:
+            raise rejected("it is damaged; pass it on exactly as it was given")
+        token = _from_json(orjson.loads(body))
+    except (Base64Error, ValueError, KeyError, TypeError) as error:
+        raise rejected("it is not a change token; pass it on exactly as it was given") from error
+    # Padding, line breaks or members that nobody writes would let one place have many texts.
+    if encode(token) != text:
+        raise rejected("it is not in canonical form; pass it on exactly as it was given")
+    return token
+
+
+def _from_json(body: dict[str, object]) -> Token:
+    if body["v"] != VERSION:
+        raise rejected(f"it is of version {body['v']}, and this release reads version {VERSION}")
+    kind = str(body["kind"])
+    scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
+    place = body["place"]
+    return Token(
+        kind,  # type: ignore[arg-type]  # compared with the wanted kind right after
+        scope,
+        CommitId(str(body["commit"])),
+        None if body["cut"] is None else CommitId(str(body["cut"])),
+        Place(*place) if isinstance(place, list) else None,
+    )
