@@ -13,6 +13,7 @@ from typing import Self
 
 from omnigraph import clock
 from omnigraph.engine import changes, export, history, read
+from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches
 from omnigraph.engine.core import Core, Enforce, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
@@ -241,6 +242,21 @@ class Graph:
     ) -> Iterator[bytes]:
         """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
         return changes.baseline(self.core, branch, kinds=kinds, types=types, ops=ops, actor=self.core.actor)
+
+    def blob(
+        self,
+        type_name: str,
+        entity_id: str,
+        property_name: str,
+        *,
+        entity: str = "node",
+        branch: str = MAIN,
+        at: str | int | None = None,
+    ) -> Blob:
+        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        return blob(
+            self.core, type_name, entity_id, property_name, entity=entity, branch=branch, at=at, actor=self.core.actor
+        )
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
         """Build every index that the schema wants and the data does not have yet, as one commit."""

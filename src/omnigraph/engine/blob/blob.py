@@ -1,0 +1,134 @@
+"""One blob of one entity: its length and tag, ranges of its bytes, or the address where it is kept.
+
+A blob is found through the names of today, also in an older state: a renamed type or property is still the same one,
+and one that was dropped and made anew is another.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from omnigraph.engine.core import Core, View
+from omnigraph.errors import GraphError, LimitExceeded, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
+from omnigraph.lang.types import Scalar
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.manifest.model import MAIN
+from omnigraph.store.blobs import BlobCell, locate, read_range
+from omnigraph.store.dataset import Dataset
+
+_TAG: Final = b"omnigraph/blob-etag/v1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob at one state of the graph. An external one has only a `uri`, and is never opened here."""
+
+    snapshot_commit_id: CommitId | None
+    uri: str | None
+    length: int
+    etag: str
+    _dataset: Dataset
+    _column: str
+    _row_id: int
+
+    @property
+    def is_external(self) -> bool:
+        return self.uri is not None
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
+        if self.uri is not None:
+            raise UsageError(f"the blob is kept at `{self.uri}`; read it there", uri=self.uri)
+        end = self.length if end is None else end
+        if not 0 <= start <= end <= self.length:
+            raise GraphError(
+                f"the blob has {self.length} bytes, and {start} to {end} is not a range of it",
+                code="blob.range",
+                start=start,
+                end=end,
+                length=self.length,
+            )
+        if end - start > BLOB_READ_BYTES_MAX:
+            raise LimitExceeded(
+                f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, and {end - start} were asked for; read it in"
+                " ranges",
+                resource="Blob read range bytes",
+                limit=BLOB_READ_BYTES_MAX,
+                actual=end - start,
+            )
+        return read_range(self._dataset, self._column, self._row_id, start, end - start)
+
+
+def blob(
+    core: Core,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+    *,
+    entity: str = "node",
+    branch: str = MAIN,
+    at: str | int | None = None,
+    actor: str | None = None,
+) -> Blob:
+    """Find a blob on a branch, or at a commit, a tag or a manifest version; none of its bytes are read."""
+    view = core.view(branch, at)
+    core.enforce("read", view.snapshot.branch, actor)
+    if entity not in ("node", "edge"):
+        raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
+    now = core.catalog(core.kernel.snapshot(branch)) if at is not None else view.catalog
+    type_, property_ = _resolve(view, now, entity, type_name, property_name)
+    dataset = view.dataset(type_.table_key)
+    cell = locate(dataset, property_.name, entity_id)
+    if cell is None:
+        raise GraphError(
+            f"`{type_name}` `{entity_id}` is not there, or its `{property_name}` is null; look it up with a query",
+            code="blob.not_found",
+            entity_id=entity_id,
+        )
+    tag = _etag(type_, property_, cell)
+    return Blob(view.snapshot.head, cell.uri, cell.length, tag, dataset, property_.name, cell.row_id)
+
+
+def _resolve(
+    view: View, now: Catalog, entity: str, type_name: str, property_name: str
+) -> tuple[NodeType | EdgeType, Property]:
+    """Return type and property in the catalog of a view, found by what their names mean now, or else meant then."""
+    today = _types(now, entity).get(type_name)
+    then = _types(view.catalog, entity)
+    type_ = then.get(type_name) if today is None else next((one for one in then.values() if _same(one, today)), None)
+    if type_ is None:
+        raise _unknown(f"there is no {entity} type `{type_name}` in this state of the graph", type_name)
+    wanted = today.properties.get(property_name) if today is not None else None
+    found = type_.properties.get(property_name) if wanted is None else _by_id(type_, wanted.property_id)
+    if found is None:
+        raise _unknown(f"`{type_name}` has no property `{property_name}` in this state of the graph", property_name)
+    if found.type.scalar is not Scalar.BLOB:
+        raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
+    return type_, found
+
+
+def _types(catalog: Catalog, entity: str) -> dict[str, NodeType | EdgeType]:
+    return dict(catalog.nodes) if entity == "node" else dict(catalog.edges)
+
+
+def _same(one: NodeType | EdgeType, two: NodeType | EdgeType) -> bool:
+    return (one.type_id, one.incarnation_id) == (two.type_id, two.incarnation_id)
+
+
+def _by_id(type_: NodeType | EdgeType, property_id: int) -> Property | None:
+    return next((one for one in type_.properties.values() if one.property_id == property_id), None)
+
+
+def _unknown(message: str, name: str) -> UsageError:
+    return UsageError(f"{message}; name one that it has, or read another state", name=name)
+
+
+def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
+    """Return a strong validator: it names where the bytes were written, so it changes only when they may have."""
+    numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
+    place = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
+    return f'"{sha256(_TAG + place).digest()[:16].hex()}"'
