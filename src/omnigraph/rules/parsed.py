@@ -62,7 +62,7 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
 def has_negative_zero(column: Column) -> bool:
     """Tell whether a column of 64-bit floats, or of lists of them, holds a negative zero."""
     numbers = column.values if pa.types.is_list(column.type) else column
-    if not pa.types.is_float64(numbers.type):
+    if not pa.types.is_float64(numbers.type) or not len(numbers):
         return False
     bits = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset : numbers.offset + len(numbers)]
     return bool((bits == _NEGATIVE_ZERO).any())

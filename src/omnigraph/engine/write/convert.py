@@ -13,7 +13,7 @@ import pyarrow as pa
 from omnigraph.engine.write.envelopes import Gathered
 from omnigraph.engine.write.legacy import Aliases
 from omnigraph.engine.write.loaded import Part
-from omnigraph.ids import new_ulid
+from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.keys import key_ids
@@ -75,7 +75,7 @@ class Converter:
         """Return the ids: spelled from the key, given, or fresh."""
         type_ = gathered.type
         if not isinstance(type_, NodeType) or not type_.key:
-            return pa.array([one if one is not None else new_ulid() for one in gathered.ids], pa.string())
+            return with_fresh_ids(pa.array(gathered.ids, pa.string()))
         keys = pa.table({name: columns[name] for name in type_.key})
         spelled = one_array(key_ids(type_, keys))
         if gathered.ids.count(None) == len(gathered.ids):
@@ -94,3 +94,11 @@ class Converter:
         self._bad.add(row)
         line = gathered.numbers[row]
         self._findings.add(Violation(rule, message, gathered.type.table_key, gathered.ids[row], name, value, line))
+
+
+def with_fresh_ids(given: Column) -> Column:
+    """Return a column of ids with a fresh one wherever none is given."""
+    if not given.null_count:
+        return given
+    fresh = pa.array(new_ulids(given.null_count), pa.string())
+    return fresh if given.null_count == len(given) else pc.replace_with_mask(given, given.is_null(), fresh)

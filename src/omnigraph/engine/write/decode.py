@@ -15,7 +15,9 @@ from omnigraph.engine.write.legacy import Aliases
 from omnigraph.engine.write.lines import Lines, blocks_of
 from omnigraph.engine.write.loaded import Loaded, Part
 from omnigraph.engine.write.ndjson import parse_lines, read_compatible
+from omnigraph.engine.write.scanner import Scanner
 from omnigraph.lang.catalog import Catalog
+from omnigraph.limits import DECODE_ODD_LINES
 from omnigraph.rules.violation import Findings
 
 
@@ -56,6 +58,7 @@ class Decoder:
         self._findings = findings
         self._envelopes = Envelopes(catalog, findings)
         self._converter = Converter(findings)
+        self._scanner = Scanner(catalog)
 
     def add(self, buffer: bytes | memoryview | pa.Buffer, first_line: int) -> None:
         """Decode the lines of a buffer, the first of which has the number `first_line`."""
@@ -64,7 +67,14 @@ class Decoder:
             if self._findings.is_full:
                 return
             self.lines += len(lines)
-            self._add_one_by_one(lines)
+            if len(lines) <= DECODE_ODD_LINES:
+                self._add_one_by_one(lines)
+                continue
+            parts, odd = self._scanner.scan(lines)
+            for part in parts:
+                add_part(self.loaded, part)
+            for some in odd:
+                self._add_one_by_one(some)
 
     def _add_one_by_one(self, lines: Lines) -> None:
         for number, value in parse_lines(lines, self._findings):

@@ -1,0 +1,181 @@
+"""The fast way through NDJSON: lines that begin alike go as one text to Arrow's reader, and every rule is proven.
+
+Exact by construction: what the reader forgives is checked on what it gave; lines that do not pass are handed back, and
+the slow way says what is wrong with them, if anything is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.json
+
+from omnigraph.engine.write.convert import with_fresh_ids
+from omnigraph.engine.write.heads import Head, cut, sort_lines
+from omnigraph.engine.write.lines import Lines
+from omnigraph.engine.write.loaded import Part, Type
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.keys import key_ids
+from omnigraph.limits import DECODE_BATCH_LINES, DECODE_ODD_LINES
+from omnigraph.rules.delta import one_array
+from omnigraph.rules.kernels import Column, arrays, pc
+from omnigraph.rules.parsed import INSTANTS, has_negative_zero, reader_type, stored_column
+
+_SPLIT: Final = 8
+_TRIES: Final = 4
+_INTEGER_ZERO: Final = re.compile(rb"-0(?![.0-9eE])")
+_CHANGED: Final = re.compile(
+    r"Column\(/(?:data/)?([^/)]+)(?:/\[\])?\) changed from (string|number) to (string|number) "
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What the data of lines is taken to hold: maybe an id, and dates that are spelled as numbers."""
+
+    has_id: bool = False
+    numbered: frozenset[str] = frozenset()
+
+
+class Scanner:
+    """Reads blocks of lines. A form that was right once is tried first the next time."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._forms: dict[str, Form] = {}
+
+    def scan(self, lines: Lines) -> tuple[list[Part], list[Lines]]:
+        """Return the entities of all lines of a block that are beyond doubt, and the other lines."""
+        sorted_, odd = sort_lines(lines, self._catalog)
+        parts: list[Part] = []
+        left = [odd] if len(odd) else []
+        for head, group in sorted_:
+            for batch in _split(group, DECODE_BATCH_LINES):
+                self._add(head, batch, parts, left)
+        return parts, left
+
+    def _add(self, head: Head, lines: Lines, parts: list[Part], left: list[Lines]) -> None:
+        part = self._part(head, lines) if len(lines) > DECODE_ODD_LINES else None
+        if part is not None:
+            parts.append(part)
+        elif len(lines) <= DECODE_ODD_LINES:
+            left.append(lines)
+        else:
+            for batch in _split(lines, max(len(lines) // _SPLIT, DECODE_ODD_LINES)):
+                self._add(head, batch, parts, left)
+
+    def _part(self, head: Head, lines: Lines) -> Part | None:
+        texts = cut(head, lines)
+        if texts is None or not _is_unicode(texts):
+            return None
+        form = self._forms.get(head.type.table_key, Form())
+        for _ in range(_TRIES):
+            try:
+                table = _read(texts, head.type, form)
+            except pa.ArrowInvalid as error:
+                other = _corrected(form, head.type, str(error))
+                if other == form:
+                    return None
+                form = other
+                continue
+            rows = _rows(head.type, texts, table) if table.num_rows == len(lines) else None
+            if rows is None:
+                return None
+            self._forms[head.type.table_key] = form
+            return Part(head.type, rows, lines.numbers)
+        return None
+
+
+def _split(lines: Lines, count: int) -> Iterator[Lines]:
+    for start in range(0, len(lines), count):
+        yield lines.take(slice(start, start + count))
+
+
+def _is_unicode(texts: Column) -> bool:
+    buffer = texts.buffers()[2]
+    offsets = arrays.py_buffer(np.array([0, buffer.size], np.int32))
+    try:
+        arrays.Array.from_buffers(pa.string(), 1, [None, offsets, buffer]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
+    fields: list[Any] = [
+        pa.field(name, reader_type(item.type, "number" if name in form.numbered else "string"))
+        for name, item in type_.properties.items()
+    ]
+    if form.has_id:
+        fields.append(pa.field("id", pa.string()))
+    if isinstance(type_, EdgeType):
+        fields = [pa.field("from", pa.string()), pa.field("to", pa.string()), pa.field("data", pa.struct(fields))]
+    buffer = texts.buffers()[2]
+    return pyarrow.json.read_json(
+        arrays.BufferReader(buffer),
+        read_options=pyarrow.json.ReadOptions(use_threads=False, block_size=buffer.size + 1),
+        # The reader refuses a member that comes twice by itself.
+        parse_options=pyarrow.json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="error"),
+    )
+
+
+def _corrected(form: Form, type_: Type, message: str) -> Form:
+    """Return the form that avoids an error of the reader, if it is one about the form; it only saves time."""
+    if "unexpected field" in message:
+        return replace(form, has_id=True)
+    found = _CHANGED.search(message)
+    if found is None or found[1] not in type_.properties or type_.properties[found[1]].type.scalar not in INSTANTS:
+        return form
+    return replace(form, numbered=form.numbered ^ {found[1]})
+
+
+def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
+    """Return what was read in the layout of the type; None unless all of it keeps the rules."""
+    read: dict[str, Column] = {name: one_array(table.column(name)) for name in table.column_names}
+    if isinstance(type_, EdgeType):
+        data = read.pop("data")
+        if read["from"].null_count or read["to"].null_count or not _is_absent(texts, data, b'"data"'):
+            return None
+        read["src"], read["dst"] = read.pop("from"), read.pop("to")
+        read |= {field.name: one for field, one in zip(data.type, data.flatten(), strict=True)}
+    if any(map(has_negative_zero, read.values())) and _INTEGER_ZERO.search(texts.buffers()[2].to_pybytes()):
+        # The reader keeps the sign of an integer zero, which has none.
+        return None
+    columns = dict(read)
+    for name, item in type_.properties.items():
+        columns[name] = stored_column(read[name], item.type)
+        if columns[name] is None or (columns[name].null_count and not item.type.nullable):
+            return None
+    columns["id"] = _ids(type_, texts, columns)
+    if columns["id"] is None:
+        return None
+    schema = arrow_schema(type_)
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:
+    given = columns.get("id")
+    if given is not None and not _is_absent(texts, given, b'"id"'):
+        return None
+    if not isinstance(type_, NodeType) or not type_.key:
+        return with_fresh_ids(pa.nulls(len(texts), pa.string()) if given is None else given)
+    spelled = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
+    if given is not None and not pc.all(pc.equal(given, spelled), min_count=0).as_py():
+        return None
+    return spelled
+
+
+def _is_absent(texts: Column, column: Column, name: bytes) -> bool:
+    """Tell, for sure only if true, that a member is missing wherever its column is null, instead of being null."""
+    if not column.null_count:
+        return True
+    missing = texts.filter(column.is_null())
+    # Without an escape a name has one spelling.
+    named = pc.or_(pc.match_substring(missing, name), pc.match_substring(missing, b"\\"))
+    return not pc.any(named).as_py()
