@@ -79,6 +79,11 @@ _TABLE = (
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
     ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
+    ErrorKind(
+        "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to get it."
+    ),
+    ErrorKind("pipeline.failed", 500, 1, True, "A job of the pipeline failed; nothing was published."),
+    ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id is in history, of other input."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
 
@@ -247,6 +252,24 @@ class MergeConflict(OmniGraphError):
     """Both sides of a merge changed the same thing; `conflicts` lists every case of it."""
 
     code = "merge.conflict"
+
+
+class PipelineError(OmniGraphError):
+    """A job of the pipeline failed."""
+
+    code = "pipeline.failed"
+
+
+class PipelineUnavailable(OmniGraphError):
+    """What the pipeline runs on is not installed."""
+
+    code = "pipeline.unavailable"
+
+
+class JobExists(OmniGraphError):
+    """A load with this job id is in history, of other input."""
+
+    code = "pipeline.job_exists"
 
 
 class GraphError(OmniGraphError):
