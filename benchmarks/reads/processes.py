@@ -119,4 +119,5 @@ def _python(name: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    return os.environ | dict.fromkeys(_THREAD_SETTINGS, str(THREADS))
+    quiet = {"LANCE_LOG": "error", "LANCEDB_LOG": "error", "PYTHONWARNINGS": "ignore"}
+    return os.environ | dict.fromkeys(_THREAD_SETTINGS, str(THREADS)) | quiet

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import omnigraph as og
 from benchmarks.reads.engines import Ask, Params
 from benchmarks.reads.lines import SCHEMA, Line
+
+_PLANNING_ROUNDS = 25
 
 
 def build(data: Path, home: Path) -> None:
@@ -64,8 +69,28 @@ class OmniGraph:
             return lambda params: query(text, params=params).rows()
         return lambda params: query(text, params=params).to_arrow()
 
-    def explain(self, line: Line, params: Params) -> dict[str, object]:
-        return self.graph.explain(line.gq, params=params, profile=True).to_json()
+    def requests(self, line: Line, params: Params) -> int:
+        """Return how often storage was asked for one run."""
+        shown = self.graph.explain(line.gq, params=params, profile=True).to_json()
+        return _count_requests(shown["plan"])
+
+    def planning_ms(self, line: Line, params: Params) -> dict[str, float]:
+        """Return the medians of explaining texts never seen before, and of explaining each of them again."""
+        explain = self.graph.explain
+        texts = [f"{line.gq} // {number}" for number in range(_PLANNING_ROUNDS)]
+        first = [_elapsed_ms(lambda text=text: explain(text, params=params)) for text in texts]  # type: ignore[misc]
+        again = [_elapsed_ms(lambda text=text: explain(text, params=params)) for text in texts]  # type: ignore[misc]
+        return {"first": statistics.median(first), "again": statistics.median(again)}
+
+
+def _count_requests(operators: Any) -> int:
+    return sum(sum(one.get("storage", {}).values()) + _count_requests(one.get("inner", ())) for one in operators)
+
+
+def _elapsed_ms(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1_000
 
 
 def open_engine(home: Path) -> OmniGraph:
