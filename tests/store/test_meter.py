@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event, Thread
 
-from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.meter import NO_METER, Meter, own_requests
+from omnigraph.store.store import Store
+from omnigraph.store.uri import Location
 
 
 def test_meter_targets_of_one_kind_share_a_count() -> None:
@@ -45,3 +49,31 @@ def test_meter_many_threads_lose_no_count() -> None:
 def test_no_meter_counts_nothing() -> None:
     NO_METER.count("get", "a")
     assert NO_METER.snapshot() == {}
+
+
+def test_own_requests_leave_out_those_of_other_threads() -> None:
+    meter, inside, counted = Meter(), Event(), Event()
+
+    def count_elsewhere() -> None:
+        inside.wait()
+        meter.count("get", "elsewhere")
+        counted.set()
+
+    other = Thread(target=count_elsewhere)
+    other.start()
+    with own_requests() as own:
+        inside.set()
+        counted.wait()
+        meter.count("get", "here")
+    other.join()
+    meter.count("get", "later")
+    assert own.snapshot() == {"get here": 1}
+    assert meter.snapshot() == {"get elsewhere": 1, "get here": 1, "get later": 1}
+
+
+def test_own_requests_include_what_the_store_asks_in_parallel(tmp_path: Path) -> None:
+    store = Store(Location.parse(str(tmp_path)))
+    with own_requests() as own:
+        store.in_parallel([lambda: store.objects.read_if_exists("a"), lambda: store.objects.read_if_exists("b")])
+    store.close()
+    assert own.snapshot() == {"get a": 1, "get b": 1}

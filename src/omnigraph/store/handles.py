@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from lance import LanceDataset
@@ -128,7 +129,7 @@ class Handles:
         """Run tasks side by side and return their results in order; the first error wins once all have settled."""
         if len(tasks) == 1:
             return [tasks[0]()]
-        futures = [self.pool.submit(task) for task in tasks]
+        futures = [self.pool.submit(copy_context().run, task) for task in tasks]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]
