@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import orjson
 
@@ -21,11 +22,14 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_MAX
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.store.dataset import Dataset
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+# A state of the past: a commit or tag, a manifest version, or a point in time, which is UTC unless it says otherwise.
+Moment: TypeAlias = str | int | datetime
 
 # What a policy is asked: may this actor do this action to that? It raises when not. Scopes are branch names.
 Enforce = Callable[[str, str, str | None], None]
@@ -79,8 +83,8 @@ class Core:
     _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
     _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(default_factory=lambda: Lru(QUERY_CACHE_MAX))
 
-    def view(self, branch: str = MAIN, at: str | int | None = None) -> View:
-        """Return the newest state of a branch, or the state at a commit, a tag, or a manifest version."""
+    def view(self, branch: str = MAIN, at: Moment | None = None) -> View:
+        """Return the newest state of a branch, or the state at a commit, a tag, a manifest version or a time."""
         snapshot = self.kernel.snapshot(branch) if at is None else self._at(branch, at)
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
@@ -94,11 +98,13 @@ class Core:
         key = (source, name, catalog.ir_hash)
         return self._queries.get(key, lambda: compile_query(Source("query.gq", source), catalog, name=name))
 
-    def _at(self, branch: str, at: str | int) -> Snapshot:
-        if isinstance(at, bool) or not isinstance(at, str | int):
-            raise UsageError("`at` takes a commit id, a tag or a manifest version", at=str(at))
+    def _at(self, branch: str, at: Moment) -> Snapshot:
+        if isinstance(at, bool) or not isinstance(at, str | int | datetime):
+            raise UsageError("`at` takes a commit id, a tag, a manifest version or a datetime", at=str(at))
         if isinstance(at, int):
             return self.kernel.at_version(branch, at)
+        if isinstance(at, datetime):
+            return self.kernel.at_commit(self._newest_until(branch, at).commit_id)
         tag = self.kernel.snapshot(MAIN).state.tags.get(at)
         try:
             return self.kernel.at_commit(tag.commit_id if tag else CommitId(at))
@@ -110,3 +116,25 @@ class Core:
                 code="commit.not_found",
                 at=at,
             ) from error
+
+    def _newest_until(self, branch: str, at: datetime) -> Commit:
+        """Return the newest commit of a branch that is not after a point in time."""
+        instant = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        # Only its own line counts: what a merge brought in was not on the branch before the merge.
+        expected = self.kernel.snapshot(branch).head
+        for commit in self.kernel.history(branch):
+            if commit.commit_id == expected:
+                if commit.created_at_us <= _microseconds(instant):
+                    return commit
+                expected = commit.parent
+        raise GraphError(
+            f"branch `{branch.strip()}` has no commit as old as {instant.isoformat()}; list them with `omnigraph commit"
+            " list`",
+            code="commit.not_found",
+            at=instant.isoformat(),
+        )
+
+
+def _microseconds(instant: datetime) -> int:
+    # Whole microseconds, because a float of seconds cannot tell neighbouring ones apart.
+    return (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)

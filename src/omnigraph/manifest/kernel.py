@@ -130,7 +130,11 @@ class Kernel:
             commit = known[commit_id]
             yield commit
             parents = [parent for parent in (commit.parent, commit.merged_parent) if parent is not None]
-            pending = sorted({*pending, *parents}, key=lambda one: _age(known.get(one)), reverse=True)
+            waiting = {*pending, *parents}
+            # Where several lines go on, their next commits must be known to tell which is newer.
+            if len(waiting) > 1 and not is_complete and not waiting <= known.keys():
+                known, is_complete = self.all_commits() | known, True
+            pending = sorted(waiting, key=lambda one: _age(known.get(one)), reverse=True)
 
     def find_commit(self, commit_id: CommitId) -> Commit:
         """Return one commit of any branch."""

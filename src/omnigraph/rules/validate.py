@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
+from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import rows
 from omnigraph.rules.committed import Committed
 from omnigraph.rules.delta import Changes
@@ -57,9 +58,9 @@ RULES: Final[tuple[Rule, ...]] = (
 )
 
 
-def validate(changes: Changes, committed: Committed) -> Findings:
+def validate(changes: Changes, committed: Committed, violations_max: int = VIOLATIONS_MAX) -> Findings:
     """Return everything that is wrong with a write, up to the bound, first by rule."""
-    findings = Findings(unit=changes.unit)
+    findings = Findings(violations_max, unit=changes.unit)
     for rule in RULES:
         if findings.is_full:
             break

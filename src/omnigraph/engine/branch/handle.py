@@ -1,13 +1,18 @@
-"""`graph.branches`: create, list and delete, under the policy.
+"""`graph.branches`: create, list, rename, delete and merge, under the policy.
 
-Thin: the kernel knows how.
+Thin: the kernel and the merge know how.
 """
 
 from __future__ import annotations
 
-from omnigraph.engine.core import Core
+from dataclasses import replace
+
+from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.merge import MergeReceipt, merge
+from omnigraph.engine.merge.resolution import Given
+from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, Branch
+from omnigraph.manifest.model import MAIN, Branch, Snapshot
 
 
 class Branches:
@@ -16,18 +21,55 @@ class Branches:
     def __init__(self, core: Core) -> None:
         self._core = core
 
-    def create(self, name: str, from_: str = MAIN, at: str | int | None = None) -> Branch:
-        """Make a branch from the newest state of another, or from the state at a commit, tag or manifest version."""
+    def create(self, name: str, from_: str = MAIN, at: Moment | None = None) -> Branch:
+        """Make a branch from the newest state of another, or from a commit or tag.
+
+        With `at`, from the state of the branch `from_` at a commit, a tag, a manifest version or a point in time.
+        """
         self._core.enforce("branch_create", name.strip(), self._core.actor)
-        source = self._core.view(from_, at).snapshot
-        return branches.create_branch(self._core.kernel, name, source, self._core.actor)
+        return branches.create_branch(self._core.kernel, name, self._source(from_, at), self._core.actor)
+
+    def _source(self, from_: str, at: Moment | None) -> Snapshot:
+        kernel, name = self._core.kernel, from_.strip()
+        if at is not None or name == MAIN or name in kernel.snapshot(MAIN).state.branches:
+            return self._core.view(name, at).snapshot
+        return self._core.view(at=name).snapshot
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
         self._core.enforce("read", MAIN, self._core.actor)
         return sorted([MAIN, *(one.name for one in branches.list_branches(self._core.kernel))])
 
+    def rename(self, name: str, new_name: str) -> Branch:
+        """Give a branch another name; whoever works on it goes on under the new one."""
+        self._core.enforce("branch_delete", name.strip(), self._core.actor)
+        self._core.enforce("branch_create", new_name.strip(), self._core.actor)
+        return branches.rename_branch(self._core.kernel, name, new_name, self._core.actor)
+
     def delete(self, name: str) -> None:
-        """Take a branch away; refused while other branches stand on it."""
+        """Take a branch away; refused while other branches or tags stand on it."""
         self._core.enforce("branch_delete", name.strip(), self._core.actor)
         branches.delete_branch(self._core.kernel, name, self._core.actor)
+
+    def merge(
+        self,
+        source: str,
+        into: str = MAIN,
+        delete_branch: bool = False,
+        dry_run: bool = False,
+        resolutions: Given = None,
+    ) -> MergeReceipt:
+        """Merge a branch into another, as one commit.
+
+        `dry_run` says what would come out, conflicts included, and writes nothing. `resolutions` settle conflicts: a
+        file of JSON or NDJSON, its bytes, or dictionaries. `delete_branch` takes the source away after success; that
+        it cannot be deleted does not undo the merge, and the receipt says why.
+        """
+        receipt = merge(self._core, source, into, dry_run=dry_run, resolutions=resolutions)
+        if dry_run or not delete_branch:
+            return receipt
+        try:
+            self.delete(source)
+        except OmniGraphError as error:
+            return replace(receipt, branch_delete_error=error.message)
+        return replace(receipt, branch_deleted=True)

@@ -1,0 +1,34 @@
+"""`graph.tags`: names for commits, under the policy.
+
+Thin: the kernel knows how.
+"""
+
+from __future__ import annotations
+
+from omnigraph.engine.core import Core, Moment
+from omnigraph.manifest import branches
+from omnigraph.manifest.model import MAIN, Tag
+
+
+class Tags:
+    """The tags of one opened graph."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+
+    def create(self, name: str, at: Moment | None = None, branch: str = MAIN) -> Tag:
+        """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
+        self._core.enforce("tag_create", name.strip(), self._core.actor)
+        head = self._core.view(branch, at).snapshot.head
+        assert head is not None, "every state has a commit that made it"
+        return branches.create_tag(self._core.kernel, name, head, self._core.actor)
+
+    def list(self) -> list[Tag]:
+        """Return all tags, by name."""
+        self._core.enforce("read", MAIN, self._core.actor)
+        return branches.list_tags(self._core.kernel)
+
+    def delete(self, name: str) -> None:
+        """Take a tag away; its commit stays, but loses its protection."""
+        self._core.enforce("tag_delete", name.strip(), self._core.actor)
+        branches.delete_tag(self._core.kernel, name, self._core.actor)

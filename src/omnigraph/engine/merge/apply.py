@@ -1,0 +1,168 @@
+"""Applies one side's change to a branch: what merges, reverts and cherry-picks have in common.
+
+They differ in which states are the base and the other side; from there on everything is the same: merge, settle,
+check, stage, publish once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.merge.conflict import refusal
+from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
+from omnigraph.engine.merge.rows import RowMerge
+from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.stage import forks_of, stage, staged_files
+from omnigraph.engine.merge.three import Three, merge_all
+from omnigraph.ids import CommitId
+from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
+from omnigraph.manifest.intent import declared
+from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
+from omnigraph.manifest.updates import SetVersion
+
+
+@dataclass(frozen=True, slots=True)
+class Sides:
+    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do."""
+
+    outcome: Outcome
+    base_id: CommitId | None
+    base: View | None = None
+    theirs: View | None = None
+    merged_parent: CommitId | None = None
+
+
+@dataclass
+class Application:
+    """One merge, revert or cherry-pick in the making; `choose` says for a state of the target what is applied to it."""
+
+    core: Core
+    kind: str
+    source: str
+    target: str
+    choose: Callable[[View], Sides]
+    resolutions: Callable[[], Resolutions]
+    actor: str | None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    may_adopt: bool = False
+
+    def preview(self) -> MergeReceipt:
+        """Return what would come out; writes nothing at all."""
+        ours = self.core.view(self.target)
+        sides = self.choose(ours)
+        if sides.base is None or sides.theirs is None:
+            return self._receipt(sides, {}, {}, dry_run=True)
+        three = Three(sides.base, ours, sides.theirs)
+        merges, conflicts = merge_all(three, self.resolutions())
+        receipt = self._receipt(sides, merges, self._adopted(three), dry_run=True)
+        if not conflicts:
+            return receipt
+        return MergeReceipt(
+            self.source,
+            self.target,
+            Outcome.CONFLICTED,
+            sides.base_id,
+            types=receipt.types,
+            conflicts=tuple(conflicts),
+            dry_run=True,
+            actor=self.actor,
+        )
+
+    def run(self) -> MergeReceipt:
+        """Apply and publish; a conflict is an error that lists them all."""
+        expected = self.core.kernel.resolve(self.target)
+        made: list[MergeReceipt] = []
+        with ExitStack() as stack:
+
+            def prepare(snapshot: Snapshot) -> Plan | None:
+                BranchIs(expected).check(snapshot)
+                plan, receipt = self._prepare(snapshot, stack)
+                made[:] = [receipt]
+                return plan
+
+            published = self.core.kernel.commit(self.target, prepare, Work.LONG_CHANGE)
+        [receipt] = made
+        return receipt if published is None else receipt.published(published.commit)
+
+    def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
+        kernel = self.core.kernel
+        ours = View(kernel, snapshot, self.core.catalog(snapshot))
+        sides = self.choose(ours)
+        if sides.base is None or sides.theirs is None:
+            return None, self._receipt(sides, {}, {})
+        three = Three(sides.base, ours, sides.theirs)
+        adopted = self._adopted(three)
+        merges = self._merge(three, sides, adopted)
+        if self.kind != "merge" and all(one.changes_nothing for one in merges.values()):
+            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_id)
+            return None, self._receipt(nothing, {}, {})
+        # Only now is there something to leave behind, if this process dies.
+        held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.actor))
+        effects = stage(ours, {key: one for key, one in merges.items() if key not in adopted})
+        if effects:
+            held.staging(*staged_files(effects))
+        properties = dict(self.properties)
+        if adopted:
+            # Whoever reads a taken over version needs it in its place by path.
+            kernel.finish_links(sides.theirs.snapshot)
+            forks = {fork for pin in adopted.values() for fork in forks_of(sides.theirs, pin, ours)}
+            properties[ADOPTED] = ",".join(sorted(forks))
+        plan = Plan(
+            self.kind,
+            effects,
+            tuple(SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count) for pin in adopted.values()),
+            (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
+            self.actor,
+            sides.merged_parent,
+            properties,
+            held.operation_id,
+        )
+        return plan, self._receipt(sides, merges, adopted)
+
+    def _merge(self, three: Three, sides: Sides, adopted: Mapping[str, Pin]) -> dict[str, RowMerge]:
+        if sides.outcome is Outcome.FAST_FORWARD:
+            # The result is exactly their state, which obeys all rules already.
+            self.resolutions().refuse_open()
+            return {one.table_key: three.merge(one) for one in three.types() if one.table_key not in adopted}
+        merges, conflicts = merge_all(three, self.resolutions())
+        if conflicts:
+            raise refusal(conflicts, f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`")
+        return merges
+
+    def _adopted(self, three: Three) -> dict[str, Pin]:
+        """Return the types whose datasets are taken over as they are.
+
+        Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
+        """
+        owner = three.ours.snapshot.state.branch_id
+        found = {}
+        for one in three.types() if self.may_adopt else ():
+            pin = three.pin(one)
+            grown = abs(pin.row_count - three.ours.snapshot.state.pins[one.table_key].row_count)
+            is_wanted = owner is not None or grown >= MERGE_ADOPT_ENTITIES_MIN
+            if three.is_ours_unchanged(one) and pin.owner != owner and is_wanted:
+                found[one.table_key] = pin
+        return found
+
+    def _receipt(
+        self, sides: Sides, merges: Mapping[str, RowMerge], adopted: Mapping[str, Pin], *, dry_run: bool = False
+    ) -> MergeReceipt:
+        counts = [
+            TypeCount(key, one.inserted.num_rows, one.updated.num_rows, len(one.deleted), key in adopted)
+            for key, one in sorted(merges.items())
+            if not one.changes_nothing
+        ]
+        return MergeReceipt(
+            self.source,
+            self.target,
+            sides.outcome,
+            sides.base_id,
+            types=tuple(counts),
+            dry_run=dry_run,
+            actor=self.actor,
+        )

@@ -1,0 +1,93 @@
+"""Reverts and cherry-picks: the change of one commit, backwards or forwards, applied to a branch.
+
+A commit's change is what it did to its first parent; of a merge, that is all that the merge brought in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.merge.ancestry import is_ancestor
+from omnigraph.engine.merge.apply import Application, Sides
+from omnigraph.engine.merge.merge import lookup_of
+from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
+from omnigraph.engine.merge.resolution import Given, read_resolutions
+from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.write.gate import admit
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.manifest.model import MAIN, Commit
+
+
+def revert(
+    core: Core,
+    commit_id: str,
+    branch: str = MAIN,
+    *,
+    dry_run: bool = False,
+    resolutions: Given = None,
+    actor: str | None = None,
+) -> MergeReceipt:
+    """Take the change of a commit back on a branch that has it."""
+    commit, before, after = _states(core, commit_id, branch, actor)
+
+    def choose(ours: View) -> Sides:
+        head = ours.snapshot.head
+        assert head is not None, "every branch starts with a commit"
+        if not is_ancestor(commit.commit_id, head, lookup_of(core, ours)):
+            raise UsageError(
+                f"branch `{branch.strip()}` does not have commit {commit.commit_id}, so there is nothing to revert",
+                commit_id=commit.commit_id,
+                branch=branch.strip(),
+            )
+        return Sides(Outcome.MERGED, commit.commit_id, after, before)
+
+    return _apply(core, "revert", commit, branch, choose, dry_run, resolutions, actor)
+
+
+def cherry_pick(
+    core: Core,
+    commit_id: str,
+    branch: str = MAIN,
+    *,
+    dry_run: bool = False,
+    resolutions: Given = None,
+    actor: str | None = None,
+) -> MergeReceipt:
+    """Apply the change of a commit of another branch."""
+    commit, before, after = _states(core, commit_id, branch, actor)
+    sides = Sides(Outcome.MERGED, commit.parent, before, after)
+    return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, actor)
+
+
+def _states(core: Core, commit_id: str, branch: str, actor: str | None) -> tuple[Commit, View, View]:
+    """Return a commit, and the graph before and after it."""
+    core.enforce("read", branch.strip(), actor if actor is not None else core.actor)
+    commit = core.kernel.find_commit(CommitId(commit_id.strip()))
+    if commit.parent is None:
+        raise GraphError(
+            f"commit {commit.commit_id} is the first of the graph; it has no change to apply or take back",
+            code="commit.parentless",
+            commit_id=commit.commit_id,
+        )
+    return commit, core.view(at=commit.parent), core.view(at=commit.commit_id)
+
+
+def _apply(
+    core: Core,
+    kind: str,
+    commit: Commit,
+    branch: str,
+    choose: Callable[[View], Sides],
+    dry_run: bool,
+    resolutions: Given,
+    actor: str | None,
+) -> MergeReceipt:
+    branch = branch.strip()
+    actor = admit(core, "change", branch, actor)
+    given = read_resolutions(resolutions)
+    application = Application(
+        core, kind, commit.commit_id, branch, choose, lambda: Resolutions(given), actor, {"commit": commit.commit_id}
+    )
+    return application.preview() if dry_run else application.run()
