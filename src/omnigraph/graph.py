@@ -14,9 +14,11 @@ from typing import Self
 from omnigraph import clock
 from omnigraph.engine import changes, export, history, read
 from omnigraph.engine.blob import Blob, blob
-from omnigraph.engine.branch import Branches
-from omnigraph.engine.core import Core, Enforce, View, allow_all
+from omnigraph.engine.branch import Branches, Tags
+from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
+from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.engine.write.ingest import Dialect, Mode, ingest
@@ -64,6 +66,7 @@ class Graph:
         self.core = Core(kernel, actor, policy)
         self._caches = read.Caches()
         self.branches = Branches(self.core)
+        self.tags = Tags(self.core)
         self.schema = Schema(self.core)
 
     @property
@@ -80,7 +83,7 @@ class Graph:
         name: str | None = None,
         params: Mapping[str, object] | None = None,
         branch: str = MAIN,
-        at: str | int | None = None,
+        at: Moment | None = None,
         *,
         budget: read.Budget = read.DEFAULT_BUDGET,
         embedder: Embedder | None = None,
@@ -103,7 +106,7 @@ class Graph:
         name: str | None = None,
         params: Mapping[str, object] | None = None,
         branch: str = MAIN,
-        at: str | int | None = None,
+        at: Moment | None = None,
         *,
         profile: bool = False,
         budget: read.Budget = read.DEFAULT_BUDGET,
@@ -123,7 +126,7 @@ class Graph:
         )
 
     def _prepare_read(
-        self, source: str, name: str | None, branch: str, at: str | int | None
+        self, source: str, name: str | None, branch: str, at: Moment | None
     ) -> tuple[View, CompiledQuery]:
         self.core.enforce("read", branch, self.core.actor)
         view = self.core.view(branch, at)
@@ -159,8 +162,25 @@ class Graph:
         """Return one commit of any branch."""
         return history.commit(self.core, commit_id, self.core.actor)
 
+    def at(self, at: Moment, branch: str = MAIN) -> Past:
+        """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time."""
+        self.core.enforce("read", branch.strip(), self.core.actor)
+        return Past(self, self.core.view(branch.strip(), at).snapshot)
+
+    def revert(
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+    ) -> MergeReceipt:
+        """Take the change of a commit back, as a new commit; of a merge, all that it brought in."""
+        return revert(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+
+    def cherry_pick(
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+    ) -> MergeReceipt:
+        """Apply the change of a commit of another branch, as a new commit."""
+        return cherry_pick(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
+
     def export(
-        self, branch: str = MAIN, at: str | int | None = None, types: Sequence[str] | None = None
+        self, branch: str = MAIN, at: Moment | None = None, types: Sequence[str] | None = None
     ) -> Iterator[bytes]:
         """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
         return export.export(self.core, branch, at, types, self.core.actor)
@@ -273,3 +293,52 @@ class Graph:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class Past:
+    """A graph at one moment, for reading; nothing that happens later changes what it shows."""
+
+    def __init__(self, graph: Graph, snapshot: Snapshot) -> None:
+        assert snapshot.head is not None, "every state has a commit that made it"
+        self._graph = graph
+        self._snapshot = snapshot
+        self._commit_id = snapshot.head
+
+    @property
+    def commit_id(self) -> str:
+        return self._commit_id
+
+    def snapshot(self) -> Snapshot:
+        """Return the state that is shown."""
+        return self._snapshot
+
+    def query(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        *,
+        budget: read.Budget = read.DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> read.Result:
+        """Run a read on this state."""
+        branch = self._snapshot.branch
+        return self._graph.query(source, name, params, branch, self._commit_id, budget=budget, embedder=embedder)
+
+    def explain(
+        self,
+        source: str,
+        name: str | None = None,
+        params: Mapping[str, object] | None = None,
+        *,
+        profile: bool = False,
+        budget: read.Budget = read.DEFAULT_BUDGET,
+        embedder: Embedder | None = None,
+    ) -> read.Explanation:
+        """Return the plan of a read on this state; see `Graph.explain`."""
+        branch, at = self._snapshot.branch, self._commit_id
+        return self._graph.explain(source, name, params, branch, at, profile=profile, budget=budget, embedder=embedder)
+
+    def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
+        """Return this state as NDJSON that an ingest takes back."""
+        return self._graph.export(self._snapshot.branch, self._commit_id, types)

@@ -15,7 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from omnigraph.engine.core import Core, View
+from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.jsontext import json_text
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
@@ -32,7 +32,7 @@ pc: Any = pyarrow.compute
 def export(
     core: Core,
     branch: str = MAIN,
-    at: str | int | None = None,
+    at: Moment | None = None,
     types: Sequence[str] | None = None,
     actor: str | None = None,
 ) -> Iterator[bytes]:
