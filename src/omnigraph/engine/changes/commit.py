@@ -19,6 +19,7 @@ from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.changes.token import Place, Scope, Token, decode, encode, rejected
 from omnigraph.engine.core import Core, View
 from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.ids import CommitId
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_BYTES_MAX, CHANGE_PAGE_CHANGES, CHANGE_PAGE_CHANGES_MAX
 from omnigraph.manifest.model import Commit, Snapshot
 
@@ -70,7 +71,7 @@ def commit_changes(
     commit = history.commit(core, commit_id, actor)
     if commit.parent is None:
         raise parentless(commit)
-    step = Step(core, commit, core.kernel.find_commit(commit.parent))
+    step = Step(States(core), commit, core.kernel.find_commit(commit.parent))
     before, after = step.views()
     selection = select(kinds, types, ops, [before.catalog, after.catalog])
     scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
@@ -86,29 +87,41 @@ def commit_changes(
     return CommitPage(block, rest)
 
 
+class States:
+    """The states that a walk over commits has seen: each is read once, though it ends one step and begins the next."""
+
+    def __init__(self, core: Core) -> None:
+        self.core = core
+        self._views: dict[CommitId, View] = {}
+
+    def view(self, commit: Commit) -> View:
+        if commit.commit_id not in self._views:
+            snapshot = self.core.kernel.snapshot_of(commit)
+            self._views[commit.commit_id] = View(self.core.kernel, snapshot, self.core.catalog(snapshot))
+        return self._views[commit.commit_id]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A commit and its first parent."""
 
-    core: Core
+    states: States
     commit: Commit
     parent: Commit
 
     def views(self) -> tuple[View, View]:
         """Return the state before and after; `ChangeFeedGap` when either is gone."""
         try:
-            snapshots = [self.core.kernel.snapshot_of(one) for one in (self.parent, self.commit)]
+            return self.states.view(self.parent), self.states.view(self.commit)
         except GraphError as error:
             raise self._gap(error) from error
-        before, after = (View(self.core.kernel, one, self.core.catalog(one)) for one in snapshots)
-        return before, after
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
         """Return changes after a place, as far as there is room."""
         found = pairs(*self.views())
         self._refuse_boundary(found)
         try:
-            return fill(self.core.kernel, found, selection, after, room)
+            return fill(self.states.core.kernel, found, selection, after, room)
         except OmniGraphError as error:
             raise self._gap(error, found) from error
 
@@ -132,7 +145,7 @@ class Step:
             refs = [
                 side.pin.ref for pair in found for side in (pair.before, pair.after) if side and not pair.is_same_data
             ]
-            is_gap = not all(self.core.kernel.store.has_version(ref) for ref in refs)
+            is_gap = not all(self.states.core.kernel.store.has_version(ref) for ref in refs)
         if not is_gap:
             return error
         return ChangeFeedGap(

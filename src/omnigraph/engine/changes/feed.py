@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 
-from omnigraph.engine.changes.commit import Block, Step, cause_of, check_bound, graph_digest, page_room
+from omnigraph.engine.changes.commit import Block, States, Step, cause_of, check_bound, graph_digest, page_room
 from omnigraph.engine.changes.page import Room
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.changes.token import Scope, Token, decode, encode, rejected
@@ -135,7 +135,8 @@ def _steps(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tu
     else:
         raise rejected("its commit is not in the history of the branch")
     walk.reverse()
-    steps = [Step(core, commit, parent) for parent, commit in pairwise(walk)]
+    states = States(core)
+    steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]
     return steps[:commits_max], cut
 
 

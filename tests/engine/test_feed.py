@@ -1,0 +1,565 @@
+"""The feed: replaying it gives the graph, its tokens are bound to their place, and gaps are told."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import omnigraph as og
+from omnigraph.engine.changes import commit as commit_module
+from omnigraph.engine.changes import page as page_module
+from omnigraph.engine.changes import text as text_module
+from omnigraph.engine.changes.rows import RowChanges
+from omnigraph.errors import (
+    ChangeFeedGap,
+    CursorRejected,
+    GraphError,
+    LimitExceeded,
+    OmniGraphError,
+    PolicyDenied,
+    SchemaBoundary,
+    UsageError,
+)
+from omnigraph.limits import COMMIT_WINDOW_ROWS
+from omnigraph.store.meter import Meter
+from tests.engine.changesworld import (
+    SCHEMA,
+    delete,
+    edge,
+    exported,
+    head,
+    image,
+    new_graph,
+    node,
+    pages,
+    replay,
+    world,
+    write,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return new_graph(tmp_path)
+
+
+# -- replay ------------------------------------------------------------------------------------------------------------
+
+KEYS = st.sampled_from("abcdef")
+PEOPLE = st.builds(
+    node,
+    KEYS,
+    v=st.sampled_from([None, 0.0, -0.0, 1.5]),
+    tags=st.sampled_from([None, [], [""], ["x", "y"]]),
+    image=st.sampled_from([None, image(b""), image(b"one"), image(b"two")]),
+)
+EDGES = st.builds(edge, st.sampled_from("123"), KEYS, KEYS, w=st.sampled_from([None, 1, 2]))
+OTHERS = st.builds(node, KEYS, st.just("Q"))
+RECORDS = st.lists(st.one_of(PEOPLE, PEOPLE, EDGES, OTHERS), min_size=1, max_size=5)
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.sampled_from(["merge", "merge", "append", "overwrite"]), RECORDS),
+        st.tuples(st.just("delete"), KEYS),
+        st.tuples(st.sampled_from(["index", "branch"]), st.none()),
+    ),
+    min_size=2,
+    max_size=9,
+)
+SIZES = st.fixed_dictionaries(
+    {
+        "limit": st.sampled_from([1, 2, 1_000]),
+        "bytes_max": st.sampled_from([1, 300, 1 << 22]),
+        "commits_max": st.sampled_from([1, 2, 128]),
+    }
+)
+
+
+def run(root: str, steps: list[tuple[str, Any]]) -> tuple[og.Graph, str]:
+    """Carry out a history; what breaks a rule is left out. From a `branch` on, it goes on there."""
+    graph, branch = new_graph(root), "main"
+    for place, (step, value) in enumerate(steps):
+        with suppress(OmniGraphError):
+            if step == "branch":
+                graph.branches.create(f"b{place}", from_=branch)
+                branch = f"b{place}"
+            elif step == "index":
+                graph.ensure_indices(branch)
+            elif step == "delete":
+                delete(graph, value, branch=branch)
+            else:
+                write(graph, *value, mode=step, branch=branch)
+    return graph, branch
+
+
+def check(graph: og.Graph, branch: str, sizes: dict[str, int]) -> None:
+    state: dict[Any, Any] = {}
+    commits = replay(state, pages(graph, branch, start="beginning", **sizes))
+    assert state == exported(graph, branch)
+    assert commits == [one.commit_id for one in reversed(graph.commits(branch))][1:]
+
+
+@pytest.mark.slow
+@settings(max_examples=40)
+@given(STEPS, SIZES)
+def test_feed_replayed_from_the_beginning_gives_the_graph(steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
+    with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMNIGRAPH_DURABILITY", "process")
+        graph, branch = run(directory, steps)
+        check(graph, branch, sizes)
+        graph.close()
+
+
+HISTORY: list[tuple[str, Any]] = [
+    ("append", [node("a", v=0.0, image=image(b"one")), node("b", tags=[]), node("c"), edge("1", "a", "b", w=1)]),
+    ("merge", [node("a", v=-0.0, image=image(b"two")), node("d"), edge("1", "a", "c", w=1), edge("2", "b", "b")]),
+    ("index", None),
+    ("delete", "b"),
+    ("branch", None),
+    ("merge", [node("c", v=2.5), node("a", "Q")]),
+    ("overwrite", [node("a", v=-0.0, image=image(b"two")), node("e"), edge("3", "a", "e")]),
+]
+SMALL = {"limit": 1, "bytes_max": 1, "commits_max": 1}
+
+
+@pytest.mark.parametrize("sizes", [{}, SMALL, {"limit": 2}, {"commits_max": 2}, {"bytes_max": 250}])
+def test_feed_of_one_history_is_the_same_in_pages_of_any_size(tmp_path: Path, sizes: dict[str, int]) -> None:
+    check(*run(str(tmp_path), HISTORY), sizes)
+
+
+def _without_deletes(changes: RowChanges) -> RowChanges:
+    return RowChanges(changes.inserted, changes.deleted.slice(0, 0), changes.before, changes.after)
+
+
+def _as_inserts(changes: RowChanges) -> RowChanges:
+    none = changes.before.slice(0, 0)
+    return RowChanges(pa.concat_tables([changes.inserted, changes.after]), changes.deleted, none, none)
+
+
+@pytest.mark.parametrize("mutant", [_without_deletes, _as_inserts], ids=["no deletes", "updates as inserts"])
+def test_feed_that_tells_lies_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Any) -> None:
+    texts = text_module.change_texts
+    monkeypatch.setattr(page_module, "change_texts", lambda pair, changes: texts(pair, mutant(changes)))
+    with pytest.raises(AssertionError):
+        check(*run(str(tmp_path), HISTORY), {})
+
+
+def test_feed_that_skips_or_repeats_a_change_at_a_page_is_caught(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, branch = run(str(tmp_path), HISTORY)
+    start = page_module._start
+    for shift in (-1, 1):
+        with monkeypatch.context() as patch:
+            patch.setattr(page_module, "_start", lambda ids, after, shift=shift: max(0, start(ids, after) + shift))
+            with pytest.raises((AssertionError, CursorRejected)):
+                check(graph, branch, {"limit": 2})
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+def test_feed_without_a_position_starts_now(graph: og.Graph) -> None:
+    write(graph, node("a"))
+    page = graph.changes()
+    assert (page.blocks, page.caught_up, page.next_page_token) == ((), True, None)
+    made = write(graph, node("b"))
+    (block,) = graph.changes(cursor=page.cursor).blocks
+    assert block.to_json()["cause"]["graph_commit_id"] == made  # type: ignore[index]
+
+
+def test_feed_after_a_commit_starts_with_the_next_one(graph: og.Graph) -> None:
+    first, second = write(graph, node("a")), write(graph, node("b"))
+    found = pages(graph, start=f"after:{first}")
+    assert replay({}, found) == [second]
+    assert found[0].to_json()["blocks"][0]["cause"] == {  # type: ignore[index]
+        "graph_commit_id": second,
+        "parent_commit_id": first,
+        "authored_branch": "main",
+        "actor_id": "ada",
+        "authored_at": graph.commit(second).created_at_us,
+    }
+
+
+def test_feed_page_token_keeps_the_cut_of_its_poll(graph: og.Graph) -> None:
+    write(graph, node("a"), node("b"))
+    page = graph.changes(start="beginning", limit=1)
+    late = write(graph, node("c"))
+    assert page.next_page_token is not None
+    rest = graph.changes(page_token=page.next_page_token)
+    assert ([block.count for block in rest.blocks], rest.caught_up) == ([1], True)
+    assert replay({}, pages(graph, cursor=rest.cursor)) == [late]
+
+
+def test_feed_includes_commits_that_changed_nothing_selected(graph: og.Graph) -> None:
+    write(graph, node("a"), edge("1", "a", "a"))
+    graph.ensure_indices()
+    write(graph, node("a", v=2.0))
+    found = pages(graph, start="beginning", kinds=["node"], types=["P"], ops=["update"])
+    assert [block.count for page in found for block in page.blocks] == [0, 0, 1]
+
+
+def test_feed_rewrite_of_equal_values_gives_an_empty_block(graph: og.Graph) -> None:
+    write(graph, node("a", v=1.0, image=image(b"x")))
+    cursor = graph.changes().cursor
+    write(graph, node("a", v=1.0, image=image(b"x")))
+    assert [block.count for block in graph.changes(cursor=cursor).blocks] == [0]
+
+
+def test_feed_oversized_change_travels_alone(graph: og.Graph) -> None:
+    write(graph, node("a", image=image(b"x" * 500)), node("b"), node("c", image=image(b"y" * 500)))
+    found = pages(graph, start="beginning", bytes_max=300)
+    assert [block.count for page in found for block in page.blocks] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "long", ["x" * 300, "é" * 200, "€" * 100 + "z" * 10], ids=["one byte", "two bytes", "three bytes"]
+)
+def test_feed_goes_on_after_a_long_id(graph: og.Graph, long: str) -> None:
+    write(graph, *(node(f"{long}{number}") for number in range(3)))
+    found = pages(graph, start="beginning", limit=1)
+    state: dict[Any, Any] = {}
+    replay(state, found)
+    assert state == exported(graph)
+    assert all(len(page.next_page_token or "") < 1_000 for page in found)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------------
+
+
+def forge(token: str, **members: object) -> str:
+    """Return a token with other members and a right digest."""
+    body = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-32])
+    raw = json.dumps({**body, **members}, separators=(",", ":"), ensure_ascii=False).encode()
+    return urlsafe_b64encode(raw + sha256(raw).digest()).rstrip(b"=").decode()
+
+
+def rejected(graph: og.Graph, why: str, branch: str = "main", **options: Any) -> None:
+    with pytest.raises(CursorRejected) as caught:
+        graph.changes(branch, **options)
+    assert caught.value.message.startswith("change cursor rejected: ")
+    assert why in caught.value.message
+    assert caught.value.kind.http_status == 400
+
+
+@pytest.fixture
+def cursor(graph: og.Graph) -> str:
+    write(graph, node("a"), node("b"))
+    found = graph.changes().cursor
+    assert found is not None
+    return found
+
+
+def test_feed_forged_token_with_the_same_members_is_the_token_itself(graph: og.Graph, cursor: str) -> None:
+    assert forge(cursor) == cursor
+    assert graph.changes(cursor=cursor).caught_up
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda token: "", "damaged"),
+        (lambda token: "§§", "not a change token"),
+        (lambda token: token[:-4], "damaged"),
+        (lambda token: token[:20] + ("A" if token[20] != "A" else "B") + token[21:], ""),
+        (lambda token: token + "=", "not in canonical form"),
+        (lambda token: token[:8] + "\n" + token[8:], ""),
+        (lambda token: forge(token, v=2), "version 2"),
+        (lambda token: forge(token, extra=1), "not in canonical form"),
+        (lambda token: forge(token, kind="commit-page"), "a commit-page"),
+        (lambda token: forge(token, kind="nonsense"), "a nonsense"),
+        (lambda token: forge(token, commit="01ARZ3NDEKTSV4RRFFQ69G5FAV"), "not in the history"),
+        (lambda token: forge(token, place=["node:x", "a", None]), "not in the commit"),
+        (lambda token: forge(token, place=[1]), "not a change token"),
+        (lambda token: forge(token, place=7), ""),
+    ],
+)
+def test_feed_tampered_cursor_is_rejected(graph: og.Graph, cursor: str, change: Any, why: str) -> None:
+    rejected(graph, why, cursor=change(cursor))
+
+
+def test_feed_token_of_another_kind_is_rejected(graph: og.Graph, cursor: str) -> None:
+    token = graph.changes(start="beginning", limit=1).next_page_token
+    assert token is not None
+    rejected(graph, "it is a feed-page", cursor=token)
+    rejected(graph, "it is a feed-cursor", page_token=cursor)
+    commit_token = graph.commit_changes(head(graph), limit=1).next_page_token
+    assert commit_token is not None
+    rejected(graph, "it is a commit-page", page_token=commit_token)
+    with pytest.raises(CursorRejected, match=r"it is a feed-page"):
+        graph.commit_changes(head(graph), page_token=token)
+
+
+def test_feed_cursor_of_another_graph_is_rejected(tmp_path: Path, graph: og.Graph, cursor: str) -> None:
+    rejected(new_graph(tmp_path / "other"), "another graph", cursor=cursor)
+
+
+def test_feed_cursor_of_another_branch_or_life_is_rejected(graph: og.Graph, cursor: str) -> None:
+    graph.branches.create("x")
+    rejected(graph, "another branch", "x", cursor=cursor)
+    own = graph.changes("x").cursor
+    graph.branches.delete("x")
+    graph.branches.create("x")
+    rejected(graph, "created anew", "x", cursor=own)
+
+
+def test_feed_cursor_of_another_selection_is_rejected(graph: og.Graph) -> None:
+    own = graph.changes(kinds=["node"], ops=["insert", "delete"]).cursor
+    assert graph.changes(kinds=["node"], ops=["delete", "insert", "delete"], cursor=own).caught_up
+    rejected(graph, "other kinds, types or ops", kinds=["edge"], ops=["insert", "delete"], cursor=own)
+    rejected(graph, "other kinds, types or ops", cursor=own)
+
+
+def test_feed_page_token_whose_place_is_gone_is_rejected(graph: og.Graph) -> None:
+    write(graph, *(node("x" * 300 + str(number)) for number in range(2)))
+    token = graph.changes(start="beginning", limit=1).next_page_token
+    assert token is not None
+    place = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-32])["place"]
+    rejected(graph, "not in the commit", page_token=forge(token, place=[place[0], place[1], "0" * 64]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "yesterday"},
+        {"start": "now", "cursor": "x"},
+        {"limit": 0},
+        {"limit": True},
+        {"bytes_max": -1},
+        {"commits_max": 0},
+        {"kinds": ["vertex"]},
+        {"types": ["Nope"]},
+        {"ops": ["upsert"]},
+        {"kinds": "node"},
+    ],
+)
+def test_feed_bad_request_is_refused(graph: og.Graph, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        graph.changes(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "resource"),
+    [
+        ({"limit": 8_193}, "commit_changes_page_changes"),
+        ({"bytes_max": (32 << 20) + 1}, "commit_changes_page_bytes"),
+        ({"commits_max": 513}, "change_feed_commits_per_poll"),
+        ({"cursor": "A" * 4_097}, "change_continuation_token_encoded_bytes"),
+    ],
+)
+def test_feed_request_above_a_limit_names_it(graph: og.Graph, options: dict[str, Any], resource: str) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        graph.changes(**options)
+    assert caught.value.context["resource"] == resource
+
+
+def test_feed_after_a_commit_that_is_not_on_the_branch_is_refused(graph: og.Graph) -> None:
+    graph.branches.create("x")
+    made = write(graph, node("a"), branch="x")
+    with pytest.raises(GraphError) as caught:
+        graph.changes(start=f"after:{made}")
+    assert caught.value.code == "commit.not_found"
+
+
+def test_feed_of_a_branch_that_is_not_there_is_not_found(graph: og.Graph) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.changes("nope")
+    assert caught.value.code == "branch.not_found"
+
+
+# -- boundaries and gaps -----------------------------------------------------------------------------------------------
+
+
+def test_feed_ends_before_a_schema_boundary_and_then_refuses_it(graph: og.Graph) -> None:
+    before = write(graph, node("a"))
+    graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
+    boundary = head(graph)
+    after = write(graph, node("a", note="x"))
+    first = graph.changes(start="beginning")
+    assert (replay({}, [first]), first.caught_up) == ([before], False)
+    with pytest.raises(SchemaBoundary) as caught:
+        graph.changes(cursor=first.cursor)
+    assert caught.value.context == {
+        "reason": "schema_boundary",
+        "graph_commit_id": boundary,
+        "type_name": "P",
+    }
+    assert pages(graph, start=f"after:{boundary}")[0].blocks[0].cause["graph_commit_id"] == after
+
+
+def test_feed_boundary_is_decided_for_the_whole_commit(graph: og.Graph) -> None:
+    graph.schema.apply(SCHEMA.replace("v: F64?", "v: F64?  note: String?"))
+    with pytest.raises(SchemaBoundary):
+        graph.changes(start="beginning", types=["Q"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [SCHEMA + "node R { k: String @key }", SCHEMA.replace("v: F64?", "v: F64? @index")],
+    ids=["new type", "new index"],
+)
+def test_feed_schema_change_that_touches_no_entity_is_an_empty_block(graph: og.Graph, schema: str) -> None:
+    write(graph, node("a"))
+    graph.schema.apply(schema)
+    assert [block.count for page in pages(graph, start="beginning") for block in page.blocks] == [1, 0]
+
+
+def test_feed_type_dropped_with_entities_is_a_boundary(graph: og.Graph) -> None:
+    write(graph, node("q", "Q"))
+    cursor = graph.changes().cursor
+    without = SCHEMA.replace("node Q { k: String @key }", "").replace("edge F: P -> Q", "")
+    graph.schema.apply(without)
+    with pytest.raises(SchemaBoundary):
+        graph.changes(cursor=cursor)
+
+
+def reclaim(graph: og.Graph, commit: str, table_key: str) -> og.Graph:
+    """Remove the version of a type that a commit published, as cleanup would, and return a fresh handle."""
+    pin = graph.core.kernel.at_commit(commit).state.pins[table_key]  # type: ignore[arg-type]
+    graph.close()
+    Path(graph.uri, pin.ref.manifest_path).unlink()
+    return og.open(graph.uri)
+
+
+def test_feed_ends_before_a_reclaimed_version_and_then_tells_the_gap(graph: og.Graph) -> None:
+    first, second = write(graph, node("a")), write(graph, node("a", v=1.0))
+    third, fourth = write(graph, node("a", v=2.0)), write(graph, node("a", v=3.0))
+    graph = reclaim(graph, second, "node:P")
+    page = graph.changes(start="beginning")
+    assert replay({}, [page]) == [first]
+    with pytest.raises(ChangeFeedGap) as caught:
+        graph.changes(cursor=page.cursor)
+    assert caught.value.context == {"cursor": page.cursor, "first_unreadable_commit_id": second}
+    assert caught.value.kind.http_status == 410
+    # What comes after the gap needs both of its sides.
+    with pytest.raises(ChangeFeedGap) as caught:
+        graph.changes(start=f"after:{second}")
+    assert caught.value.context["first_unreadable_commit_id"] == third
+    lines = b"".join(graph.baseline())
+    resume = json.loads(lines.splitlines()[-1])["baseline"]["resume_cursor"]
+    fifth = write(graph, node("b"))
+    state = world(lines)
+    assert replay(state, pages(graph, cursor=resume)) == [fifth]
+    assert state == exported(graph)
+    assert fourth != fifth
+
+
+def test_feed_gap_is_told_when_the_catalog_itself_was_reclaimed(graph: og.Graph) -> None:
+    first = write(graph, node("a"))
+    write(graph, node("b"))
+    ref = graph.core.kernel.at_commit(first).ref  # type: ignore[arg-type]
+    graph.close()
+    Path(graph.uri, ref.manifest_path).unlink()
+    with pytest.raises(ChangeFeedGap):
+        og.open(graph.uri).changes(start="beginning")
+
+
+# -- baseline ----------------------------------------------------------------------------------------------------------
+
+
+def test_baseline_ends_with_the_cursor_of_what_comes_next(graph: og.Graph) -> None:
+    made = write(graph, node("a", tags=["x"], image=image(b"one")), edge("1", "a", "a"))
+    lines = b"".join(graph.baseline())
+    last = json.loads(lines.splitlines()[-1])["baseline"]
+    assert lines.startswith(b"".join(graph.export()))
+    assert last["snapshot_commit_id"] == made
+    next_ = write(graph, node("b"))
+    assert replay(world(lines), pages(graph, cursor=last["resume_cursor"])) == [next_]
+
+
+def test_baseline_keeps_its_snapshot_while_others_write(graph: og.Graph) -> None:
+    write(graph, node("a"))
+    before = exported(graph)
+    stream = graph.baseline()
+    late = write(graph, node("b"))
+    lines = b"".join(stream)
+    assert world(lines) == before
+    resume = json.loads(lines.splitlines()[-1])["baseline"]["resume_cursor"]
+    assert replay(before, pages(graph, cursor=resume)) == [late]
+
+
+def test_baseline_selection_filters_the_snapshot_and_binds_the_cursor(graph: og.Graph) -> None:
+    write(graph, node("a"), node("q", "Q"), edge("1", "a", "a"))
+    lines = b"".join(graph.baseline(kinds=["node"], types=["P"], ops=["delete"]))
+    assert set(world(lines)) == {("node", "P", "a")}
+    resume = json.loads(lines.splitlines()[-1])["baseline"]["resume_cursor"]
+    assert graph.changes(cursor=resume, kinds=["node"], types=["P"], ops=["delete"]).caught_up
+    rejected(graph, "other kinds", cursor=resume, kinds=["node"], types=["P"])
+
+
+def test_baseline_and_feed_ask_the_policy(tmp_path: Path) -> None:
+    asked: list[tuple[str, str, str | None]] = []
+
+    def policy(action: str, scope: str, actor: str | None) -> None:
+        asked.append((action, scope, actor))
+        raise PolicyDenied("no")
+
+    uri = new_graph(tmp_path).uri
+    graph = og.open(uri, actor="eve", policy=policy)
+    for call in (graph.changes, graph.baseline, lambda: graph.commit_changes(head(graph)), lambda: graph.diff(1, 1)):
+        with pytest.raises(PolicyDenied):
+            call()
+    assert [action for action, *_ in asked] == ["read", "export", "read", "read"]
+    assert {rest for _, *rest_ in asked for rest in [tuple(rest_)]} == {("main", "eve")}
+
+
+# -- cost --------------------------------------------------------------------------------------------------------------
+
+
+def requests(uri: str, cursor: str | None, **options: Any) -> tuple[dict[str, int], int]:
+    """Return what a poll of a warm handle asks storage for, and how many commits it delivered."""
+    meter = Meter()
+    graph = og.open(uri, meter=meter)
+    before = meter.snapshot()
+    page = graph.changes(cursor=cursor, **options)
+    graph.close()
+    return meter.since(before), len(page.blocks)
+
+
+@pytest.mark.slow
+def test_feed_poll_is_flat_in_the_length_of_history(graph: og.Graph) -> None:
+    # Enough entities that what changes is always the smaller part of them.
+    write(graph, *(node(f"n{number}") for number in range(40)))
+    found = []
+    for depth in (3, 2 * COMMIT_WINDOW_ROWS + 20):
+        while len(graph.commits()) < depth:
+            write(graph, node("n0", v=float(len(graph.commits()))))
+        caught_up, _ = requests(graph.uri, graph.changes().cursor)
+        cursor = graph.changes().cursor
+        write(graph, node("n0", v=-float(depth)), node(f"a{depth}"))
+        write(graph, node(f"b{depth}"))
+        found.append((caught_up, requests(graph.uri, cursor), requests(graph.uri, cursor, commits_max=1)))
+    assert found[0] == found[1]
+    caught_up, (two, commits), (one, _) = found[0]
+    assert not [key for key in caught_up if not key.endswith("__manifest")]
+    assert commits == 2
+    # A commit needs two states, and two versions of each type that it changed; the next one shares the first of them.
+    assert (one["open nodes"], two["open nodes"]) == (2, 3)
+    assert (one["scan __manifest"], two["scan __manifest"]) == (2, 3)
+    # Most of this history has left the window of the catalog for the log.
+    check(graph, "main", {})
+
+
+def test_feed_failure_that_is_no_gap_stays_what_it_is(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(graph, node("a"))
+
+    def fail(*_: object) -> None:
+        raise OmniGraphError("broken")
+
+    monkeypatch.setattr(commit_module, "fill", fail)
+    with pytest.raises(OmniGraphError, match="broken"):
+        graph.changes(start="beginning")
