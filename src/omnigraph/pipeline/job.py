@@ -1,0 +1,83 @@
+"""Jobs: what every task of one load has to know, as plain values that travel; and how a task reaches the graph.
+
+Tasks never talk to the manifest: all they learn about the graph is in here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import orjson
+
+from omnigraph.engine.write.loaded import Type
+from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.rules.delta import Intent
+from omnigraph.settings import SETTINGS
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.store import Store
+from omnigraph.store.uri import Location
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the graph is, for one operation, and the settings with which the driver reaches it."""
+
+    uri: str
+    operation_id: str
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def store(self) -> Store:
+        """Return the store of this place; tasks of one operation in one process share it."""
+        # A worker of Spark serves one application, so what the driver was told holds for all of it.
+        os.environ.update(dict(self.settings))
+        return _store(self)
+
+    def open(self, ref: DatasetRef) -> Dataset:
+        return self.store().open(ref)
+
+
+def place_of(uri: str, operation_id: str) -> Place:
+    """Return a place with the storage settings of this process."""
+    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY")
+    given = {name: os.environ[name] for name in names if name in os.environ}
+    return Place(uri, operation_id, tuple(sorted(given.items())))
+
+
+@lru_cache(maxsize=4)
+def _store(place: Place) -> Store:
+    return Store(Location.parse(place.uri))
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One load as its tasks see it.
+
+    `targets` are the datasets that rows of each type are staged for, `side` the folder for all other files.
+    """
+
+    place: Place
+    operation_id: str
+    side: str
+    ir: str
+    intent: Intent
+    unit: str
+    targets: Mapping[str, DatasetRef]
+    violations_max: int
+    is_rejecting: bool
+
+    @property
+    def catalog(self) -> Catalog:
+        return _catalog(self.ir)
+
+    def type_of(self, table_key: str) -> Type:
+        kind, _, name = table_key.partition(":")
+        return self.catalog.nodes[name] if kind == "node" else self.catalog.edges[name]
+
+
+@lru_cache(maxsize=4)
+def _catalog(ir: str) -> Catalog:
+    return catalog_of(SchemaIR.from_json(orjson.loads(ir)))

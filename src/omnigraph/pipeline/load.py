@@ -1,0 +1,183 @@
+"""Load: an input of any size as one commit, on any branch, by the rules of an ingest.
+
+Tasks read, check and stage; the driver judges what concerns many rows at once and publishes, or nothing happens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+from omnigraph import clock
+from omnigraph.engine.core import Core
+from omnigraph.engine.write.gate import admit
+from omnigraph.engine.write.ingest import Mode
+from omnigraph.errors import Effect, GraphError, JobExists, OmniGraphError, UsageError
+from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import Catalog
+from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
+from omnigraph.manifest.branches import create_branch, delete_branch
+from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.pipeline.loading import Done, Loading, Options
+from omnigraph.pipeline.progress import NOBODY, Watcher
+from omnigraph.pipeline.reading import digest_split
+from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
+from omnigraph.pipeline.sources import Columns, Split, parse_columns, plan_columns, plan_ndjson, table_key_of
+from omnigraph.pipeline.sources import Path as Source
+from omnigraph.pipeline.tasks import Executors, Runner, Threads
+
+Engine = Literal["auto", "local", "spark"]
+OnError = Literal["fail", "quarantine"]
+
+
+def load(
+    graph: Graph,
+    data: Source | Sequence[Source] = (),
+    *,
+    nodes: Mapping[str, Any] | None = None,
+    edges: Mapping[str, Any] | None = None,
+    mode: Mode = "merge",
+    branch: str = MAIN,
+    from_branch: str | None = None,
+    job_id: str | None = None,
+    on_error: OnError = "fail",
+    max_errors: int = LOAD_ERRORS_MAX,
+    report: str | os.PathLike[str] | None = None,
+    actor: str | None = None,
+    engine: Engine = "auto",
+    master: str | None = None,
+    watcher: Watcher = NOBODY,
+) -> LoadReport:
+    """Write an input of any size as one commit.
+
+    `data` names NDJSON files, `nodes` and `edges` give the Parquet files, CSV files or DataFrames of a type; each may
+    be a path, a directory, a pattern or an `s3://` address. With a `job_id`, the same load is done only once. With
+    `on_error="quarantine"`, up to `max_errors` wrong entities are left out and written to the directory `report`.
+    """
+    _check_words(mode, engine, on_error)
+    if on_error == "quarantine" and report is None:
+        raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
+    core, branch, started = graph.core, branch.strip(), clock.elapsed()
+    actor = admit(core, "change", branch, actor)
+    base = _missing_base(core, branch, from_branch)
+    if base is not None:
+        admit(core, "branch_create", branch, actor)
+    folder = prepare_folder(report) if report is not None else None
+    catalog = core.view(base if base is not None else branch).catalog
+    named = _named(catalog, nodes or {}, edges or {})
+    sources = [data] if isinstance(data, str | os.PathLike) else list(data)
+    if not sources and not named:
+        raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
+    splits = plan_ndjson(sources)
+    for key, columns in named.items():
+        splits += plan_columns(catalog, key, columns)
+    size = sum(split.size for split in splits)
+    runner = _runner(engine, master, size, watcher)
+    digest = _digest(runner, mode, splits) if job_id is not None else ""
+    job = job_id if job_id is not None else new_ulid()
+    applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
+    if applied is not None:
+        return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, applied, actor, already_applied=True)
+    is_rejecting = on_error == "quarantine"
+    options = Options(mode, branch, job, digest, actor, max_errors, folder if is_rejecting else None)
+    touched = list(named) if not sources else sorted([*_all_keys(catalog)])
+    done = _run(core, runner, options, base, splits, touched, list(named))
+    counts = [{key[5:]: n for key, n in done.counts.items() if key.startswith(kind)} for kind in ("node:", "edge:")]
+    seconds = clock.elapsed() - started
+    result = LoadReport(
+        branch, base, base is not None, mode, job, runner.engine, *counts, done.commit, actor, False, done.rejected,
+        size, seconds,
+    )  # fmt: skip
+    if folder is not None:
+        write_report(folder, result)
+    return result
+
+
+def _run(
+    core: Core,
+    runner: Runner,
+    options: Options,
+    base: str | None,
+    splits: Sequence[Split],
+    touched: Sequence[str],
+    named: Sequence[str],
+) -> Done:
+    """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
+    if base is None:
+        return Loading(core, core.view(options.branch), runner, options).run(splits, touched, named)
+    create_branch(core.kernel, options.branch, core.view(base).snapshot, options.actor)
+    view = core.view(options.branch)
+    try:
+        return Loading(core, view, runner, options).run(splits, touched, named)
+    except BaseException as error:
+        is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
+        if is_untouched and core.kernel.snapshot(options.branch).head == view.snapshot.head:
+            delete_branch(core.kernel, options.branch, options.actor)
+        raise
+
+
+def _check_words(mode: str, engine: str, on_error: str) -> None:
+    for what, word, known in (
+        ("mode", mode, get_args(Mode)),
+        ("engine", engine, get_args(Engine)),
+        ("on_error", on_error, get_args(OnError)),
+    ):
+        if word not in known:
+            raise UsageError(f"there is no {what} `{word}`; it is one of {', '.join(known)}", word=word)
+
+
+def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
+    """Return the branch to make a missing one from; None when the branch is there."""
+    try:
+        core.kernel.resolve(branch)
+    except GraphError as error:
+        if error.code != "branch.not_found" or from_branch is None:
+            raise
+        return from_branch.strip()
+    return None
+
+
+def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
+    named: dict[str, Columns] = {}
+    for kind, given in (("node", nodes), ("edge", edges)):
+        for name, source in given.items():
+            named[table_key_of(catalog, kind, name)] = parse_columns(source)
+    return named
+
+
+def _all_keys(catalog: Catalog) -> list[str]:
+    return [one.table_key for one in (*catalog.nodes.values(), *catalog.edges.values())]
+
+
+def _runner(engine: str, master: str | None, size: int, watcher: Watcher) -> Runner:
+    """Return where tasks run: small inputs are done before Spark would have started."""
+    if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
+        return Threads(watcher)
+    from omnigraph.pipeline.session import session
+
+    return Executors(session(master), watcher)
+
+
+def _digest(runner: Runner, mode: str, splits: Sequence[Split]) -> str:
+    """Return a digest of what is loaded and how; the places of files do not count."""
+    parts = runner.run("digesting", digest_split, splits, [split.size for split in splits])
+    kinds = [f"{split.table_key}:{split.columns}" for split in splits]
+    return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
+
+
+def _applied(core: Core, branch: str, job_id: str, digest: str) -> Commit | None:
+    """Return the commit by which a load was done before; refuse another load under its name."""
+    for commit in core.kernel.history(branch):
+        if commit.kind == "load" and commit.properties.get("job_id") == job_id:
+            if commit.properties.get("input_digest") != digest:
+                raise JobExists(
+                    f"commit {commit.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this"
+                    " load a job id of its own",
+                    job_id=job_id,
+                    commit_id=commit.commit_id,
+                )
+            return commit
+    return None

@@ -1,0 +1,337 @@
+"""One load under its intent: stage everything, judge it, publish once, and leave nothing behind.
+
+What a killed driver leaves is named by the intent, and removed by the next sweep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, ReadSetChanged
+from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
+from omnigraph.manifest import plan
+from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import SchemaIs
+from omnigraph.pipeline.checks import SetCheck
+from omnigraph.pipeline.hashing import hash_column
+from omnigraph.pipeline.inputs import StagedInput
+from omnigraph.pipeline.job import Job, place_of
+from omnigraph.pipeline.matching import MatchTask, match_fragment
+from omnigraph.pipeline.report import RejectedLine, write_rejected
+from omnigraph.pipeline.sources import Split
+from omnigraph.pipeline.staging import StageTask, is_last_winning
+from omnigraph.pipeline.suspects import repeated, rows_of
+from omnigraph.pipeline.tasks import Runner
+from omnigraph.rules.delta import Intent, last_of_each, one_array
+from omnigraph.rules.violation import Findings, Violation
+from omnigraph.store import fragments
+from omnigraph.store.dataset import Dataset, DatasetRef
+
+INTENTS: Final = {"append": Intent.INSERT, "merge": Intent.UPSERT, "overwrite": Intent.REPLACE}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the caller wants of a load. With a `folder` for rejected lines they are left out, up to `errors_max`."""
+
+    mode: str
+    branch: str
+    job_id: str
+    digest: str
+    actor: str | None
+    errors_max: int
+    folder: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a load published."""
+
+    commit: Commit
+    counts: Mapping[str, int]
+    rejected: Sequence[RejectedLine]
+
+
+def refuse_twin(commits: Iterable[Commit], options: Options) -> None:
+    """Refuse to do a job that somebody else finished while this one was running."""
+    twin = next((one for one in commits if one.kind == "load" and one.properties.get("job_id") == options.job_id), None)
+    if twin is not None:
+        raise JobExists(
+            f"job `{options.job_id}` was finished meanwhile by commit {twin.commit_id}; nothing was written twice",
+            job_id=options.job_id,
+            commit_id=twin.commit_id,
+        )
+
+
+class Loading:
+    """The work of one load."""
+
+    def __init__(self, core: Core, view: View, runner: Runner, options: Options) -> None:
+        self.core = core
+        self.view = view
+        self.runner = runner
+        self.options = options
+        self.input: StagedInput
+        self.job: Job
+
+    def run(self, splits: Sequence[Split], table_keys: Sequence[str], named: Sequence[str]) -> Done:
+        """Load splits that may hold entities of some types, of which some were named and so are touched anyway."""
+        kernel = self.core.kernel
+        with declared(kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+            self.job = self._declare(held, table_keys)
+            keep: set[str] = set()
+            try:
+                tasks = [StageTask(split) for split in splits]
+                self.input = StagedInput(self.job, self.runner, tasks, named)
+                self.input.stage()
+                self._drop_superseded()
+                work = Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else Work.INSERT
+                receipt = kernel.commit(self.options.branch, self._prepare, work)
+                assert receipt is not None
+                assert receipt.commit is not None
+                keep = self._files()
+            except OmniGraphError as error:
+                # Nobody may take away files that a publish of unknown outcome may have named.
+                keep = self._files() if error.effect is not Effect.NONE else set()
+                raise
+            finally:
+                self._clean(keep)
+        counts = {key: sum(self._rows(key)) for key in self.input.types}
+        return Done(receipt.commit, counts, self._rejected_lines())
+
+    def _declare(self, held: Declared, table_keys: Sequence[str]) -> Job:
+        """Say where files will lie before any is written."""
+        kernel, snapshot = self.core.kernel, self.view.snapshot
+        kernel.finish_links(snapshot)
+        refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
+        targets = dict(zip(table_keys, refs, strict=True))
+        operation_id = held.operation_id
+        held.staging(*(path for ref in targets.values() for path in fragments.claims(ref, operation_id)))
+        is_rejecting = self.options.folder is not None
+        return Job(
+            place_of(kernel.store.root.uri, operation_id),
+            operation_id,
+            fragments.side_folder(next(iter(targets.values())), operation_id),
+            snapshot.state.schema.ir,
+            INTENTS[self.options.mode],
+            "line",
+            targets,
+            self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
+            is_rejecting,
+        )
+
+    def _target(self, table_key: str) -> DatasetRef:
+        pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
+        if owner is None or pin.owner == owner:
+            return pin.ref
+        return self.core.kernel.writable(self.view.snapshot, table_key).ref
+
+    # -- judging -----------------------------------------------------------------------------------------------
+
+    def _drop_superseded(self) -> None:
+        """Where the last one of an id wins, stage splits anew without the earlier ones."""
+        dropped: dict[int, set[int]] = {}
+        for key, one in self.input.types.items():
+            rows = (
+                rows_of(one.keys["id"], repeated(one.keys["id"])) if is_last_winning(self.job.intent, one.type) else []
+            )
+            if len(rows):
+                found, lines = self.input.fetch({key: (rows, ("id",))})[key]
+                stays = set(lines[last_of_each(one_array(found.column("id")))].tolist())
+                self._note_lines(dropped, (line for line in lines.tolist() if line not in stays))
+        if dropped:
+            tasks = self.input.tasks
+            again = {split: replace(tasks[split], dropped=frozenset(lines)) for split, lines in dropped.items()}
+            self.input.stage_again(again)
+
+    def _note_lines(self, noted: dict[int, set[int]], lines: Iterable[int]) -> None:
+        for line in lines:
+            split, own = self.input.split_of(line)
+            noted.setdefault(split, set()).add(own)
+
+    def _judge(self, view: View) -> None:
+        """Refuse an input in which something is wrong, or reject what is wrong in it."""
+        if self.job.is_rejecting:
+            self._reject_wrong(view)
+            return
+        refused = Findings(unit=self.job.unit)
+        for violation in sorted(self._refused(), key=lambda one: one.line or 0):
+            refused.add(violation)
+        self._raise(refused)
+        findings = Findings(unit=self.job.unit)
+        for violation in self._broken():
+            findings.add(violation)
+        SetCheck(self.input, CommittedRows(view), VIOLATIONS_MAX).run(findings)
+        self._raise(findings)
+
+    def _refused(self) -> Iterable[Violation]:
+        for split, result in enumerate(self.input.results):
+            yield from (self.input.through(split, one) for one in result.refused)
+
+    def _broken(self) -> list[Violation]:
+        """Return broken row rules in the order in which every write tells them: by rule, type and line."""
+        found = [
+            (place, self.input.through(split, one))
+            for split, result in enumerate(self.input.results)
+            for place, one in result.broken
+        ]
+        found.sort(key=lambda one: (one[0], one[1].type_key or "", one[1].line or 0))
+        return [one for _, one in found]
+
+    def _raise(self, findings: Findings) -> None:
+        """Raise what was found, each with its file where there are several."""
+        try:
+            findings.raise_if_any()
+        except OmniGraphError as error:
+            files = {task.split.file for task in self.input.tasks}
+            violations = error.context["violations"]
+            assert isinstance(violations, list)
+            for one in violations if len(files) > 1 else ():
+                if one.get("line") is not None:
+                    one["file"], one["line"] = self.input.file_line(one["line"])
+            first = violations[0]
+            if "file" in first:
+                error.message = f"`{first['file']}` line {first['line']}: {error.message.partition(': ')[2]}"
+                error.args = (error.message,)
+                error.context |= {"file": first["file"], "line": first["line"]}
+            raise
+
+    def _reject_wrong(self, view: View) -> None:
+        """Reject what breaks set rules, until the rest breaks none."""
+        for _ in range(LOAD_ROUNDS_MAX):
+            self._refuse_too_many()
+            findings = Findings(self.options.errors_max + 1, unit=self.job.unit)
+            SetCheck(self.input, CommittedRows(view), self.options.errors_max + 1).run(findings)
+            if not findings.violations:
+                return
+            if any(one.line is None for one in findings.violations):
+                # What breaks a rule without a line of the input cannot be left out of it.
+                self._raise(findings)
+            self._reject(findings.violations)
+        raise DataError(
+            f"after {LOAD_ROUNDS_MAX} rounds of rejecting entities others still break rules; correct the input",
+            rule=findings.violations[0].rule,
+        )
+
+    def _reject(self, violations: Sequence[Violation]) -> None:
+        known: dict[int, dict[int, Violation]] = {}
+        for violation in violations:
+            for line in self._lines_of(violation):
+                split, own = self.input.split_of(line)
+                known.setdefault(split, {}).setdefault(own, replace(violation, line=own))
+        tasks = self.input.tasks
+        again = {split: replace(tasks[split], known={**tasks[split].known, **new}) for split, new in known.items()}
+        self.input.stage_again(again)
+
+    def _lines_of(self, violation: Violation) -> list[int]:
+        """Return the lines to leave out because of a violation: of a source with a wrong degree, all its edges."""
+        assert violation.line is not None
+        if violation.rule != "E10" or violation.type_key is None or violation.value is None:
+            return [violation.line]
+        source = hash_column(pa.array([violation.value]), self.input.seed)
+        rows = rows_of(self.input.types[violation.type_key].keys["src"], source)
+        _, lines = self.input.fetch({violation.type_key: (rows, ("id",))})[violation.type_key]
+        return [int(line) for line in lines]
+
+    def _refuse_too_many(self) -> None:
+        rejected = self._rejected_lines()
+        assert self.options.folder is not None
+        write_rejected(self.options.folder, rejected[: self.options.errors_max])
+        if len(rejected) > self.options.errors_max:
+            first = rejected[0]
+            raise DataError(
+                f"more than {self.options.errors_max} entities are wrong, so nothing was loaded; the first is in"
+                f" `{first.file}`, line {first.line}: {first.violation.message}. All that were found are in"
+                f" `{self.options.folder}`; correct them, or allow more with `max_errors`",
+                rule=first.violation.rule,
+                line=first.line,
+                rejected=len(rejected),
+            )
+
+    def _rejected_lines(self) -> list[RejectedLine]:
+        return [
+            RejectedLine(*self.input.file_line(one.violation.line or 1), one.violation, one.text)
+            for one in self.input.rejected
+        ]
+
+    # -- publishing --------------------------------------------------------------------------------------------
+
+    def _prepare(self, snapshot: Snapshot) -> Plan:
+        schema = SchemaIs(self.view.catalog.ir_hash)
+        schema.check(snapshot)
+        refuse_twin(snapshot.state.commits, self.options)
+        self.core.kernel.finish_links(snapshot)
+        self._judge(View(self.core.kernel, snapshot, self.view.catalog))
+        effects = [self._effect(snapshot, key) for key in self.input.types]
+        properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
+        return Plan(
+            "load",
+            tuple(effect for effect in effects if effect is not None),
+            requirements=(schema,),
+            actor=self.options.actor,
+            properties=properties,
+            operation_id=self.job.operation_id,
+        )
+
+    def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:
+        dataset = self.core.kernel.writable(snapshot, table_key)
+        if dataset.ref.directory != self.job.targets[table_key].directory:
+            raise ReadSetChanged(
+                f"`{table_key}` was moved to `{dataset.ref.directory}` while rows were staged elsewhere; nothing was"
+                " written, run it again",
+                member=table_key,
+            )
+        staged = [
+            text
+            for result in self.input.results
+            if table_key in result.types
+            for text in result.types[table_key].fragments
+        ]
+        if self.job.intent is Intent.REPLACE:
+            return plan.Effect(table_key, dataset, (fragments.replaced(dataset, staged),))
+        if not staged:
+            return None
+        if self.job.intent is Intent.INSERT:
+            return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
+        marked = self._mark(dataset, table_key)
+        return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
+
+    def _mark(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
+        """Mark the committed rows that staged ones replace, one task for each fragment."""
+        keys = tuple(result.types[table_key].keys for result in self.input.results if table_key in result.types)
+        tasks = [MatchTask(dataset.ref, one, keys) for one in fragments.fragment_ids(dataset)]
+        return self.runner.run(f"matching {table_key.partition(':')[2]}", partial(match_fragment, self.job), tasks)
+
+    # -- files -------------------------------------------------------------------------------------------------
+
+    def _rows(self, table_key: str) -> list[int]:
+        return [result.types[table_key].rows for result in self.input.results if table_key in result.types]
+
+    def _files(self) -> set[str]:
+        """Return the files that the staged fragments consist of."""
+        found: set[str] = set()
+        for result in self.input.results:
+            for key, part in result.types.items():
+                found |= fragments.staged_files(self.core.kernel.store.open(self.job.targets[key]), part.fragments)
+        return found
+
+    def _clean(self, keep: set[str]) -> None:
+        """Remove what attempts that did not count left behind, and all files but data."""
+        objects = self.core.kernel.store.objects
+        folders = tuple(path for path in keep if path.endswith("/"))
+        for ref in self.job.targets.values():
+            data, _ = fragments.claims(ref, self.job.operation_id)
+            for info in objects.list(f"{ref.directory}/data"):
+                if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
+                    objects.delete(info.path)
+        objects.delete_prefix(self.job.side)

@@ -1,0 +1,209 @@
+"""Mapping: the columns of a Parquet file, CSV file or DataFrame to the layout of one type.
+
+Whole columns go through kernels; a batch in which something is unusual is converted as an ingest would, value by value,
+so that what is wrong is told in the same words.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from omnigraph.engine.write.convert import Converter
+from omnigraph.engine.write.envelopes import Gathered
+from omnigraph.engine.write.loaded import Part, Type
+from omnigraph.errors import DataError, UsageError
+from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.query.words import suggestion
+from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
+from omnigraph.lang.schema.keys import key_ids
+from omnigraph.lang.types import FLOATS, PropertyType, Scalar
+from omnigraph.pipeline.sources import Columns, end_columns
+from omnigraph.rules.dates import date_column, datetime_column
+from omnigraph.rules.delta import one_array
+from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.violation import Findings
+
+_UNFIT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
+
+
+class Mapper:
+    """Takes batches of one source to the layout of one type. `is_text` when all values come as texts."""
+
+    def __init__(
+        self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, *, is_text: bool = False
+    ) -> None:
+        self._catalog = catalog
+        self._type = type_
+        self._columns = columns
+        self._converter = Converter(findings)
+        self._is_text = is_text
+
+    def part(self, table: pa.Table, first: int) -> Part:
+        """Return the entities of a batch, whose first row has the number `first`."""
+        named = self._named(table)
+        numbers = np.arange(first, first + table.num_rows, dtype=np.int64)
+        try:
+            rows = self._whole(named)
+        except _UNFIT:
+            rows = None
+        return self._one_by_one(named, numbers) if rows is None else Part(self._type, rows, numbers)
+
+    def _named(self, table: pa.Table) -> dict[str, Column]:
+        """Return the columns by the names that the type has for them; every column must have one."""
+        type_, known = self._type, {"id", *self._type.properties}
+        renamed = dict(self._columns.properties)
+        if isinstance(type_, EdgeType):
+            source, target = end_columns(type_, self._columns, table.column_names)
+            renamed |= {source: "src", target: "dst"}
+            known |= {"src", "dst"}
+        missing = [name for name in renamed if name not in table.column_names]
+        if missing:
+            raise UsageError(f"there is no column `{missing[0]}` to map; check the mapping", column=missing[0])
+        named: dict[str, Column] = {}
+        for column, values in zip(table.column_names, table.columns, strict=True):
+            name = renamed.get(column, column)
+            if name not in known:
+                hint = suggestion(name, type_.properties) or "drop the column, map it, or add it to the schema"
+                raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
+            named[name] = one_array(values)
+        return named
+
+    # -- whole columns -----------------------------------------------------------------------------------------
+
+    def _whole(self, named: dict[str, Column]) -> pa.Table | None:
+        type_, count = self._type, len(next(iter(named.values()), []))
+        columns: dict[str, Column] = {}
+        for name, item in type_.properties.items():
+            column = self._fitted(named[name], item.type) if name in named else pa.nulls(count, arrow_type(item.type))
+            if column is None or (column.null_count and not item.type.nullable):
+                return None
+            columns[name] = column
+        if isinstance(type_, EdgeType):
+            columns["src"] = self._ends(named["src"], type_.source)
+            columns["dst"] = self._ends(named["dst"], type_.target)
+            if columns["src"].null_count or columns["dst"].null_count:
+                return None
+        columns["id"] = self._ids(named, columns, count)
+        schema = arrow_schema(type_)
+        return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _ids(self, named: dict[str, Column], columns: dict[str, Column], count: int) -> Column:
+        given = named.get("id")
+        if isinstance(self._type, NodeType) and self._type.key:
+            spelled = one_array(key_ids(self._type, pa.table({name: columns[name] for name in self._type.key})))
+            if given is not None and not given.cast(pa.string()).equals(spelled):
+                raise pa.ArrowInvalid("an id differs from the key")
+            return spelled
+        if given is not None and given.null_count == 0:
+            return given.cast(pa.string())
+        known = given.cast(pa.string()).to_pylist() if given is not None else [None] * count
+        return pa.array([one if one is not None else new_ulid() for one in known], pa.string())
+
+    def _ends(self, values: Column, node: str) -> Column:
+        """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
+        type_ = self._catalog.nodes[node]
+        if len(type_.key) != 1 or values.null_count or type_.properties[type_.key[0]].type.is_text:
+            return values.cast(pa.string())
+        name = type_.key[0]
+        fitted = self._fitted(values, type_.properties[name].type)
+        return values.cast(pa.string()) if fitted is None else one_array(key_ids(type_, pa.table({name: fitted})))
+
+    def _fitted(self, column: Column, type_: PropertyType) -> Column | None:
+        """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        target = arrow_type(type_)
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            return self._from_texts(column.cast(pa.string()), type_)
+        if type_.is_list or type_.scalar is Scalar.VECTOR:
+            return _fitted_lists(column, type_)
+        if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
+            whole = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
+            return whole.cast(pa.int64()).view(pa.date64())
+        if _family(column.type) != _family(target):
+            return None
+        fitted = column.cast(target)
+        is_finite = type_.scalar not in FLOATS or pc.all(pc.is_finite(fitted), min_count=0).as_py()
+        return fitted if is_finite else None
+
+    def _from_texts(self, texts: Column, type_: PropertyType) -> Column | None:
+        if type_.is_text:
+            return texts
+        if type_.scalar is Scalar.DATE and not type_.is_list:
+            return date_column(texts)
+        if type_.scalar is Scalar.DATETIME and not type_.is_list:
+            return datetime_column(texts)
+        if not self._is_text or type_.is_list or type_.scalar in (Scalar.VECTOR, Scalar.BLOB):
+            return None
+        column = texts.cast(arrow_type(type_))
+        is_finite = type_.scalar not in FLOATS or pc.all(pc.is_finite(column), min_count=0).as_py()
+        return column if is_finite else None
+
+    # -- value by value ----------------------------------------------------------------------------------------
+
+    def _one_by_one(self, named: dict[str, Column], numbers: Any) -> Part:
+        type_ = self._type
+        lists = {name: values.to_pylist() for name, values in named.items()}
+        if self._is_text:
+            for name in lists.keys() & type_.properties.keys():
+                if not type_.properties[name].type.is_text:
+                    lists[name] = [_parsed(value, type_.properties[name].type) for value in lists[name]]
+        names = [name for name in lists if name in type_.properties]
+        rows = zip(*(lists[name] for name in names), strict=True) if names else ([] for _ in numbers)
+        gathered = Gathered(type_, frozenset({"id", *type_.properties}))
+        gathered.members = [dict(zip(names, row, strict=True)) for row in rows]
+        gathered.numbers = numbers.tolist()
+        ids = lists.get("id", [None] * len(numbers))
+        gathered.ids = [None if one is None else str(one) for one in ids]
+        if isinstance(type_, EdgeType):
+            gathered.sources = self._ends(named["src"], type_.source).to_pylist()
+            gathered.targets = self._ends(named["dst"], type_.target).to_pylist()
+            self._refuse_half_edges(gathered)
+        return self._converter.convert(gathered)
+
+    def _refuse_half_edges(self, gathered: Gathered) -> None:
+        for row, ends in enumerate(zip(gathered.sources, gathered.targets, strict=True)):
+            if None in ends:
+                number = gathered.numbers[row]
+                message = f"record {number}: an edge `{self._type.name}` lacks an end; give it one, or drop it"
+                raise DataError(message, rule="N4", line=number)
+
+
+def _parsed(text: Any, type_: PropertyType) -> object:
+    """Return what a text of a CSV file stands for, or the text itself, which the rules then refuse."""
+    if not isinstance(text, str) or type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB):
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
+
+def _fitted_lists(column: Column, type_: PropertyType) -> Column | None:
+    if not pa.types.is_nested(column.type) or pa.types.is_struct(column.type):
+        return None
+    item: Any = column.type.value_type  # type: ignore[attr-defined]  # only lists come here
+    wanted: Any = arrow_type(type_)
+    if _family(item) != _family(wanted.value_type):
+        return None
+    fitted = column.cast(arrow_type(type_))
+    items = fitted.flatten()
+    is_whole = items.null_count == 0 or type_.scalar is not Scalar.VECTOR
+    is_finite = not pa.types.is_floating(items.type) or pc.all(pc.is_finite(items), min_count=0).as_py()
+    return fitted if is_whole and is_finite else None
+
+
+def _family(type_: pa.DataType) -> str:
+    """Return the kind of values between which a checked cast changes nothing."""
+    if pa.types.is_integer(type_):
+        return "integer"
+    if pa.types.is_floating(type_):
+        return "float"
+    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
+        return "binary"
+    return str(type_)

@@ -1,0 +1,172 @@
+"""Reading: one split, wherever a task runs, as chunks of rows of the types that it holds.
+
+Reads no more at a time than a split may have. Lines are counted from the beginning of the split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from omnigraph.engine.write.decode import decode
+from omnigraph.engine.write.loaded import Loaded
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import Catalog
+from omnigraph.limits import INGEST_LINE_BYTES_MAX, LOAD_SPLIT_BYTES
+from omnigraph.pipeline.files import open_file, open_stream
+from omnigraph.pipeline.mapping import Mapper
+from omnigraph.pipeline.sources import Split
+from omnigraph.rules.violation import Findings
+
+_STEP_BYTES: Final = 1024 * 1024
+_BATCH_ROWS: Final = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some entities of a split by type, the lines they took, and the text of any of these lines."""
+
+    loaded: Mapping[str, Loaded]
+    lines: range
+    text: Callable[[int], str]
+
+
+def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    """Yield the entities of a split; what is wrong with others goes to the findings."""
+    try:
+        if split.format == "ndjson":
+            yield from _ndjson(split, catalog, findings)
+        else:
+            yield from _columns(split, catalog, findings)
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UsageError(f"cannot read `{split.file}`: {reason}; check the file", path=split.file) from error
+
+
+def first_line(split: Split) -> int:
+    """Return the number that the first line of a split goes by; only the first of a file may begin with a mark."""
+    return 1 if split.is_first else 2
+
+
+def digest_split(split: Split) -> str:
+    """Return a digest of the bytes that a split stands for."""
+    digest = hashlib.sha256()
+    with open_file(split.file) as file:
+        is_whole = split.format != "ndjson" or split.compression is not None
+        place, stop = (0, file.size()) if is_whole else (split.start, split.stop)
+        while place < stop:
+            piece = file.read_at(min(_STEP_BYTES * 8, stop - place), place)
+            digest.update(piece)
+            place += len(piece)
+    return digest.hexdigest()
+
+
+def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    line = first_line(split)
+    for buffer in _whole_lines(split):
+        first = line
+        line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
+        loaded = decode(buffer, catalog, first_line=first, findings=findings)
+        yield Chunk(loaded, range(first, line), _line_texts(buffer, first))
+
+
+def _line_texts(buffer: bytes, first: int) -> Callable[[int], str]:
+    def text(line: int) -> str:
+        # Only rejected lines are asked for, so they may be looked for from the start.
+        return buffer.split(b"\n", line - first + 1)[line - first].decode(errors="replace").rstrip("\r")
+
+    return text
+
+
+def _whole_lines(split: Split) -> Iterator[bytes]:
+    if split.compression is None:
+        yield _byte_range(split)
+        return
+    with open_stream(split.file, split.compression) as stream:
+        rest = b""
+        while piece := stream.read(LOAD_SPLIT_BYTES):
+            head, end, tail = piece.rpartition(b"\n")
+            if end or len(rest) > INGEST_LINE_BYTES_MAX:
+                yield b"".join((rest, head, end))
+                rest = tail
+            else:
+                rest += tail
+        if rest:
+            yield rest
+
+
+def _byte_range(split: Split) -> bytes:
+    """Return the lines that start within the split, the last one to its end."""
+    with open_file(split.file) as file:
+        # One byte before the split tells whether a line starts with it.
+        begin = max(split.start - 1, 0)
+        data: bytes = file.read_at(split.stop - begin, begin)
+        if split.start:
+            data = data.partition(b"\n")[2]
+        pieces = [data]
+        place, limit = split.stop, split.stop + INGEST_LINE_BYTES_MAX + 2
+        while data and not pieces[-1].endswith(b"\n") and place < limit:
+            piece = file.read_at(_STEP_BYTES, place)
+            if not piece:
+                break
+            head, end, _ = piece.partition(b"\n")
+            pieces.append(head + end)
+            place += len(piece)
+    return b"".join(pieces)
+
+
+def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    assert split.table_key is not None
+    assert split.columns is not None
+    kind, _, name = split.table_key.partition(":")
+    type_ = catalog.nodes[name] if kind == "node" else catalog.edges[name]
+    mapper = Mapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
+    line = first_line(split)
+    batches = _parquet_batches(split) if split.format == "parquet" else _csv_batches(split)
+    for batch in batches:
+        table = pa.Table.from_batches([batch])
+        first = line
+        loaded = Loaded(type_)
+        loaded.add(mapper.part(table, first))
+        line += table.num_rows
+        yield Chunk({type_.table_key: loaded}, range(first, line), _row_texts(table, first))
+
+
+def _row_texts(table: pa.Table, first: int) -> Callable[[int], str]:
+    def text(line: int) -> str:
+        return orjson.dumps(table.slice(line - first, 1).to_pylist()[0], default=str).decode()
+
+    return text
+
+
+def _parquet_batches(split: Split) -> Iterator[Any]:
+    with open_file(split.file) as opened:
+        file = pyarrow.parquet.ParquetFile(opened)
+        groups = list(range(split.start, split.stop))
+        yield from file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False)
+
+
+def _csv_batches(split: Split) -> Iterator[Any]:
+    with open_stream(split.file, split.compression) as stream:
+        first = stream.read(_STEP_BYTES)
+    if not first.strip():
+        raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
+    header = pyarrow.csv.read_csv(pa.BufferReader(first.partition(b"\n")[0] + b"\n")).column_names
+    # Texts become values by the rules of the schema, not by what they look like.
+    options = pyarrow.csv.ConvertOptions(
+        column_types=dict.fromkeys(header, pa.string()),
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+    with open_stream(split.file, split.compression) as stream:
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=16 * _STEP_BYTES)
+        parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
+        yield from pyarrow.csv.open_csv(stream, read, parse, options)

@@ -1,0 +1,125 @@
+"""Reports: what a load did, for people, for programs and, line by line, for whoever has to correct the input.
+
+Pure values, and the two files that they are written to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from omnigraph.errors import UsageError
+from omnigraph.manifest.model import Commit
+from omnigraph.rules.violation import Violation
+
+REPORT: Final = "report.json"
+QUARANTINE: Final = "rejected.ndjson"
+_SAMPLES: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLine:
+    """One line that was left out, with its file and its number there."""
+
+    file: str
+    line: int
+    violation: Violation
+    text: str
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "file": self.file,
+            "line": self.line,
+            "code": self.violation.rule,
+            "reason": self.violation.message,
+            "record": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadReport:
+    """A finished load. `already_applied` when an earlier one with the same job id had done it all."""
+
+    branch: str
+    base_branch: str | None
+    branch_created: bool
+    mode: str
+    job_id: str
+    engine: str
+    nodes: Mapping[str, int]
+    edges: Mapping[str, int]
+    commit: Commit
+    actor: str | None = None
+    already_applied: bool = False
+    rejected: Sequence[RejectedLine] = field(default=())
+    input_bytes: int = 0
+    seconds: float = 0.0
+
+    @property
+    def total_entities(self) -> int:
+        return sum(self.nodes.values()) + sum(self.edges.values())
+
+    @property
+    def rejected_by_code(self) -> dict[str, int]:
+        return dict(sorted(Counter(one.violation.rule for one in self.rejected).items()))
+
+    def to_json(self) -> dict[str, object]:
+        samples = {code: self._samples(code) for code in self.rejected_by_code}
+        seconds = max(self.seconds, 1e-9)
+        return {
+            "branch": self.branch,
+            "base_branch": self.base_branch,
+            "branch_created": self.branch_created,
+            "mode": self.mode,
+            "job_id": self.job_id,
+            "already_applied": self.already_applied,
+            "engine": self.engine,
+            "nodes": [{"name": name, "entities_loaded": count} for name, count in self.nodes.items()],
+            "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
+            "total_entities": self.total_entities,
+            "rejected": [
+                {"code": code, "count": count, "samples": samples[code]}
+                for code, count in self.rejected_by_code.items()
+            ],
+            "input_bytes": self.input_bytes,
+            "seconds": round(self.seconds, 3),
+            "entities_per_second": round(self.total_entities / seconds),
+            "megabytes_per_second": round(self.input_bytes / 1e6 / seconds, 1),
+            "actor_id": self.actor,
+            "commit": self.commit.commit_id,
+        }
+
+    def _samples(self, code: str) -> list[dict[str, object]]:
+        return [one.to_json() for one in self.rejected if one.violation.rule == code][:_SAMPLES]
+
+
+def prepare_folder(folder: str | os.PathLike[str]) -> Path:
+    """Make the directory that reports go to, before any work is done that would be lost without it."""
+    path = Path(folder)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = (error.strerror or "it cannot be made").lower()
+        raise UsageError(
+            f"cannot write reports to `{path}`: {reason}; give another directory", path=str(path)
+        ) from error
+    return path
+
+
+def write_rejected(folder: Path, rejected: Sequence[RejectedLine]) -> None:
+    """Write the lines that were left out, each with its reason."""
+    lines = b"".join(orjson.dumps(one.to_json(), option=orjson.OPT_APPEND_NEWLINE) for one in rejected)
+    (folder / QUARANTINE).write_bytes(lines)
+
+
+def write_report(folder: Path, report: LoadReport) -> None:
+    """Write what a load did."""
+    (folder / REPORT).write_bytes(
+        orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    )

@@ -1,0 +1,125 @@
+"""Tasks: one function over many payloads, in threads of this process or on the executors of Spark.
+
+The one primitive of the pipeline. A result comes back for every payload, exactly once, or nothing does.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from omnigraph.errors import OmniGraphError, PipelineError
+from omnigraph.pipeline.progress import NOBODY, Watcher
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+# How long the driver waits before it looks again at how far the executors are.
+_LOOK_SECONDS = 0.2
+
+
+class Runner(Protocol):
+    """Somewhere for tasks to run."""
+
+    @property
+    def engine(self) -> str: ...
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        """Return the results in the order of the payloads; `sizes` are what progress counts."""
+        ...
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Runs tasks in threads of this process."""
+
+    watcher: Watcher = NOBODY
+    engine = "local"
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        weights = list(sizes) or [1] * len(payloads)
+        self.watcher.begin(stage, sum(weights))
+        pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="omnigraph-task")
+        try:
+            futures = [pool.submit(work, payload) for payload in payloads]
+            pending: set[Future[R]] = set(futures)
+            while pending:
+                _, pending = wait(pending, _LOOK_SECONDS, FIRST_EXCEPTION)
+                self.watcher.reach(sum(w for w, one in zip(weights, futures, strict=True) if one.done()))
+                failed = next((one for one in futures if one.done() and one.exception() is not None), None)
+                if failed is not None:
+                    failed.result()
+            return [one.result() for one in futures]
+        finally:
+            # What has not begun never will; what has must end before its files may be removed.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True)
+class Executors:
+    """Runs tasks on the executors of a Spark session, one partition for each payload."""
+
+    spark: Any
+    watcher: Watcher = NOBODY
+    engine = "spark"
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        if not payloads:
+            return []
+        from omnigraph.pipeline.session import watched
+
+        weights = list(sizes) or [1] * len(payloads)
+        self.watcher.begin(stage, sum(weights))
+        mean = sum(weights) / len(weights)
+        collect = lambda: self._collect(work, payloads)  # noqa: E731 - handed to another thread
+        rows = watched(self.spark, stage, collect, lambda done: self.watcher.reach(int(done * mean)))
+        return _results(rows, len(payloads), stage)
+
+    def _collect(self, work: Callable[[P], R], payloads: Sequence[P]) -> list[Any]:
+        count = len(payloads)
+        packed = [pickle.dumps(payload) for payload in payloads]
+        frame = self.spark.range(0, count, 1, count).mapInArrow(on_executor(work, packed), "i long, r binary")
+        return list(frame.collect())
+
+
+def on_executor(work: Callable[[Any], Any], packed: Sequence[bytes]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """Return what Spark is to run over numbers of payloads."""
+
+    def run(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        # Spark throws a worker away that has not read its input to the end, and with it all that was imported.
+        for batch in batches:
+            for place in batch.column(0).to_pylist():
+                result = attempt(work, packed[place])
+                yield pa.RecordBatch.from_pydict({"i": pa.array([place], pa.int64()), "r": pa.array([result])})
+
+    return run
+
+
+def attempt(work: Callable[[Any], Any], packed: bytes) -> bytes:
+    """Run one task; a refusal is a result like any other, so that Spark does not try it again."""
+    try:
+        return pickle.dumps((True, work(pickle.loads(packed))))
+    except OmniGraphError as error:
+        return pickle.dumps((False, error))
+
+
+def _results(rows: Sequence[Any], count: int, stage: str) -> list[Any]:
+    found = {int(row["i"]): bytes(row["r"]) for row in rows}
+    # A driver that runs out of memory gives back fewer rows and no error.
+    if len(rows) != count or len(found) != count:
+        raise PipelineError(
+            f"Spark gave back {len(rows)} of {count} results of the stage `{stage}`; nothing was written. Give the"
+            " driver more memory and run it again",
+            stage=stage,
+        )
+    results = [pickle.loads(found[place]) for place in range(count)]
+    for is_right, value in results:
+        if not is_right:
+            raise value
+    return [value for _, value in results]

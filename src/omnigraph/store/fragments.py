@@ -1,0 +1,158 @@
+"""Fragments that tasks write, wherever they run, under the name of one operation; gathered they are one change.
+
+The seam for executors: a task stages files and sends back texts. Nothing here commits.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+from lance import LanceOperation
+from lance.fragment import FragmentMetadata
+
+from omnigraph.store.change import Change, changed
+from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.lookup import ID, ROW_ADDRESS
+
+# A fragment as text, because it may come from another machine.
+FragmentText: TypeAlias = str
+Stage: TypeAlias = Callable[[Dataset, pa.Table], Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One fragment of a dataset in which a task marked rows as gone; without text when none is left."""
+
+    fragment_id: int
+    text: FragmentText | None
+    rows: int
+
+
+def claims(ref: DatasetRef, operation_id: str) -> tuple[str, str]:
+    """Return the beginnings of all paths at which an operation stages files of a dataset: its data, and the rest."""
+    return f"{ref.directory}/data/{operation_id}-", f"{side_folder(ref, operation_id)}/"
+
+
+def side_folder(ref: DatasetRef, operation_id: str) -> str:
+    """Return where an operation keeps files of its own beside a dataset, until it ends."""
+    return f"{ref.directory}/_staging/{operation_id}"
+
+
+def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id: str) -> list[FragmentText]:
+    """Stage rows with `append` or `overwrite` of `store.change`, in files that the operation's name begins.
+
+    Lance names files at random. Under a name that an intent can claim, they are safe from any sweep while the owner
+    lives, and removed by the first one after it died.
+    """
+    operation: Any = stage(dataset, rows).transaction.operation
+    return [_renamed(dataset, fragment, operation_id) for fragment in operation.fragments]
+
+
+def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) -> FragmentText:
+    members = fragment.to_json()
+    objects = dataset.store.objects
+    folder = f"{dataset.ref.directory}/data"
+    for file in members["files"]:
+        name = str(file["path"])
+        file["path"] = f"{operation_id}-{name}"
+        # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
+        blobs = [one.path for one in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
+        for path in (f"{folder}/{name}", *blobs):
+            objects.link(path, f"{folder}/{operation_id}-{path.removeprefix(f'{folder}/')}")
+            objects.delete(path)
+    return json.dumps(members)
+
+
+def row_count(fragments: Sequence[FragmentText]) -> int:
+    """Return how many rows staged fragments hold."""
+    return sum(fragment.num_rows for fragment in map(_parsed, fragments))
+
+
+def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
+    """Return the change that adds staged rows; the caller vouches that no id among them exists."""
+    return changed(dataset, _append(fragments), dataset.count() + row_count(fragments))
+
+
+def replaced(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
+    """Return the change after which a dataset holds the staged rows alone, be they none."""
+    operation = LanceOperation.Overwrite(dataset.schema, list(map(_parsed, fragments)))
+    return changed(dataset, operation, row_count(fragments))
+
+
+def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequence[Marked]) -> Change:
+    """Return the change that adds staged rows and takes out those they replace, which tasks have marked.
+
+    Replacing rows get row ids of their own: unlike an update in process, nothing ties them to their predecessors.
+    """
+    gone = sum(one.rows for one in marked)
+    if gone == 0:
+        # An append can be moved to a newer version without being staged again; an update cannot.
+        return appended(dataset, fragments)
+    operation = LanceOperation.Update(
+        removed_fragment_ids=[one.fragment_id for one in marked if one.text is None],
+        updated_fragments=[_parsed(one.text) for one in marked if one.text is not None and one.rows],
+        new_fragments=list(map(_parsed, fragments)),
+        fields_modified=[],
+        fields_for_preserving_frag_bitmap=[],
+        update_mode="rewrite_rows",
+    )
+    return changed(dataset, operation, dataset.count() + row_count(fragments) - gone)
+
+
+def fragment_ids(dataset: Dataset) -> list[int]:
+    """Return the fragments of a dataset, in order."""
+    return [fragment.fragment_id for fragment in dataset.lance.get_fragments()]
+
+
+def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the rows of one fragment, with their addresses."""
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}"):
+        return dataset.lance.get_fragment(fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
+
+
+def mark_rows(dataset: Dataset, fragment_id: int, rows: pa.Table) -> Marked:
+    """Stage the removal of rows of one fragment, given with their addresses; each fragment is one task's alone."""
+    if rows.num_rows == 0:
+        return Marked(fragment_id, "", 0)
+    fragment = dataset.lance.get_fragment(fragment_id)
+    # The low half of an address is the place within the fragment.
+    offsets = rows.column(ROW_ADDRESS).to_numpy() & 0xFFFF_FFFF
+    with lance_errors(f"deleting rows of {dataset.ref}"):
+        left = fragment.delete_rows(offsets.tolist())
+    return Marked(fragment_id, None if left is None else json.dumps(left.to_json()), rows.num_rows)
+
+
+def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:
+    """Return the paths of the files that staged fragments consist of, relative to the graph's root."""
+    return {f"{dataset.ref.directory}/{file}" for file in changed(dataset, _append(fragments), 0).files}
+
+
+def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
+    return LanceOperation.Append(list(map(_parsed, fragments)))
+
+
+def _parsed(text: FragmentText) -> FragmentMetadata:
+    return FragmentMetadata.from_json(text)
+
+
+__all__ = [
+    "ID",
+    "FragmentText",
+    "Marked",
+    "appended",
+    "claims",
+    "fragment_ids",
+    "mark_rows",
+    "read_fragment",
+    "replaced",
+    "row_count",
+    "side_folder",
+    "staged_files",
+    "upserted",
+    "write_fragments",
+]
