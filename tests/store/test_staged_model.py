@@ -49,8 +49,9 @@ class Model:
 
     def upsert(self, numbers: list[int], version: int) -> None:
         for number in numbers:
-            created = self.rows[number][1] if number in self.rows else version
-            self.rows[number] = (version, created, version)
+            # A row that is replaced is a new one to Lance.
+            self.rows[number] = (version, version, version)
+            self.row_ids.pop(number, None)
 
     def delete(self, numbers: list[int]) -> None:
         for number in numbers:

@@ -10,8 +10,8 @@ from lance import LanceOperation
 
 from omnigraph.errors import KeyConflict, OmniGraphError
 from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.lookup import PROBED_IDS_MAX, find
-from omnigraph.store.upsert import PROBED_ROWS_MAX, strict_insert, update_only, upsert
+from omnigraph.store.lookup import FILTER_VALUES_MAX, find
+from omnigraph.store.upsert import strict_insert, update_only, upsert
 from tests.store.staging import blobs, commit, create, image, people, pictures, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "id")
@@ -19,7 +19,7 @@ BY_N = IndexSpec("n", IndexKind.BTREE, "n")
 
 
 @pytest.mark.parametrize("indexed", [False, True])
-@pytest.mark.parametrize("size", [2, PROBED_ROWS_MAX + 2])
+@pytest.mark.parametrize("size", [2, 102])
 def test_upsert_existing_and_new_rows_replaces_and_adds(tmp_path: Path, size: int, indexed: bool) -> None:
     dataset = create(tmp_path, people(range(200)), people(range(200, 205)))
     if indexed:
@@ -31,8 +31,12 @@ def test_upsert_existing_and_new_rows_replaces_and_adds(tmp_path: Path, size: in
     assert after.keys() - before.keys() == {"k300"}
     touched = {"k205", "k204", *(f"k{i}" for i in range(size - 2))}
     for key, row in before.items():
-        moved = {"n": -1, "_row_last_updated_at_version": dataset.version} if key in touched else {}
-        assert after[key] == row | moved
+        if key in touched:
+            assert after[key]["n"] == -1
+            assert after[key]["_row_last_updated_at_version"] == dataset.version
+            assert after[key]["_rowid"] not in {one["_rowid"] for one in before.values()}
+        else:
+            assert after[key] == row
     assert after["k300"]["_row_created_at_version"] == dataset.version
 
 
@@ -48,8 +52,8 @@ def test_upsert_only_new_rows_becomes_append(tmp_path: Path) -> None:
 
 def test_upsert_with_known_ids_agrees_with_looking(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(3)))
-    new = upsert(dataset, people([7]), pa.array([], pa.string()))
-    mixed = upsert(dataset, people([1, 7], n=5), pa.array(["k1"]))
+    new = upsert(dataset, people([7]), find(dataset, pa.array(["k7"])))
+    mixed = upsert(dataset, people([1, 7], n=5), find(dataset, pa.array(["k1", "k7"])))
     assert new is not None
     assert isinstance(new.transaction.operation, LanceOperation.Append)
     assert rows(commit(dataset, mixed), "n")["k1"] == {"id": "k1", "n": 5}
@@ -119,7 +123,7 @@ def test_strict_insert_existing_row_is_a_key_conflict(tmp_path: Path, indexed: b
 
 def test_find_more_ids_than_are_probed_scans(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(6)), people(range(6, 8)))
-    ids = pa.array([f"k{i}" for i in range(5, PROBED_IDS_MAX + 9)])
+    ids = pa.array([f"k{i}" for i in range(5, FILTER_VALUES_MAX + 9)])
     assert set(find(dataset, ids)["id"].to_pylist()) == {"k5", "k6", "k7"}
     assert find(create(tmp_path / "empty"), ids).num_rows == 0
 

@@ -52,9 +52,14 @@ class Change:
 
 def append(dataset: Dataset, rows: pa.Table) -> Change:
     """Stage new rows; the caller vouches that no id among them exists."""
-    fragments = _write(dataset, rows, "append")
+    fragments = write_rows(dataset, rows)
     operation = LanceOperation.Append(fragments)
     return changed(dataset, operation, dataset.count() + rows.num_rows)
+
+
+def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
+    """Write rows to new files of a dataset; nothing names them yet."""
+    return _write(dataset, rows, "append")
 
 
 def overwrite(dataset: Dataset, rows: pa.Table) -> Change:

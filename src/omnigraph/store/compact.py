@@ -48,7 +48,7 @@ def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
     n one-row commits leaves at most `fragments_max` fragments per tier. Fragments that an index covers stay.
     """
     assert fragments_max >= 2
-    fragments = [fragment.metadata for fragment in dataset.lance.get_fragments()]
+    fragments = dataset.fragments
     if len(fragments) <= fragments_max:
         return None
     tail = _tail(fragments, fragments_max)

@@ -8,17 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from lance import LanceDataset, Transaction
+from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import OmniGraphError, StorageError, StorageKind
+from omnigraph.store.fields import field_ids
 
 if TYPE_CHECKING:
     from omnigraph.store.store import Store
 
 _MAX_VERSION = (1 << 64) - 1
+
+# Values belong into expressions, which carry their type; texts are for what expressions cannot name.
+Filter: TypeAlias = str | pc.Expression
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -57,8 +64,6 @@ def manifest_name(version: int) -> str:
 class Dataset:
     """One version of one dataset, open for reading and for staging changes on top of it."""
 
-    __slots__ = ("_count", "lance", "ref", "store")
-
     def __init__(self, store: Store, ref: DatasetRef, lance: LanceDataset) -> None:
         self.store = store
         self.ref = ref
@@ -73,7 +78,7 @@ class Dataset:
     def schema(self) -> pa.Schema:
         return self.lance.schema
 
-    def count(self, filter: str | None = None) -> int:  # noqa: A002 - the word every scan API uses
+    def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
         if filter is not None:
             with lance_errors(f"counting {self.ref}"):
                 return int(self.lance.count_rows(filter))
@@ -85,21 +90,25 @@ class Dataset:
     def read(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - the word every scan API uses
+        filter: Filter | None = None,  # noqa: A002 - the word every scan API uses
         *,
         with_row_id: bool = False,
+        with_row_address: bool = False,
     ) -> pa.Table:
         """Return the rows that satisfy a filter as one table."""
         self.store.meter.count("scan", str(self.ref))
         with lance_errors(f"reading {self.ref}"):
             return self.lance.to_table(
-                columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
+                columns=list(columns) if columns is not None else None,
+                filter=filter,
+                with_row_id=with_row_id,
+                with_row_address=with_row_address,
             )
 
     def batches(
         self,
         columns: Sequence[str] | None = None,
-        filter: str | None = None,  # noqa: A002 - the word every scan API uses
+        filter: Filter | None = None,  # noqa: A002 - the word every scan API uses
         *,
         with_row_id: bool = False,
     ) -> Iterator[pa.RecordBatch]:
@@ -111,15 +120,33 @@ class Dataset:
             )
 
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
-        """Return rows by stable row id, in the order asked for."""
+        """Return rows by stable row id, in the order asked for; those that are gone are left out."""
         self.store.meter.count("take", str(self.ref))
         with lance_errors(f"reading {self.ref}"):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
 
+    def read_fragment(self, fragment_id: int, column: str) -> pa.Table:
+        """Return one column of one fragment, with row ids."""
+        self.store.meter.count("fragment", str(self.ref))
+        with lance_errors(f"reading {self.ref}"):
+            fragment = self.lance.get_fragment(fragment_id)
+            assert fragment is not None, f"{self.ref} has no fragment {fragment_id}"
+            return fragment.to_table(columns=[column], with_row_id=True)
+
+    @cached_property
+    def fragments(self) -> list[FragmentMetadata]:
+        """The fragments that the rows lie in, in their order."""
+        return [fragment.metadata for fragment in self.lance.get_fragments()]
+
     @property
     def fragment_rows(self) -> list[int]:
         """Rows per fragment, in fragment order: how finely the dataset is cut."""
-        return [fragment.metadata.num_rows for fragment in self.lance.get_fragments()]
+        return [fragment.num_rows for fragment in self.fragments]
+
+    @cached_property
+    def field_ids(self) -> dict[str, int]:
+        """What Lance calls each column, whatever its name."""
+        return field_ids(self.lance.lance_schema)
 
     def base_directories(self) -> list[str]:
         """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""

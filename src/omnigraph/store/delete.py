@@ -8,37 +8,44 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from lance import LanceOperation
+from lance.fragment import FragmentMetadata
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.store.change import Change, changed
-from omnigraph.store.dataset import Dataset, lance_errors
+from omnigraph.store.dataset import Dataset, Filter, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS, find
 
 
 def delete_ids(dataset: Dataset, ids: pa.Array[Any]) -> Change | None:
     """Stage the removal of the rows with these ids; ids that are not there are passed over."""
-    return _delete(dataset, find(dataset, ids)) if len(ids) else None
+    return delete_found(dataset, find(dataset, ids)) if len(ids) else None
 
 
-def delete_where(dataset: Dataset, filter: str) -> Change | None:  # noqa: A002 - the word every scan API uses
+def delete_where(dataset: Dataset, filter: Filter) -> Change | None:  # noqa: A002 - the word every scan API uses
     """Stage the removal of the rows for which a predicate is true; where it is null the row stays."""
-    dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
-        found = dataset.lance.to_table(columns=[], filter=filter, with_row_address=True)
-    return _delete(dataset, found)
+    return delete_found(dataset, dataset.read([], filter, with_row_address=True))
 
 
-def _delete(dataset: Dataset, found: pa.Table) -> Change | None:
+def delete_found(dataset: Dataset, found: pa.Table) -> Change | None:
+    """Stage the removal of rows whose addresses at this version are known."""
     if found.num_rows == 0:
         return None
+    updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
+    operation = LanceOperation.Delete(updated, emptied, f"{found.num_rows} rows by address")
+    return changed(dataset, operation, dataset.count() - found.num_rows)
+
+
+def mark_gone(dataset: Dataset, addresses: npt.NDArray[np.uint64]) -> tuple[list[FragmentMetadata], list[int]]:
+    """Return the fragments that lose rows, without them, and the ids of those that have none left."""
     # A row address is the fragment's id in the high and the offset within it in the low 32 bits.
-    addresses = np.sort(found.column(ROW_ADDRESS).to_numpy())
+    addresses = np.sort(addresses)
     fragment_ids, starts = np.unique(addresses >> np.uint64(32), return_index=True)
     offsets = np.split(addresses & np.uint64(0xFFFF_FFFF), starts[1:])
-    updated: list[Any] = []
+    updated: list[FragmentMetadata] = []
     emptied: list[int] = []
     failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
     with lance_errors(f"deleting rows of {dataset.ref}"):
@@ -52,5 +59,4 @@ def _delete(dataset: Dataset, found: pa.Table) -> Change | None:
                 updated.append(left)
     dataset.store.meter.count("stage", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
-    operation = LanceOperation.Delete(updated, emptied, f"{found.num_rows} rows by address")
-    return changed(dataset, operation, dataset.count() - found.num_rows)
+    return updated, emptied

@@ -20,6 +20,7 @@ from omnigraph.limits import HANDLE_CACHE_MAX, STORAGE_THREADS
 from omnigraph.store.dataset import Dataset, DatasetRef, first_line
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
+from omnigraph.store.positions import Positions
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Handles:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
+        self.positions = Positions()
         self.lance_options = root.lance_options()
         self._session = Session()
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()

@@ -1,55 +1,59 @@
 """Upserts: whole rows staged by `id`, as an append when none of them exists yet.
 
-Stages only; the caller has deduplicated the rows and commits the change.
+Stages only; the caller has deduplicated the rows and commits the change. A replaced row is marked as gone where it
+lies and written anew, under a row id of its own: keeping the old one would make Lance look at every row there is.
 """
 
 from __future__ import annotations
-
-from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
 
-from omnigraph import failpoints
 from omnigraph.errors import KeyConflict, OmniGraphError
-from omnigraph.failpoints import Point
-from omnigraph.store.change import Change, append, changed
-from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.lookup import ID, find, ids_of
-
-# Lance probes its key index once per row; a hash join over the id column overtakes that at about a hundred rows.
-PROBED_ROWS_MAX: Final = 100
+from omnigraph.store.change import Change, append, changed, write_rows
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.delete import mark_gone
+from omnigraph.store.lookup import ID, ROW_ADDRESS, find, ids_of
 
 
-def upsert(dataset: Dataset, rows: pa.Table, known: pa.Array[Any] | None = None) -> Change | None:
+def upsert(dataset: Dataset, rows: pa.Table, found: pa.Table | None = None) -> Change | None:
     """Stage rows that replace those of the same id and add the others.
 
-    `known` holds those of the rows' ids that exist, if the caller has looked; leaving one out would duplicate it.
+    `found` is what `find` says of the rows' ids at this version, if the caller has asked; a row that it leaves out
+    would be there twice.
     """
     if rows.num_rows == 0:
         return None
-    if known is not None and len(known) == 0:
-        return append(dataset, rows)
-    merge = dataset.lance.merge_insert(ID).when_matched_update_all().when_not_matched_insert_all()
-    operation, counts = _stage(dataset, merge, rows)
-    inserted = int(counts["num_inserted_rows"])
-    if inserted == rows.num_rows:
+    ids = ids_of(rows)
+    if found is None:
+        found = find(dataset, ids)
+    if found.num_rows == 0:
         # An append can be rebased onto a newer version without being staged again; an update cannot.
-        operation = LanceOperation.Append(operation.new_fragments)
-    return changed(dataset, operation, dataset.count() + inserted)
+        return append(dataset, rows)
+    updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
+    operation = LanceOperation.Update(
+        removed_fragment_ids=emptied,
+        updated_fragments=updated,
+        new_fragments=write_rows(dataset, rows),
+        fields_modified=[],
+        # No index knows the new fragments, whatever it covers.
+        fields_for_preserving_frag_bitmap=list(dataset.field_ids.values()),
+        update_mode="rewrite_rows",
+    )
+    return changed(dataset, operation, dataset.count() + rows.num_rows - found.num_rows)
 
 
 def update_only(dataset: Dataset, rows: pa.Table) -> Change | None:
     """Stage rows that replace existing ones; the caller has read them, so a missing one is a bug and says so."""
     if rows.num_rows == 0:
         return None
-    operation, counts = _stage(dataset, dataset.lance.merge_insert(ID).when_matched_update_all(), rows)
-    if int(counts["num_updated_rows"]) < rows.num_rows:
-        ids = ids_of(rows)
-        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=_existing(dataset, ids))))[0].as_py()
+    ids = ids_of(rows)
+    found = find(dataset, ids)
+    if found.num_rows < rows.num_rows:
+        missing = ids.filter(pc.invert(pc.is_in(ids, value_set=found.column(ID).combine_chunks())))[0].as_py()
         raise OmniGraphError(f"{dataset.ref} has no row with the id `{missing}` to update", entity_id=missing)
-    return changed(dataset, operation, dataset.count())
+    return upsert(dataset, rows, found)
 
 
 def strict_insert(dataset: Dataset, rows: pa.Table) -> Change | None:
@@ -57,26 +61,10 @@ def strict_insert(dataset: Dataset, rows: pa.Table) -> Change | None:
     if rows.num_rows == 0:
         return None
     ids = ids_of(rows)
-    existing = _existing(dataset, ids)
+    existing = find(dataset, ids).column(ID).combine_chunks()
     if len(existing):
         first = ids.filter(pc.is_in(ids, value_set=existing))[0].as_py()
         raise KeyConflict(
             f"an entity with the id `{first}` already exists; update it, or write with mode `merge`", entity_id=first
         )
     return append(dataset, rows)
-
-
-def _existing(dataset: Dataset, ids: pa.Array[Any]) -> pa.Array[Any]:
-    return find(dataset, ids).column(ID).combine_chunks()
-
-
-def _stage(dataset: Dataset, merge: Any, rows: pa.Table) -> tuple[Any, dict[str, int]]:
-    # Lance inserts a new id twice if the source holds it twice.
-    ids_of(rows)
-    merge = merge.conflict_retries(0).use_index(rows.num_rows <= PROBED_ROWS_MAX)
-    failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
-    with lance_errors(f"staging rows of {dataset.ref}"):
-        transaction, counts = merge.execute_uncommitted(rows)
-    dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref.path}")
-    return transaction.operation, counts

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.predicate import comparison
+from omnigraph.engine.write.predicate import ColumnTest, comparison
 from omnigraph.graph import Graph
 from omnigraph.lang.query.ir import CompareOp
 from tests.engine.write.graphs import create
@@ -67,7 +67,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Graph:
 def test_comparison_finds_the_rows_that_python_finds(graph: Graph, column: str) -> None:
     committed = CommittedRows(graph.core.view())
     node = committed.view.catalog.nodes["N"]
-    whole = pa.concat_tables(committed.rows(node, None))
+    whole = pa.concat_tables(committed.rows(node, ColumnTest("id", pa.string(), None, True)))
     for op, compare in OPS.items():
         for value in VALUES[column]:
             test = comparison(column, node.properties[column].type, op, value)
@@ -82,7 +82,7 @@ def test_comparison_finds_the_rows_that_python_finds(graph: Graph, column: str) 
             found: list[Any] = (
                 []
                 if test.is_never
-                else [part.column("k").to_pylist() for part in committed.rows(node, test.condition())]
+                else [part.column("k").to_pylist() for part in committed.rows(node, test)]
             )
             assert sorted(chain.from_iterable(found)) == expected, (op, value, "as a filter")
             kept: list[Any] = whole.filter(pa.array(test.mask(whole))).column("k").to_pylist()

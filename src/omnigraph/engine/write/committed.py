@@ -1,26 +1,25 @@
 """The committed rows of one snapshot, as set rules and statements ask for them.
 
-Reads only what a question names: ids from the key cache, columns through typed Lance filters.
+Reads only what a question names, and remembers where it lies for the staging that follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import pyarrow as pa
 
 from omnigraph.engine.core import View
-from omnigraph.engine.write.keycache import key_cache
-from omnigraph.engine.write.predicate import is_filterable
+from omnigraph.engine.write.predicate import ColumnTest
 from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.rules.delta import NO_IDS, Ids, is_among, without
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.lang.types import Scalar
+from omnigraph.rules.delta import Ids, one_array, without
+from omnigraph.rules.kernels import Column, arrays, pc
 from omnigraph.store.dataset import Dataset, lance_errors
-
-# Above this many values one pass over the column costs less than a filter that lists them.
-FILTER_VALUES_MAX: Final = 4_096
+from omnigraph.store.lookup import PLACE, find, find_rows
 
 
 class CommittedRows:
@@ -28,15 +27,23 @@ class CommittedRows:
 
     def __init__(self, view: View) -> None:
         self.view = view
-        self._seen: dict[str, list[Ids]] = {}
+        self._seen: dict[str, list[pa.Table]] = {}
         self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
         """Return those of the ids that exist in a type."""
-        seen = pa.concat_arrays([NO_IDS, *self._seen.get(table_key, ())])
-        known = ids.filter(pa.array(is_among(ids, seen)))
-        others = without(ids, seen)
-        return pa.concat_arrays([known, key_cache(self.view.kernel).existing(self.view.dataset(table_key), others)])
+        return one_array(self.places(table_key, ids).column("id"))
+
+    def places(self, table_key: str, ids: Ids) -> pa.Table:
+        """Return id, row id and row address of those of the ids that exist in a type, each once."""
+        if table_key in self._seen:
+            seen = pa.concat_tables(self._seen[table_key]).combine_chunks()
+            # A row that was met by two roads was seen twice.
+            met = pc.index_in(pc.unique(ids), value_set=one_array(seen.column("id"))).drop_null()
+            known = seen.take(met)
+            others = find(self.view.dataset(table_key), without(ids, one_array(known.column("id"))))
+            return pa.concat_tables([known, others])
+        return find(self.view.dataset(table_key), ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
@@ -44,46 +51,62 @@ class CommittedRows:
         asked, answer = self._answers.get(question, (None, None))
         # A delete looks for edges to take along, and the rules look for those that were forgotten.
         if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
-            answer = self._find(table_key, columns, where)
+            found = find_rows(self.view.dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
+            self._see(table_key, found)
+            answer = found.select(list(columns))
             self._answers[question] = (where, answer)
         return answer
 
-    def _find(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        dataset = self.view.dataset(table_key)
-        if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
-            return _empty(dataset, columns)
-        condition = None
-        for name, values in where.items():
-            if len(values) <= FILTER_VALUES_MAX and is_filterable(values.type):
-                one = pc.field(name).isin(_both_zeros(values))
-                condition = one if condition is None else condition & one
-        found = dataset.read(list(dict.fromkeys([*columns, *where])), condition)
-        for name, values in where.items():
-            found = found.filter(pc.is_in(found.column(name), value_set=_both_zeros(values)))
-        return found.select(list(columns))
-
-    def rows(self, type_: NodeType | EdgeType, condition: Any) -> Iterator[pa.Table]:
-        """Stream whole rows that satisfy a condition, blobs included, in the type's own columns."""
+    def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
+        """Stream whole rows that pass a test, blobs included, in the type's own columns."""
         dataset = self.view.dataset(type_.table_key)
-        if dataset.count() == 0:
-            return
         logical = arrow_schema(type_)
-        dataset.store.meter.count("scan", str(dataset.ref))
-        with lance_errors(f"reading {dataset.ref}"):
-            batches = dataset.lance.to_batches(columns=logical.names, filter=condition, blob_handling="all_binary")
-            for batch in batches:
-                if batch.num_rows:
-                    self._seen.setdefault(type_.table_key, []).append(batch.column("id"))
-                    yield pa.Table.from_batches([batch]).cast(logical)
+        # Only a scan gives blobs as bytes.
+        has_blobs = any(one.type.scalar is Scalar.BLOB for one in type_.properties.values())
+        where = None if has_blobs else _looked_up(type_, test)
+        parts: Iterator[pa.Table]
+        if where is not None:
+            parts = iter([find_rows(dataset, logical.names, where)])
+        else:
+            parts = _scan(dataset, logical.names, test.condition())
+        for found in parts:
+            if found.num_rows:
+                self._see(type_.table_key, found)
+                yield found.select(logical.names).cast(logical)
+
+    def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
+        """Return the ids of the rows that pass a test."""
+        dataset = self.view.dataset(type_.table_key)
+        where = _looked_up(type_, test)
+        if where is not None:
+            found = find_rows(dataset, ["id"], where)
+        else:
+            found = dataset.read(["id"], test.condition(), with_row_id=True, with_row_address=True)
+        self._see(type_.table_key, found)
+        return one_array(found.column("id"))
+
+    def _see(self, table_key: str, found: pa.Table) -> None:
+        if found.num_rows:
+            self._seen.setdefault(table_key, []).append(found.select(list(PLACE)))
 
 
-def _both_zeros(values: Column) -> Column:
-    # Zero has two signs, which filters tell apart and rules do not.
-    if not pa.types.is_floating(values.type):
-        return values
-    return pa.concat_arrays([values, pc.negate(values.filter(pc.equal(values, 0.0)))])
+def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+    """Return the one value that a test asks for, if its column is one whose rows are looked up value by value."""
+    keys = {"id", *(("src", "dst") if isinstance(type_, EdgeType) else ()), *sum(type_.unique, ())}
+    if test.op is not CompareOp.EQ or test.column not in keys:
+        return None
+    return {test.column: arrays.repeat(test.constant, 1)}
 
 
-def _empty(dataset: Dataset, columns: Sequence[str]) -> pa.Table:
-    fields: list[Any] = [dataset.schema.field(name) for name in columns]
-    return pa.schema(fields).empty_table()
+def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[pa.Table]:
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}"):
+        batches = dataset.lance.to_batches(
+            columns=list(columns),
+            filter=condition,
+            blob_handling="all_binary",
+            with_row_id=True,
+            with_row_address=True,
+        )
+        for batch in batches:
+            yield pa.Table.from_batches([batch])

@@ -6,7 +6,6 @@ No write decides these for itself.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, allow_all
-from omnigraph.engine.write.keycache import key_cache
 from omnigraph.engine.write.stage import Stager
 from omnigraph.errors import PolicyDenied
 from omnigraph.manifest.kernel import Prepare
@@ -27,14 +26,5 @@ def admit(core: Core, action: str, scope: str, actor: str | None) -> str | None:
 
 
 def publish(core: Core, branch: str, prepare: Prepare, work: Work, stager: Stager) -> Receipt | None:
-    """Prepare and publish a write, then carry the key caches over to the versions it made."""
-    receipt = core.kernel.commit(branch, prepare, work)
-    if receipt is not None:
-        keys = key_cache(core.kernel)
-        for table_key, change in stager.keys.items():
-            after = receipt.snapshot.state.pins[table_key].ref
-            if change.is_replaced:
-                keys.replace(after, change.added)
-            else:
-                keys.advance(change.before, after, change.added, change.removed)
-    return receipt
+    """Prepare and publish a write."""
+    return core.kernel.commit(branch, prepare, work)

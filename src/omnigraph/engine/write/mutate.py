@@ -151,10 +151,10 @@ class Run:
     def _update(self, statement: ir.Update) -> None:
         type_ = self.view.catalog.nodes[statement.type_name]
         pending = self._of(type_)
-        test, condition = self._test(type_, statement.predicate)
+        test, lookup = self._test(type_, statement.predicate)
         values = {one.column: self._fitted(type_, one) for one in statement.assignments}
         _refuse_lost_blobs(type_, values)
-        rows = pending.matching(test, condition)
+        rows = pending.matching(test, lookup)
         if rows.num_rows:
             pending.update(rows, values)
         self._count("node", rows.num_rows)
@@ -162,8 +162,8 @@ class Run:
     def _delete(self, statement: ir.Delete) -> None:
         catalog = self.view.catalog
         type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
-        test, condition = self._test(type_, statement.predicate)
-        ids = self._of(type_).ids_matching(test, condition)
+        _, lookup = self._test(type_, statement.predicate)
+        ids = self._of(type_).ids_matching(lookup)
         self._count(statement.kind, self._of(type_).delete(ids))
         for name in statement.cascades if len(ids) else ():
             self._cascade(catalog.edges[name], type_.name, ids)
@@ -173,8 +173,8 @@ class Run:
             if end == node:
                 self._count("edge", self._of(edge).delete(incident_ids(self.committed, edge, column, ids)))
 
-    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, Any]:
-        """Return the test of a predicate, and the filter that finds committed rows fastest."""
+    def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
+        """Return the test of a predicate, and the one that finds the same committed rows fastest."""
         column, wanted = predicate.column, predicate.type
         if wanted.scalar in NUMBERS:
             value = self._constants.value(predicate.value)
@@ -185,10 +185,9 @@ class Run:
         test = comparison(column, wanted, predicate.op, value)
         is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
         if is_key and isinstance(type_, NodeType):
-            # Every dataset has an index on `id`, and the id is spelled from the key.
-            by_id = ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
-            return test, by_id.condition()
-        return test, test.condition()
+            # Rows are looked up by id, and the id is spelled from the key.
+            return test, ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
+        return test, test
 
     def _fitted(self, type_: NodeType | EdgeType, assignment: ir.Assignment) -> Any:
         in_tuple = any(assignment.column in columns for columns in type_.unique)

@@ -49,14 +49,17 @@ class PendingType:
             self._put(added)
         return self._rows
 
-    def matching(self, test: ColumnTest, condition: Any) -> pa.Table:
-        """Return whole rows of the type as it stands: committed ones that nothing shadows, and pending ones."""
+    def matching(self, test: ColumnTest, lookup: ColumnTest) -> pa.Table:
+        """Return whole rows of the type as it stands: committed ones that nothing shadows, and pending ones.
+
+        `lookup` is a test that committed rows pass when they pass `test`, and by which they are found faster.
+        """
         pending = self.rows()
         found = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
             shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
             count, size = found[0].num_rows, found[0].nbytes
-            for rows in self._committed.rows(self.type, condition):
+            for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
                 count, size = count + rows.num_rows, size + rows.nbytes
                 check_size(self.type, count, size)
@@ -72,14 +75,11 @@ class PendingType:
         self.has_updates = True
         self._put(rows)
 
-    def ids_matching(self, test: ColumnTest, condition: Any) -> Ids:
+    def ids_matching(self, lookup: ColumnTest) -> Ids:
         """Return the ids of the rows that a delete takes out; pending rows cannot be among them, by the D2 rule."""
-        if test.is_never:
+        if lookup.is_never:
             return NO_IDS
-        dataset = self._committed.view.dataset(self.type.table_key)
-        if dataset.count() == 0:
-            return NO_IDS
-        return without(one_array(dataset.read(["id"], condition).column("id")), self.deleted)
+        return without(self._committed.ids_passing(self.type, lookup), self.deleted)
 
     def delete(self, ids: Ids) -> int:
         """Take ids out; return how many of them were still there."""

@@ -18,6 +18,7 @@ from omnigraph.lang.types import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.rules.columns import from_fitted
 from omnigraph.rules.fit import RANGES
 from omnigraph.rules.kernels import Column, Numbers, pc
+from omnigraph.store.lookup import is_filterable
 
 _COMPARE: Final = {
     CompareOp.EQ: "equal",
@@ -29,11 +30,6 @@ _COMPARE: Final = {
 }
 # How filter texts call the types that typed filters cannot name.
 _WORDS: Final = {"uint32": "UInt32", "uint64": "UInt64", "date64[ms]": "Date64"}
-
-
-def is_filterable(stored: pa.DataType) -> bool:
-    """Tell whether Lance takes a typed filter on a column of this type; others need a filter text."""
-    return str(stored) not in _WORDS
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,25 +15,16 @@ from omnigraph.engine.core import View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.plan import Effect
-from omnigraph.rules.delta import NO_IDS, Delta, Ids, Intent, without
+from omnigraph.rules.delta import Delta, Intent
 from omnigraph.rules.kernels import arrays, pc
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.compact import fold_tail
-from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.delete import delete_ids
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.delete import delete_found
+from omnigraph.store.lookup import PLACE, ROW_ID
 from omnigraph.store.physical import BLOB_MARK
 from omnigraph.store.store import Staged, StaleBase
 from omnigraph.store.upsert import upsert
-
-
-@dataclass(frozen=True, slots=True)
-class KeyChange:
-    """What a staged delta does to the ids of a type: for the key cache, once it is published."""
-
-    before: DatasetRef
-    added: Ids
-    removed: Ids
-    is_replaced: bool
 
 
 @dataclass(slots=True)
@@ -41,11 +32,9 @@ class Stager:
     """Stages the deltas of one write, and remembers appends so that a retry does not write them again."""
 
     appended: dict[str, tuple[pa.Table, str, Change]] = field(default_factory=dict)
-    keys: dict[str, KeyChange] = field(default_factory=dict)
 
     def stage(self, view: View, deltas: dict[str, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
         """Return one effect for each type that changes."""
-        self.keys.clear()
         effects = [self._effect(view, delta, committed) for delta in deltas.values()]
         return tuple(effect for effect in effects if effect is not None)
 
@@ -53,17 +42,15 @@ class Stager:
         if delta.intent is not Intent.REPLACE and delta.rows.num_rows == 0 and len(delta.deleted) == 0:
             return None
         dataset = view.kernel.writable(view.snapshot, delta.key)
-        before = view.snapshot.state.pins[delta.key].ref
         if delta.intent is Intent.REPLACE:
-            self.keys[delta.key] = KeyChange(before, delta.ids, NO_IDS, True)
             return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
-        known = committed.existing(delta.key, delta.ids) if delta.intent is Intent.UPSERT else NO_IDS
-        self.keys[delta.key] = KeyChange(before, without(delta.ids, known), delta.deleted, False)
+        found = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
         fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX)
-        if len(delta.deleted) == 0 and len(known) == 0:
+        if len(delta.deleted) == 0 and (found is None or found.num_rows == 0):
             change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
-        return _on_top(delta, dataset, _begin(dataset, fold), known)
+        assert found is not None, "a strict insert takes nothing out"
+        return _on_top(delta, dataset, _begin(dataset, fold), found)
 
     def _append(self, dataset: Dataset, delta: Delta) -> Change:
         # The same rows on the same branch of the dataset need only be moved to its newest version.
@@ -86,12 +73,17 @@ def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
         return None
 
 
-def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, known: Ids) -> Effect | None:
-    base = begun.dataset if begun else dataset
-    change = upsert(base, physical(delta.rows, base), known) if delta.rows.num_rows else None
+def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, found: pa.Table) -> Effect | None:
+    base = dataset
+    if begun is not None:
+        # Folding has moved some of the rows; their row ids are what stays.
+        base = begun.dataset
+        found = base.take(found.column(ROW_ID).to_numpy().tolist(), PLACE)
     if len(delta.deleted):
-        assert change is None, "one write does not mix deletes with other changes of a type"
-        change = delete_ids(base, delta.deleted)
+        assert delta.rows.num_rows == 0, "one write does not mix deletes with other changes of a type"
+        change = delete_found(base, found)
+    else:
+        change = upsert(base, physical(delta.rows, base), found)
     return Effect(delta.key, dataset, (change,), begun) if change is not None else None
 
 

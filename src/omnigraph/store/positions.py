@@ -1,0 +1,136 @@
+"""Positions: which rows of a dataset may hold a value, kept in memory for each fragment of each column asked for.
+
+A fragment never changes its values, so what is kept belongs to its data files and serves every version and branch that
+has them; a commit costs the reading of the fragments it made. Rows are named by stable row id, and may be gone by now.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from omnigraph.limits import POSITION_BUILD_ROWS_MAX, POSITION_CACHE_BYTES_MAX
+from omnigraph.store.valuehash import Hashes, hash_values, is_hashable, sorted_hashes
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
+    from omnigraph.store.dataset import Dataset, DatasetRef
+
+RowIds = npt.NDArray[np.uint64]
+_Key = tuple[str, int, tuple[str, ...]]
+
+_BYTES_PER_ROW: Final = 16
+# Finding one value through an index takes about as long as taking this many rows into memory.
+_PROBE_ROWS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The hashes of one fragment's values, ascending, each with the row that holds it.
+
+    `since` is set where rows were deleted before it was made: older versions and other branches may still have them.
+    """
+
+    hashes: Hashes
+    row_ids: RowIds
+    since: DatasetRef | None
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.hashes.nbytes + self.row_ids.nbytes)
+
+    def serves(self, ref: DatasetRef) -> bool:
+        return self.since is None or (self.since.branch == ref.branch and self.since.version <= ref.version)
+
+    def rows_of(self, wanted: Hashes) -> RowIds:
+        first = np.searchsorted(self.hashes, wanted)
+        counts = np.searchsorted(self.hashes, wanted, "right") - first
+        held = np.flatnonzero(counts)
+        if len(held) == 0:
+            return self.row_ids[:0]
+        ends = np.cumsum(counts[held])
+        places = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
+        found: RowIds = self.row_ids[places]
+        return found
+
+
+class Positions:
+    """The segments of one graph, least recently used first out once they exceed their bytes; threads may share it."""
+
+    def __init__(self, bytes_max: int = POSITION_CACHE_BYTES_MAX) -> None:
+        self._segments: OrderedDict[_Key, Segment] = OrderedDict()
+        self._spent: dict[tuple[str, int], int] = {}
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def rows_of(self, dataset: Dataset, column: str, values: pa.Array[Any]) -> RowIds | None:
+        """Return the row ids that may hold one of the values; None when a filter finds them with less work.
+
+        Every row that holds one is among them.
+        """
+        if not is_hashable(values.type):
+            return None
+        field = dataset.field_ids[column]
+        fragments = dataset.fragments
+        found = {fragment.id: self._get(dataset, field, fragment) for fragment in fragments}
+        absent = [fragment for fragment in fragments if found[fragment.id] is None]
+        if absent and not self._is_worth_reading(dataset, field, absent, len(values)):
+            return None
+        for fragment in absent:
+            found[fragment.id] = self._read(dataset, column, field, fragment)
+        wanted = sorted_hashes(values)
+        parts = [segment.rows_of(wanted) for segment in found.values() if segment is not None]
+        return np.concatenate(parts) if parts else np.array([], np.uint64)
+
+    def _is_worth_reading(self, dataset: Dataset, field: int, absent: Sequence[FragmentMetadata], values: int) -> bool:
+        """Weigh what lookups by filter have cost so far against reading the column once and for all."""
+        rows = sum(fragment.num_rows for fragment in absent)
+        if rows <= POSITION_BUILD_ROWS_MAX:
+            return True
+        if 2 * dataset.count() * _BYTES_PER_ROW > self._bytes_max:
+            # It would push everything else out, and itself the next time.
+            return False
+        key = (dataset.ref.path, field)
+        self._spent[key] = self._spent.get(key, 0) + (values * _PROBE_ROWS if _is_indexed(dataset, field) else rows)
+        return self._spent[key] > rows
+
+    def _get(self, dataset: Dataset, field: int, fragment: FragmentMetadata) -> Segment | None:
+        key = _key(dataset, field, fragment)
+        with self._lock:
+            segment = self._segments.get(key)
+            if segment is not None:
+                self._segments.move_to_end(key)
+        return segment if segment is not None and segment.serves(dataset.ref) else None
+
+    def _read(self, dataset: Dataset, column: str, field: int, fragment: FragmentMetadata) -> Segment:
+        rows = dataset.read_fragment(fragment.id, column)
+        rows = rows.filter(rows.column(column).is_valid())
+        hashes = hash_values(rows.column(column).combine_chunks())
+        order = np.argsort(hashes)
+        row_ids = rows.column("_rowid").to_numpy()[order]
+        segment = Segment(hashes[order], row_ids, dataset.ref if fragment.num_deletions else None)
+        with self._lock:
+            replaced = self._segments.pop(_key(dataset, field, fragment), None)
+            self._segments[_key(dataset, field, fragment)] = segment
+            self._bytes += segment.nbytes - (replaced.nbytes if replaced else 0)
+            while self._bytes > self._bytes_max:
+                _, dropped = self._segments.popitem(last=False)
+                self._bytes -= dropped.nbytes
+        return segment
+
+
+def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:
+    return dataset.ref.path, field, tuple(file.path for file in fragment.files)
+
+
+def _is_indexed(dataset: Dataset, field: int) -> bool:
+    return any(one.fields == [field] and one.index_type.lower() == "btree" for one in dataset.lance.describe_indices())
