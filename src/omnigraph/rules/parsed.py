@@ -51,7 +51,7 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
         return None if items is None else list_column(column.offsets, items, column.is_null())
     if type_.scalar in FLOATS:
         numbers = column.cast(arrow_type(type_), safe=False)
-        return numbers if pc.all(pc.is_finite(numbers), min_count=0).as_py() else None
+        return numbers if _is_finite(numbers) else None
     if type_.scalar in INSTANTS:
         if not pa.types.is_string(column.type):
             return column.view(arrow_type(type_))
@@ -68,6 +68,10 @@ def has_negative_zero(column: Column) -> bool:
     return bool((bits == _NEGATIVE_ZERO).any())
 
 
+def _is_finite(numbers: Column) -> bool:
+    return bool(pc.all(pc.is_finite(numbers), min_count=0).as_py())
+
+
 def _vectors(column: Column, dimension: int) -> Column | None:
     elements = column.flatten()
     lengths = pc.min_max(pc.list_value_length(column)).as_py()
@@ -79,4 +83,8 @@ def _vectors(column: Column, dimension: int) -> Column | None:
 def _blobs(column: Column) -> Column | None:
     if not pc.all(pc.starts_with(column, MANAGED), min_count=0).as_py():
         return None
-    return decode_base64(pc.binary_slice(column.cast(pa.binary()), len(MANAGED)))
+    texts = pc.replace_substring(column.fill_null(MANAGED), MANAGED, "", max_replacements=1)
+    decoded = decode_base64(texts)
+    if decoded is None or not column.null_count:
+        return decoded
+    return pc.if_else(column.is_valid(), decoded, pa.scalar(None, pa.large_binary()))

@@ -1,74 +1,204 @@
-"""Many lines at once against one by one: the fast way into an ingest takes and refuses what the slow one does."""
+"""Decoding: many lines at once give what single lines give: values, ids, lines and violations, whatever the bytes."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from random import Random
 from typing import Any
+from unittest.mock import patch
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pyarrow as pa
+import pyarrow.json
+import pytest
 
-from omnigraph.engine.write.records import Reader
-from omnigraph.errors import OmniGraphError
-from tests.rules.tables import catalog
+from omnigraph.engine.write import decode as decoding
+from omnigraph.engine.write import heads, lines, scanner
+from omnigraph.engine.write.decode import decode
+from omnigraph.engine.write.scanner import Scanner
+from omnigraph.lang.types import FLOATS, PropertyType
+from omnigraph.rules import parsed
+from omnigraph.rules.violation import Findings
+from tests.engine.write.linegen import TYPES, text
 
-TYPES = catalog("node A { k: String @key  n: I32?  t: DateTime? } node B { x: String? } edge E: A -> B { w: F64? }")
-TEXTS = st.sampled_from(["a", "b:c", ":", '"', "\\", '":', " :", "{", "é", "2024-01-01T00:00:00Z", ""])
-NUMBERS = st.one_of(st.none(), st.integers(-5, 5), st.floats(0, 1), TEXTS)
-DATA = st.dictionaries(st.sampled_from(["k", "n", "t", "x", "w", "id", "zip"]), NUMBERS, max_size=4)
-RECORDS = st.one_of(
-    st.fixed_dictionaries({"type": st.sampled_from(["A", "B", "C"]), "data": DATA}),
-    st.fixed_dictionaries({"type": st.just("A"), "data": st.fixed_dictionaries({"k": TEXTS, "n": st.integers(0, 9)})}),
-    st.fixed_dictionaries(
-        {"edge": st.sampled_from(["E", "e"]), "from": TEXTS, "to": TEXTS, "data": st.just({"w": 1.5})}
-    ),
-    st.fixed_dictionaries({"edge": st.just("E"), "from": NUMBERS, "to": TEXTS}),
-)
-SEPARATORS = st.sampled_from([(",", ":"), (", ", ": "), (" , ", " : ")])
-
-
-@st.composite
-def lines(draw: st.DrawFn) -> str:
-    """Return one line: usually a record, sometimes with a member twice, sometimes no JSON at all."""
-    text = json.dumps(draw(RECORDS), separators=draw(SEPARATORS), ensure_ascii=draw(st.booleans()))
-    damage = draw(st.integers(0, 9))
-    if damage == 0:
-        return draw(st.sampled_from(["", "{", "[1]", text + text, text + "\r", "  " + text]))
-    if damage == 1:
-        return text.replace("{", '{"k" :":",', 1)
-    if damage == 2:
-        return text.replace("{", '{"n":1,"n":2,', 2).replace('{"n":1,"n":2,', "{", 1)
-    return text
+SEEDS = range(4)
+FILES = 750
+GOOD = b'{"type":"A","data":{"k":"%d","at":"2024-01-01T00:00:00Z"}}\n'
 
 
 def outcome(data: bytes) -> Any:
-    """Return the tables that an input gives, without fresh ids, or all that is wrong with it."""
-    try:
-        loaded = Reader(TYPES, "strict", "line", is_bounded=True).read(data)
-    except OmniGraphError as error:
-        return error.context.get("violations", error.message)
-    return {
-        key: (
-            one.lines.tolist(),
-            [[value for name, value in row.items() if name != "id"] for row in one.rows.to_pylist()],
-        )
-        for key, one in loaded.items()
-    }
+    """Return all that an input gives, fresh ids aside. Spelled out, so that a negative zero differs from zero."""
+    findings = Findings(1_000_000)
+    loaded = decode(data, TYPES, first_line=1, findings=findings)
+    rows = {}
+    for key, one in loaded.items():
+        one.rows.validate()
+        ids: list[Any] = one.rows.column("id").to_pylist()
+        values = [(name, one.rows.column(name).combine_chunks()) for name in one.rows.column_names if name != "id"]
+        values = [(name, plain(column).to_pylist()) for name, column in values]
+        rows[key] = (one.lines.tolist(), [value if len(value) != 26 else "" for value in ids], values)
+    violations = sorted(findings.violations, key=lambda one: one.line or 0)
+    return repr(({key: one for key, one in rows.items() if one[0]}, violations))
 
 
-@given(st.lists(lines(), max_size=4))
-def test_lines_that_pass_hold_no_member_twice(texts: list[str]) -> None:
-    for text in texts:
-        repeated: list[bool] = []
+def plain(column: Any) -> Any:
+    """Return dates as the numbers that are stored; Python has no word for some of them."""
+    stored = {pa.date32(): pa.int32(), pa.date64(): pa.int64()}.get(column.type)
+    return column if stored is None else column.view(stored)
 
-        def pairs(members: list[tuple[str, object]]) -> dict[str, object]:
-            repeated.append(len(dict(members)) < len(members))  # noqa: B023 - read before the next round
-            return dict(members)
 
-        try:
-            json.loads(text, object_pairs_hook=pairs)
-        except ValueError:
-            continue
-        found = outcome(text.encode())
-        codes = [one["rule"] for one in found] if isinstance(found, list) else []
-        assert ("N2" in codes) == any(repeated), text
+@contextmanager
+def eager() -> Iterator[None]:
+    """Let the fast way try as few as two lines, and blocks be small."""
+    with (
+        patch.object(scanner, "DECODE_ODD_LINES", 1),
+        patch.object(decoding, "DECODE_ODD_LINES", 1),
+        patch.object(lines, "DECODE_BLOCK_BYTES", 600),
+    ):
+        yield
+
+
+@contextmanager
+def slow() -> Iterator[None]:
+    with patch.object(Scanner, "scan", lambda self, block: ([], [block])):
+        yield
+
+
+def compare(seed: int, files: int) -> int:
+    """Compare both ways on generated files; return how many lines went the fast one."""
+    random, fast = Random(seed), 0
+    scan = Scanner.scan
+
+    def counted(self: Scanner, block: lines.Lines) -> Any:
+        nonlocal fast
+        parts, odd = scan(self, block)
+        fast += sum(part.rows.num_rows for part in parts)
+        return parts, odd
+
+    for _ in range(files):
+        data = text(random)
+        with slow():
+            expected = outcome(data)
+        with eager(), patch.object(Scanner, "scan", counted):
+            assert outcome(data) == expected, data
+    return fast
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decode_of_many_lines_gives_what_single_lines_give(seed: int) -> None:
+    assert compare(seed, FILES) > FILES
+
+
+def test_decode_of_many_lines_quickly_gives_what_single_lines_give() -> None:
+    assert compare(99, 60) > 60
+
+
+@pytest.mark.long
+def test_decode_of_very_many_lines_gives_what_single_lines_give() -> None:
+    assert compare(12345, 60_000) > 60_000
+
+
+def _forgiving(**options: Any) -> Any:
+    return PARSE_OPTIONS(**options | {"unexpected_field_behavior": "ignore"})
+
+
+def _narrow(type_: PropertyType, dates: parsed.Spelling = "string") -> pa.DataType:
+    return pa.float32() if type_.scalar in FLOATS and not type_.is_list else READER_TYPE(type_, dates)
+
+
+def _unescaped(texts: Any, column: Any, name: bytes) -> bool:
+    missing = texts.filter(column.is_null()).to_pylist()
+    return not any(name in one for one in missing)
+
+
+PARSE_OPTIONS = pyarrow.json.ParseOptions
+READER_TYPE = parsed.reader_type
+MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
+    "any bytes are Unicode": (scanner, "_is_unicode", lambda texts: True),
+    "null counts as absent": (scanner, "_is_absent", lambda texts, column, name: True),
+    "an escaped name is overlooked": (scanner, "_is_absent", _unescaped),
+    "zeros keep any sign": (scanner, "has_negative_zero", lambda column: False),
+    "any number of values is right": (scanner, "_is_one_each", lambda texts, table: table.num_rows > len(texts)),
+    "required values may be missing": (scanner, "_is_missing", lambda column, item: False),
+    "ids need not be those of keys": (scanner, "_is_same", lambda given, spelled: True),
+    "lines may end in any way": (heads, "_is_everywhere", lambda byte, data, places: True),
+    "numbers may be infinite": (parsed, "_is_finite", lambda numbers: True),
+    "members may be unknown": (pyarrow.json, "ParseOptions", _forgiving),
+    "floats are rounded once": (scanner, "reader_type", _narrow),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_decode_without_a_check_is_caught(name: str) -> None:
+    target, attribute, mutant = MUTANTS[name]
+    with patch.object(target, attribute, mutant), pytest.raises((AssertionError, pa.ArrowException, IndexError)):
+        compare(0, len(SEEDS) * FILES)
+
+
+def test_decode_plain_lines_takes_the_fast_way() -> None:
+    data = b"".join(GOOD % number for number in range(100))
+    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
+        loaded = decode(data, TYPES, first_line=11, findings=Findings())["node:A"]
+    assert loaded.lines.tolist() == list(range(11, 111))
+    assert loaded.rows.column("id").to_pylist() == [str(number) for number in range(100)]
+
+
+def test_decode_bad_lines_leaves_the_others_and_tells_each() -> None:
+    texts = [GOOD % number for number in range(1_000)]
+    bad = {3: b'{"type":"A","data":{"k":1}}\n', 500: b"{\n", 999: b'{"type":"Z"}\n'}
+    for place, line in bad.items():
+        texts[place] = line
+    findings = Findings()
+    loaded = decode(b"".join(texts), TYPES, first_line=1, findings=findings)["node:A"]
+    assert [(one.rule, one.line) for one in sorted(findings.violations, key=lambda one: one.line or 0)] == [
+        ("N10", 4),
+        ("N1", 501),
+        ("N4", 1000),
+    ]
+    assert loaded.lines.tolist() == [place + 1 for place in range(1_000) if place not in bad]
+    assert loaded.rows.column("k").to_pylist() == [str(place) for place in range(1_000) if place not in bad]
+
+
+@pytest.mark.parametrize("values", ["1704067200000", "null"])
+def test_decode_dates_as_numbers_takes_the_fast_way(values: str) -> None:
+    data = b"".join(GOOD.replace(b'"2024-01-01T00:00:00Z"', values.encode()) % number for number in range(100))
+    with patch.object(decoding.Decoder, "_add_one_by_one", side_effect=AssertionError("the slow way")):
+        [found] = set(decode(data, TYPES, first_line=1, findings=Findings())["node:A"].rows.column("at").to_pylist())
+    assert str(found) == ("None" if values == "null" else "2024-01-01")
+
+
+def test_decode_compatible_counts_records_from_the_first() -> None:
+    findings = Findings()
+    data = b'{"type":"A","data":{"k":"a"}}{"type":"A","data":{"k":"b"}}\n{"type":"Q"}'
+    loaded = decode(data, TYPES, first_line=5, dialect="compatible", findings=findings)
+    assert loaded["node:A"].lines.tolist() == [5, 6]
+    assert [(one.rule, one.line) for one in findings.violations] == [("N4", 7)]
+
+
+def test_decode_takes_any_buffer() -> None:
+    data = GOOD % 1 + GOOD % 2
+    for buffer in (data, memoryview(data), pa.py_buffer(data)):
+        assert len(decode(buffer, TYPES, first_line=1, findings=Findings())["node:A"].lines) == 2
+
+
+def test_member_twice_is_found_at_any_depth() -> None:
+    random = Random(5)
+    for _ in range(500):
+        for raw in text(random).split(b"\n"):
+            repeated: list[bool] = []
+
+            def pairs(found: list[tuple[str, object]]) -> dict[str, object]:
+                repeated.append(len(dict(found)) < len(found))  # noqa: B023 - read before the next round
+                return dict(found)
+
+            try:
+                json.loads(raw, object_pairs_hook=pairs, parse_constant=lambda word: 1 / 0)
+            except (ValueError, ZeroDivisionError):
+                continue
+            findings = Findings()
+            decode(raw, TYPES, first_line=2, findings=findings)
+            codes = [one.rule for one in findings.violations]
+            assert "N1" in codes or ("N2" in codes) == any(repeated), raw

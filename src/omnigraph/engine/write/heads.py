@@ -77,9 +77,9 @@ def cut(head: Head, lines: Lines) -> Column | None:
     if isinstance(head.type, NodeType):
         # The last brace belongs to the envelope, and makes room for the line end.
         ends = ends - 1
-        if (lines.data[ends] != _CLOSE).any():
+        if not _is_everywhere(_CLOSE, lines.data, ends):
             return None
-    if (ends - starts < 2).any() or (lines.data[ends - 1] != _CLOSE).any():
+    if not _is_everywhere(_CLOSE, lines.data, ends - 1):
         return None
     count = len(lines)
     offsets = np.empty(2 * count, np.int32)
@@ -91,6 +91,10 @@ def cut(head: Head, lines: Lines) -> Column | None:
     text[places[:-1]] = _OPEN
     text[places[1:] - 1] = _LINE_END
     return kept
+
+
+def _is_everywhere(byte: int, data: Numbers, places: Numbers) -> bool:
+    return bool((data[places] == byte).all())
 
 
 def _binary(offsets: Numbers, data: Numbers) -> Column:

@@ -19,7 +19,7 @@ from omnigraph.engine.write.convert import with_fresh_ids
 from omnigraph.engine.write.heads import Head, cut, sort_lines
 from omnigraph.engine.write.lines import Lines
 from omnigraph.engine.write.loaded import Part, Type
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.keys import key_ids
 from omnigraph.limits import DECODE_BATCH_LINES, DECODE_ODD_LINES
@@ -84,7 +84,7 @@ class Scanner:
                     return None
                 form = other
                 continue
-            rows = _rows(head.type, texts, table) if table.num_rows == len(lines) else None
+            rows = _rows(head.type, texts, table) if _is_one_each(texts, table) else None
             if rows is None:
                 return None
             self._forms[head.type.table_key] = form
@@ -125,6 +125,10 @@ def _read(texts: Column, type_: Type, form: Form) -> pa.Table:
     )
 
 
+def _is_one_each(texts: Column, table: pa.Table) -> bool:
+    return table.num_rows == len(texts)
+
+
 def _corrected(form: Form, type_: Type, message: str) -> Form:
     """Return the form that avoids an error of the reader, if it is one about the form; it only saves time."""
     if "unexpected field" in message:
@@ -150,13 +154,17 @@ def _rows(type_: Type, texts: Column, table: pa.Table) -> pa.Table | None:
     columns = dict(read)
     for name, item in type_.properties.items():
         columns[name] = stored_column(read[name], item.type)
-        if columns[name] is None or (columns[name].null_count and not item.type.nullable):
+        if columns[name] is None or _is_missing(columns[name], item):
             return None
     columns["id"] = _ids(type_, texts, columns)
     if columns["id"] is None:
         return None
     schema = arrow_schema(type_)
     return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _is_missing(column: Column, item: Property) -> bool:
+    return bool(column.null_count) and not item.type.nullable
 
 
 def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | None:
@@ -166,9 +174,11 @@ def _ids(type_: Type, texts: Column, columns: dict[str, Column]) -> Column | Non
     if not isinstance(type_, NodeType) or not type_.key:
         return with_fresh_ids(pa.nulls(len(texts), pa.string()) if given is None else given)
     spelled = one_array(key_ids(type_, pa.table({name: columns[name] for name in type_.key})))
-    if given is not None and not pc.all(pc.equal(given, spelled), min_count=0).as_py():
-        return None
-    return spelled
+    return spelled if given is None or _is_same(given, spelled) else None
+
+
+def _is_same(given: Column, spelled: Column) -> bool:
+    return bool(pc.all(pc.equal(given, spelled), min_count=0).as_py())
 
 
 def _is_absent(texts: Column, column: Column, name: bytes) -> bool:
