@@ -3,6 +3,6 @@
 Reads one pinned state; how bytes travel to a client is a matter of the surfaces.
 """
 
-from omnigraph.engine.blob.blob import Blob, blob
+from omnigraph.engine.blob.handle import Blob, blob
 
 __all__ = ["Blob", "blob"]

@@ -4,8 +4,8 @@ Reads only; merges are built on the comparison of rows that lives here.
 """
 
 from omnigraph.engine.changes.baseline import baseline
+from omnigraph.engine.changes.changeset import ChangeSet, diff
 from omnigraph.engine.changes.commit import Block, CommitPage, commit_changes
-from omnigraph.engine.changes.diff import ChangeSet, diff
 from omnigraph.engine.changes.feed import FeedPage, changes
 
 __all__ = ["Block", "ChangeSet", "CommitPage", "FeedPage", "baseline", "changes", "commit_changes", "diff"]

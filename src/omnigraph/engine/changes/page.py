@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from omnigraph.engine.changes.diff import of_ops
+from omnigraph.engine.changes.changeset import of_ops
 from omnigraph.engine.changes.pair import Pair
 from omnigraph.engine.changes.selection import Selection
 from omnigraph.engine.changes.text import change_texts

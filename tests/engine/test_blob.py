@@ -1,0 +1,185 @@
+"""Blobs: ranges of managed ones, tags that change with the bytes, and names that mean what they mean today."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import GraphError, LimitExceeded, PolicyDenied, UsageError
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.store import blobs
+from omnigraph.store.blobs import BlobCell
+from tests.engine.changesworld import SCHEMA, image, new_graph, node, write
+
+LARGE = bytes(range(256)) * 400
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    graph = new_graph(tmp_path)
+    write(
+        graph, node("a", image=image(b"hello")), node("b", image=image(LARGE)), node("e", image=image(b"")), node("n")
+    )
+    return graph
+
+
+@pytest.mark.parametrize(("key", "raw"), [("a", b"hello"), ("b", LARGE), ("e", b"")])
+def test_blob_read_gives_any_range(graph: og.Graph, key: str, raw: bytes) -> None:
+    found = graph.blob("P", key, "image")
+    assert (found.length, found.is_external, found.snapshot_commit_id) == (len(raw), False, graph.snapshot().head)
+    assert found.read() == raw
+    for start, end in ((0, 0), (0, len(raw)), (len(raw), len(raw)), (len(raw) // 2, len(raw))):
+        assert found.read(start, end) == raw[start:end]
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 2), (3, 2), (0, 6), (6, None), (6, 6)])
+def test_blob_read_outside_of_the_blob_is_refused(graph: og.Graph, start: int, end: int | None) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.blob("P", "a", "image").read(start, end)
+    assert (caught.value.code, caught.value.kind.http_status) == ("blob.range", 416)
+    assert caught.value.context["length"] == 5
+
+
+def test_blob_read_of_too_many_bytes_at_once_is_refused(graph: og.Graph) -> None:
+    write(graph, node("big", image=image(bytes(BLOB_READ_BYTES_MAX + 1))))
+    found = graph.blob("P", "big", "image")
+    assert len(found.read(1)) == BLOB_READ_BYTES_MAX
+    with pytest.raises(LimitExceeded) as caught:
+        found.read()
+    assert caught.value.context["resource"] == "Blob read range bytes"
+
+
+@pytest.mark.parametrize("key", ["n", "nobody", "a' OR '1'='1"])
+def test_blob_that_is_null_or_of_nobody_is_not_found(graph: og.Graph, key: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.blob("P", key, "image")
+    assert (caught.value.code, caught.value.kind.http_status) == ("blob.not_found", 404)
+
+
+@pytest.mark.parametrize(
+    ("type_", "property_", "entity"),
+    [("Nope", "image", "node"), ("P", "nope", "node"), ("P", "v", "node"), ("P", "image", "edge"), ("P", "image", "x")],
+)
+def test_blob_of_something_that_has_none_is_refused(graph: og.Graph, type_: str, property_: str, entity: str) -> None:
+    with pytest.raises(UsageError):
+        graph.blob(type_, "a", property_, entity=entity)
+
+
+# -- tags --------------------------------------------------------------------------------------------------------------
+
+
+def test_blob_tag_is_strong_and_changes_with_the_bytes(graph: og.Graph) -> None:
+    before = {key: graph.blob("P", key, "image").etag for key in "abe"}
+    assert len(set(before.values())) == 3
+    assert all(len(tag) == 34 and tag[0] == tag[-1] == '"' for tag in before.values())
+    write(graph, node("a", image=image(b"jello")), node("z"))
+    after = {key: graph.blob("P", key, "image").etag for key in "abe"}
+    assert [key for key in "abe" if before[key] != after[key]] == ["a"]
+
+
+def test_blob_tag_outlives_commits_that_leave_the_blob_alone(graph: og.Graph) -> None:
+    tag = graph.blob("P", "b", "image").etag
+    write(graph, node("z"))
+    graph.ensure_indices()
+    graph.branches.create("x")
+    write(graph, node("y"), branch="x")
+    assert graph.blob("P", "b", "image").etag == graph.blob("P", "b", "image", branch="x").etag == tag
+
+
+# -- history -----------------------------------------------------------------------------------------------------------
+
+
+def test_blob_at_a_commit_is_the_one_of_then(graph: og.Graph) -> None:
+    first = graph.snapshot().head
+    assert first is not None
+    old = graph.blob("P", "a", "image")
+    write(graph, node("a", image=image(b"other")))
+    assert graph.blob("P", "a", "image", at=first).read() == old.read() == b"hello"
+    assert graph.blob("P", "a", "image", at=first).etag == old.etag
+    assert graph.blob("P", "a", "image").read() == b"other"
+
+
+def test_blob_of_a_renamed_type_and_property_is_found_by_the_name_of_today(graph: og.Graph) -> None:
+    first = graph.snapshot().head
+    renamed = SCHEMA.replace("node P {", 'node N @rename_from("P") {').replace("P ->", "N ->").replace("-> P", "-> N")
+    graph.schema.apply(renamed.replace("image: Blob?", 'picture: Blob? @rename_from("image")'))
+    for at in (None, first):
+        assert graph.blob("N", "a", "picture", at=at).read() == b"hello"
+    with pytest.raises(UsageError):
+        graph.blob("P", "a", "image")
+
+
+def test_blob_of_a_property_made_anew_does_not_show_the_old_one(graph: og.Graph) -> None:
+    first = graph.snapshot().head
+    graph.schema.apply(SCHEMA.replace("image: Blob?", ""))
+    # By a name that means nothing today, what it meant then is still there.
+    assert graph.blob("P", "a", "image", at=first).read() == b"hello"
+    graph.schema.apply(SCHEMA)
+    with pytest.raises(UsageError, match="another state"):
+        graph.blob("P", "a", "image", at=first)
+
+
+def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Graph) -> None:
+    graph.branches.create("x")
+    write(graph, node("a", image=image(b"on x")), branch="x")
+    found = graph.blob("P", "a", "image", branch="x")
+    graph.branches.delete("x")
+    graph.branches.create("x")
+    assert (found.read(), graph.blob("P", "a", "image", branch="x").read()) == (b"on x", b"hello")
+
+
+# -- external and damaged ----------------------------------------------------------------------------------------------
+
+
+def test_blob_kept_elsewhere_shows_its_address_and_is_never_opened(
+    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = BlobCell(1, "s3://bucket/key", 0, ("f",), 0)
+    monkeypatch.setattr("omnigraph.engine.blob.handle.locate", lambda *_: cell)
+    found = graph.blob("P", "a", "image")
+    assert (found.uri, found.is_external) == ("s3://bucket/key", True)
+    with pytest.raises(UsageError, match="read it there"):
+        found.read()
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"kind": 9, "size": 1, "blob_uri": ""},
+        {"kind": 0, "size": None, "blob_uri": ""},
+        {"kind": 0, "size": 1, "blob_uri": "s3://x"},
+        {"kind": 3, "size": 1, "blob_uri": ""},
+    ],
+)
+def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
+    dataset = graph.core.view().dataset("node:P")
+    with pytest.raises(GraphError) as caught:
+        blobs._checked(dataset, described)
+    assert caught.value.code == "blob.integrity"
+    assert blobs._checked(dataset, {"kind": 3, "size": 0, "blob_uri": "s3://x"}) == ("s3://x", 0)
+
+
+def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> None:
+    def policy(action: str, scope: str, actor: str | None) -> None:
+        raise PolicyDenied(f"{action} {scope}")
+
+    with pytest.raises(PolicyDenied, match="read main"):
+        og.open(graph.uri, policy=policy).blob("P", "a", "image")
+
+
+def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:
+    dataset = graph.core.view().dataset("node:P")
+    graph.blob("P", "b", "image")
+    dataset.lance.io_stats_incremental()
+    found = graph.blob("P", "b", "image")
+    assert dataset.lance.io_stats_incremental().read_bytes < len(LARGE) / 2
+    found.read(0, 100)
+    assert dataset.lance.io_stats_incremental().read_bytes < len(LARGE) / 2
