@@ -127,7 +127,7 @@ def test_profile_adds_rows_time_and_requests(tmp_path: Path) -> None:
     assert anti.inner[0].actual["rows"] == 1
     assert anti.inner[0].actual["traversal"] == "csr"
     assert "scan edges" in str(optional.actual["storage"])
-    assert set(explained.totals) == {"rows", "milliseconds", "rows_peak", "bytes_peak"}
+    assert set(explained.totals) == {"rows", "milliseconds", "rows_peak", "bytes_peak", "storage"}
     counted = graph.explain("query q() { match { $p knows $q } return { count(*) as n } }", profile=True)
     assert counted.operators[0].title.startswith("count by weights")
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.read.search import Purpose
+from omnigraph.engine.read.search.embed import Matrix, MockEmbedder
 from omnigraph.errors import DataError, UsageError
+from omnigraph.store.meter import Meter
 from tests.engine.search.provider import Provider, openai_answer, running
 
 SCHEMA = 'node Note { name: String @key  text: String?  vec: Vector(2)? @embed(text, model="m1")  free: Vector(2)? }'
@@ -128,3 +132,28 @@ def test_provider_that_is_down_is_a_coded_error(
     with pytest.raises(DataError, match="refused") as caught:
         near(graph)
     assert caught.value.context["rule"] == "E13"
+
+
+def test_profile_leaves_out_what_other_threads_ask(graph: og.Graph) -> None:
+    meter = Meter()
+    with og.open(graph.uri, meter=meter) as opened:
+
+        class Meanwhile(MockEmbedder):
+            """Lets another thread read the same graph while the query runs."""
+
+            def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
+                other = Thread(target=lambda: opened.snapshot())
+                other.start()
+                other.join()
+                return super().embed(texts, dimension, purpose)
+
+        before = meter.snapshot()
+        given = {"words": "x", "name": ""}
+        explained = opened.explain(QUERY, params=given, profile=True, embedder=Meanwhile("m1"))
+        asked = meter.since(before)
+    storage = explained.totals["storage"]
+    assert isinstance(storage, dict)
+    # Capturing the snapshot asks once before the plan runs, and the other thread once while it does.
+    assert asked["probe __manifest"] == 2
+    assert storage.keys() & {"probe __manifest"} == set()
+    assert storage["scan nodes"] >= 1

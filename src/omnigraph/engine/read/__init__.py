@@ -14,11 +14,12 @@ from omnigraph.engine.params import decode_params
 from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.context import Run, TraversalSettings
-from omnigraph.engine.read.explain import Explanation, Profile, counted, explain_plan
+from omnigraph.engine.read.explain import Explanation, Profile, explain_plan
 from omnigraph.engine.read.plan import ReadPlan
 from omnigraph.engine.read.result import Result
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import ReadIR
+from omnigraph.store.meter import own_requests
 
 if TYPE_CHECKING:
     from omnigraph.engine.read.search.embed import Embedder
@@ -60,18 +61,19 @@ def explain(
     plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
     if not profile:
         return explain_plan(query.name, plan, running, None, {})
-    running.observer = watch = Profile()
     started = clock.elapsed()
-    try:
-        with counted(view.kernel.store):
+    with own_requests() as requests:
+        running.observer = watch = Profile(requests)
+        try:
             table = plan.run(running)
-    finally:
-        caches.trim()
+        finally:
+            caches.trim()
     totals: dict[str, object] = {
         "rows": table.num_rows,
         "milliseconds": round((clock.elapsed() - started) * 1_000, 3),
         "rows_peak": running.spending.rows_peak,
         "bytes_peak": running.spending.bytes_peak,
+        "storage": requests.snapshot(),
     }
     return explain_plan(query.name, plan, running, watch, totals)
 

@@ -6,7 +6,6 @@ Estimates come from the row counts in the manifest; nothing is opened for them.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,8 +16,7 @@ from omnigraph.engine.read.plan import ReadPlan
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.steps import Pipeline, Step
 from omnigraph.lang.query.ir import Direction
-from omnigraph.store.meter import NO_METER, Meter
-from omnigraph.store.store import Store
+from omnigraph.store.meter import Meter
 
 # What share of rows a condition is taken to keep when nothing is known about its values.
 _KEPT_BY_CONDITION: Final = 0.1
@@ -68,15 +66,15 @@ class Explanation:
 class Profile:
     """Runs steps with a watch: rows, time, bytes and storage requests of each."""
 
-    def __init__(self) -> None:
+    def __init__(self, requests: Meter) -> None:
         self.actual: dict[int, dict[str, object]] = {}
+        self._requests = requests
         self._current: list[dict[str, object]] = []
 
     def observe(self, run: Run, step: Step, rows: Rows) -> Rows:
         noted: dict[str, object] = {}
         self._current.append(noted)
-        meter = run.view.kernel.store.meter
-        requests, started = meter.snapshot(), clock.elapsed()
+        requests, started = self._requests.snapshot(), clock.elapsed()
         try:
             made = step.run(run, rows)
         finally:
@@ -84,26 +82,13 @@ class Profile:
         noted["rows"] = made.count
         noted["milliseconds"] = round((clock.elapsed() - started) * 1_000, 3)
         noted["bytes"] = made.count * made.row_bytes
-        noted["storage"] = meter.since(requests)
+        noted["storage"] = self._requests.since(requests)
         self.actual[id(step)] = noted
         return made
 
     def note(self, key: str, value: object) -> None:
         if self._current:
             self._current[-1][key] = value
-
-
-@contextmanager
-def counted(store: Store) -> Iterator[None]:
-    """Count storage requests for a while when nobody does; those of other threads are counted along."""
-    if store.meter is not NO_METER:
-        yield
-        return
-    store.meter = Meter()
-    try:
-        yield
-    finally:
-        store.meter = NO_METER
 
 
 def explain_plan(
