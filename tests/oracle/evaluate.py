@@ -118,25 +118,32 @@ class _Evaluator:
             yield end, None, hops
 
     def reached(self, walk: Walk, start: str) -> dict[str, int]:
-        """Walk breadth first: each node at its shortest distance, or at the hop of its own loop."""
-        can_return = walk.start_type == walk.end_type
-        visited = {start} if can_return else set()
-        frontier = [start]
-        emitted: dict[str, int] = {}
-        for hop in range(1, walk.maximum + 1):
-            entered = []
-            for node in frontier:
-                for end in dict.fromkeys(end for e in self.graph.edges[walk.edge] for end in _ends(e, node, walk)):
-                    is_loop = can_return and end == node
-                    if not is_loop and end in visited:
-                        continue
-                    if not is_loop:
-                        visited.add(end)
-                        entered.append(end)
-                    if hop >= walk.minimum:
-                        emitted.setdefault(end, hop)
-            frontier = entered
+        """Return the nodes that a walk joins with its start: each at its shortest distance, if that is within bounds.
+
+        A node one hop nearer than the bounds counts as well when the end of the walk, as written, has a loop: the
+        loop is then its last hop.
+        """
+        distances = self.distances(walk, start)
+        emitted = {end: hop for end, hop in distances.items() if hop and hop >= walk.minimum}
+        if walk.start_type == walk.end_type:
+            for end, hop in distances.items():
+                if hop == walk.minimum - 1 and self.has_loop(walk, start if walk.is_backwards else end):
+                    emitted[end] = walk.minimum
         return emitted
+
+    def distances(self, walk: Walk, start: str) -> dict[str, int]:
+        if walk.start_type != walk.end_type:
+            ends = {end for edge in self.graph.edges[walk.edge] for end in _ends(edge, start, walk)}
+            return dict.fromkeys(ends, 1)
+        found, frontier = {start: 0}, {start}
+        for hop in range(1, walk.maximum + 1):
+            ends = {end for edge in self.graph.edges[walk.edge] for node in frontier for end in _ends(edge, node, walk)}
+            frontier = ends - found.keys()
+            found |= dict.fromkeys(frontier, hop)
+        return found
+
+    def has_loop(self, walk: Walk, node: str) -> bool:
+        return any(edge.source == edge.target == node for edge in self.graph.edges[walk.edge])
 
     # -- conditions and values ---------------------------------------------------------------------------------
 

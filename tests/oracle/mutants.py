@@ -12,7 +12,7 @@ import pytest
 from omnigraph.engine.core import Core
 from omnigraph.engine.read import expressions, finish, search, steps
 from omnigraph.engine.read.compare import compare
-from omnigraph.engine.read.expand import Reached, expand_hops
+from omnigraph.engine.read.expand import Hops, Reached, expand_hops
 from omnigraph.engine.read.grouping import aggregate
 from omnigraph.engine.read.ordering import sort_keys, top_places
 from omnigraph.engine.read.search import nearest, text_matches
@@ -178,11 +178,19 @@ def nearest_forgets_its_filter(patch: Patch) -> None:
     )
 
 
+def loops_follow_the_walk(patch: Patch) -> None:
+    def changed(run: Any, walker: Any, nodes: Any, node_count: int, bounds: Hops, *rest: Any) -> Any:
+        return expand_hops(run, walker, nodes, node_count, bounds._replace(is_backwards=False), *rest)
+
+    patch.setattr(steps, "expand_hops", changed)
+
+
 MUTANTS: Mapping[str, Mutant] = {
     "null is unequal to everything": null_is_unequal,
     "integers compare as floats": lossy_numbers,
     "parallel edges count": parallel_edges_count,
     "a loop is lost": loops_are_lost,
+    "a loop counts where the walk ends, not where it is written to end": loops_follow_the_walk,
     "limit before order": limit_before_order,
     "ties are left as they come": ties_are_left,
     "nulls come last": nulls_last,

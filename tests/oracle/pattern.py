@@ -38,6 +38,8 @@ class Walk:
     maximum: int
     edge_variable: str | None
     hops_variable: str | None
+    # Walked from the right end as written to the left one.
+    is_backwards: bool = False
 
 
 @dataclass
@@ -143,5 +145,5 @@ def _backwards(walk: Walk) -> Walk:
     reverse = {"out": "in", "in": "out", "both": "both"}[walk.direction]
     return Walk(
         walk.end, walk.start, walk.end_type, walk.start_type, walk.edge, reverse, walk.minimum, walk.maximum,
-        walk.edge_variable, walk.hops_variable,
+        walk.edge_variable, walk.hops_variable, True,
     )  # fmt: skip

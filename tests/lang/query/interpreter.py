@@ -88,23 +88,34 @@ class _Machine:
                 for end in self.ends(edge, start, operator.direction):
                     yield from self.kept(operator, {**row, operator.target: end, operator.edge_variable: edge})
             return
-        visited, frontier, emitted = {start}, [start], set()
+        for end, hop in self.reached(operator, start).items():
+            made = {**row, operator.target: end}
+            if operator.hops_variable:
+                made[operator.hops_variable] = hop
+            yield from self.kept(operator, made)
+
+    def reached(self, operator: ir.Expand, start: str) -> dict[str, int]:
+        """Return every node at the hop at which it is emitted: its distance, or one more where a loop adds a hop.
+
+        The loop is that of the end as written, which a backwards walk starts from.
+        """
+        distances, frontier = {start: 0}, [start]
         for hop in range(1, operator.maximum + 1):
-            found: list[str] = []
-            for node in frontier:
-                for edge in self.graph.edges.get(operator.edge, []):
-                    for end in self.ends(edge, node, operator.direction):
-                        is_new = end not in visited or end == node
-                        if is_new and end not in emitted and hop >= operator.minimum:
-                            emitted.add(end)
-                            made = {**row, operator.target: end}
-                            if operator.hops_variable:
-                                made[operator.hops_variable] = hop
-                            yield from self.kept(operator, made)
-                        if end not in visited:
-                            visited.add(end)
-                            found.append(end)
-            frontier = found
+            edges = self.graph.edges.get(operator.edge, [])
+            found = {end for node in frontier for edge in edges for end in self.ends(edge, node, operator.direction)}
+            frontier = sorted(found - distances.keys())
+            distances |= dict.fromkeys(frontier, hop)
+        emitted: dict[str, int] = {}
+        for node, distance in distances.items():
+            last = start if operator.is_backwards else node
+            if distance and distance >= operator.minimum:
+                emitted[node] = distance
+            elif distance == operator.minimum - 1 and self.has_loop(operator.edge, last):
+                emitted[node] = operator.minimum
+        return emitted
+
+    def has_loop(self, edge: str, node: str) -> bool:
+        return any(source == target == node for _, source, target, _ in self.graph.edges.get(edge, []))
 
     def ends(self, edge: tuple[str, str, str, Row], node: str, direction: ir.Direction) -> Iterator[str]:
         _, source, target, _ = edge

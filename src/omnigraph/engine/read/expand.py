@@ -30,6 +30,14 @@ class Reached(NamedTuple):
     hops: Ids | None
 
 
+class Hops(NamedTuple):
+    """How far a walk goes; backwards, it starts at what the walk as written ends at."""
+
+    minimum: int
+    maximum: int
+    is_backwards: bool
+
+
 def expand_once(run: Run, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Reached:
     """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
     located = walker.locate(nodes)
@@ -80,7 +88,7 @@ def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:
 
 
 def expand_hops(
-    run: Run, walker: Walker, nodes: Ids, node_count: int, minimum: int, maximum: int, row_bytes: int, where: str
+    run: Run, walker: Walker, nodes: Ids, node_count: int, bounds: Hops, row_bytes: int, where: str
 ) -> Reached:
     """Walk several hops from every node: each other node once, at its shortest distance, if that is within bounds."""
     sources, origins = np.unique(nodes, return_inverse=True)
@@ -88,7 +96,7 @@ def expand_hops(
     parts: list[Reached] = []
     reached = 0
     for start in range(0, len(sources), block):
-        part = _walk_block(run, walker, sources[start : start + block], node_count, minimum, maximum, where, start)
+        part = _walk_block(run, walker, sources[start : start + block], node_count, bounds, where, start)
         parts.append(part)
         reached += len(part.targets)
         run.spending.reserve(reached, row_bytes + _WORK_BYTES, where)
@@ -112,8 +120,7 @@ def _walk_block(
     walker: Walker,
     sources: Ids,
     node_count: int,
-    minimum: int,
-    maximum: int,
+    bounds: Hops,
     where: str,
     first: int,
 ) -> Reached:
@@ -123,21 +130,26 @@ def _walk_block(
     visited = np.zeros(len(sources) * width, np.bool_)
     visited[frontier] = True
     emitted: list[tuple[npt.NDArray[np.int64], int]] = []
-    for hop in range(1, maximum + 1):
+    for hop in range(1, bounds.maximum + 1):
         run.check(where)
         owners, nodes = np.divmod(frontier, width)
         located = walker.locate(nodes)
         run.spending.reserve(located.total, _WORK_BYTES, where)
         entries = located.entries()
         reached = np.repeat(owners, located.degrees) * width + located.adjacency.neighbours[entries]
-        if hop == minimum:
+        if bounds.is_backwards and hop == 1:
+            has_loop = np.zeros(len(sources), np.bool_)
+            has_loop[_looping(reached, frontier, located) // width] = True
+        if hop == bounds.minimum:
             # A node that is its own neighbour is reached again one hop later, and only then can that be its first
-            # time within the bounds; it is never walked from again.
-            again = reached == np.repeat(frontier, located.degrees)
-            emitted.append((_distinct(reached[again]), hop))
+            # time within the bounds; it is never walked from again. Backwards, that node is the one started from.
+            again = (
+                frontier[has_loop[frontier // width]] if bounds.is_backwards else _looping(reached, frontier, located)
+            )
+            emitted.append((again, hop))
         frontier = _fresh(reached, visited)
         visited[frontier] = True
-        if hop >= minimum:
+        if hop >= bounds.minimum:
             emitted.append((frontier, hop))
         if len(frontier) == 0:
             break
@@ -145,6 +157,13 @@ def _walk_block(
     hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
     owners, targets = np.divmod(states, width)
     return Reached(owners + first, targets, None, hops)
+
+
+def _looping(
+    reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: Located
+) -> npt.NDArray[np.int64]:
+    """Return the states of the frontier whose nodes are their own neighbours."""
+    return _distinct(reached[reached == np.repeat(frontier, located.degrees)])
 
 
 def _fresh(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.int64]:

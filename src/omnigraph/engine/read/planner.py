@@ -68,6 +68,7 @@ class Planner:
                 return steps.Expand(
                     operator.source, operator.target, operator.target_type, operator.edge, operator.direction,
                     operator.minimum, operator.maximum, compiled, operator.edge_variable, operator.hops_variable,
+                    operator.is_backwards,
                 )  # fmt: skip
             case ir.Filter():
                 return steps.Filter(compiled)

@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from omnigraph.engine.read.context import Run, nulls
-from omnigraph.engine.read.expand import Reached, expand_hops, expand_into, expand_once, has_neighbour
+from omnigraph.engine.read.expand import Hops, Reached, expand_hops, expand_into, expand_once, has_neighbour
 from omnigraph.engine.read.expressions import Test
 from omnigraph.engine.read.join import Join, locate_equal
 from omnigraph.engine.read.rows import Rows, concatenate, distinct
@@ -133,6 +133,7 @@ class Expand:
     conditions: tuple[Condition, ...]
     edge_variable: str | None
     hops_variable: str | None
+    is_backwards: bool = False
     keep: frozenset[str] = frozenset()
     is_existence: bool = False
     inner: Pipeline | None = None
@@ -172,7 +173,8 @@ class Expand:
         if self.is_single:
             return expand_once(run, walker, sources, row_bytes, self.title)
         node_count = run.nodes(self.target_type).count
-        return expand_hops(run, walker, sources, node_count, self.minimum, self.maximum, row_bytes, self.title)
+        bounds = Hops(self.minimum, self.maximum, self.is_backwards)
+        return expand_hops(run, walker, sources, node_count, bounds, row_bytes, self.title)
 
 
 @dataclass

@@ -209,7 +209,10 @@ class NodeScan:
 
 @dataclass(frozen=True, slots=True)
 class Expand:
-    """Walk an edge from a bound variable. With `edge_variable`, one row per stored edge, else per distinct node."""
+    """Walk an edge from a bound variable. With `edge_variable`, one row per stored edge, else per distinct node.
+
+    A walk that `is_backwards` goes from the right end as written to the left one, and finds the same pairs.
+    """
 
     source: str
     source_type: str
@@ -222,6 +225,7 @@ class Expand:
     filters: tuple[Expr, ...] = ()
     edge_variable: str | None = None
     hops_variable: str | None = None
+    is_backwards: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,7 +139,7 @@ class _Pattern:
     def _expand_back(self, left: str, right: str, walk: Walk) -> ir.Expand:
         return ir.Expand(
             right, walk.right_type, left, walk.left_type, walk.edge, _REVERSED[walk.direction], walk.minimum,
-            walk.maximum, tuple(self._filters.get(left, ())), walk.edge_variable, walk.hops_variable,
+            walk.maximum, tuple(self._filters.get(left, ())), walk.edge_variable, walk.hops_variable, True,
         )  # fmt: skip
 
     def _close(self, left: str, right: str, walk: Walk) -> None:
