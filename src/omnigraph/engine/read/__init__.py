@@ -13,7 +13,7 @@ from omnigraph.engine.core import View
 from omnigraph.engine.params import decode_params
 from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending
 from omnigraph.engine.read.caches import Caches
-from omnigraph.engine.read.context import Run, TraversalSettings
+from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.explain import Explanation, Profile, explain_plan
 from omnigraph.engine.read.plan import ReadPlan
 from omnigraph.engine.read.result import Result
@@ -100,6 +100,5 @@ def _prepare(
         Spending(budget),
         caches,
         embedder,
-        TraversalSettings.read(),
     )
     return plan, running

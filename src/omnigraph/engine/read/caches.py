@@ -8,11 +8,17 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Protocol, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from omnigraph.engine.core import Lru
 from omnigraph.lang.query import QueryKey
 from omnigraph.limits import PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX
+from omnigraph.store.dataset import DatasetRef
+
+if TYPE_CHECKING:
+    from omnigraph.engine.read.entities import Entities
+    from omnigraph.engine.read.topology import Topology
 
 
 class Sized(Protocol):
@@ -23,6 +29,15 @@ class Sized(Protocol):
 
 
 S = TypeVar("S", bound=Sized)
+_SNAPSHOTS_MAX: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """What one snapshot has in the cache, by name, so that queries need not ask for it by physical identity."""
+
+    entities: dict[str, Entities] = field(default_factory=dict)
+    topologies: dict[str, Topology] = field(default_factory=dict)
 
 
 class Caches:
@@ -34,6 +49,21 @@ class Caches:
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
         self._lock = threading.RLock()
         self._has_grown = False
+        self._is_tight = False
+        self._resolved: OrderedDict[DatasetRef, Resolved] = OrderedDict()
+
+    def resolved(self, snapshot: DatasetRef) -> Resolved:
+        """Return what is known to be kept for a snapshot; every query may look there first and add to it."""
+        if self._is_tight:
+            # Going by names leaves no trace of use, so not while something may soon have to be forgotten.
+            return Resolved()
+        known = self._resolved.get(snapshot)
+        if known is None:
+            with self._lock:
+                known = self._resolved.setdefault(snapshot, Resolved())
+                while len(self._resolved) > _SNAPSHOTS_MAX:
+                    self._resolved.popitem(last=False)
+        return known
 
     def grow(self) -> None:
         """Take note that something kept has become larger, so that the next `trim` looks."""
@@ -54,6 +84,12 @@ class Caches:
             self._entries.move_to_end(key)
         return cast(S, kept)
 
+    def like(self, kind: type[S], is_like: Callable[[S], bool]) -> S | None:
+        """Return what was used last among things of a kind that satisfy a test, or None."""
+        with self._lock:
+            kept = [entry for entry in self._entries.values() if isinstance(entry, kind)]
+        return next((entry for entry in reversed(kept) if is_like(entry)), None)
+
     def peek(self, key: Hashable) -> Sized | None:
         """Return what is kept under a key, or None; nothing is made."""
         with self._lock:
@@ -66,6 +102,9 @@ class Caches:
         with self._lock:
             self._has_grown = False
             held = self.nbytes
+            self._is_tight = held * 2 > self.bytes_max
+            if self._is_tight:
+                self._resolved.clear()
             while held > self.bytes_max and len(self._entries) > 1:
                 _, dropped = self._entries.popitem(last=False)
                 held -= dropped.nbytes
@@ -80,3 +119,4 @@ class Caches:
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._resolved.clear()

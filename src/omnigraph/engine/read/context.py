@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -19,7 +20,6 @@ from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.entities import Entities
 from omnigraph.engine.read.topology import Topology
 from omnigraph.engine.read.vectors import Ids
-from omnigraph.errors import UsageError
 from omnigraph.store.dataset import DatasetRef
 
 if TYPE_CHECKING:
@@ -35,30 +35,6 @@ class Observer(Protocol):
     def note(self, key: str, value: object) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class TraversalSettings:
-    """How edges are walked; see `expand`."""
-
-    mode: str
-    frontier_max: int
-    hops_max: int
-
-    @staticmethod
-    def read() -> TraversalSettings:
-        return TraversalSettings(
-            settings.read("OMNIGRAPH_TRAVERSAL_MODE"),
-            _number("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER"),
-            _number("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS"),
-        )
-
-
-def _number(name: str) -> int:
-    value = settings.read(name)
-    if not value.isascii() or not value.isdigit():
-        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
-    return int(value)
-
-
 @dataclass
 class Run:
     """One query being run."""
@@ -69,11 +45,16 @@ class Run:
     spending: Spending
     caches: Caches
     embedder: Embedder | None
-    traversal: TraversalSettings
     observer: Observer | None = None
     scratch: dict[str, Any] = field(default_factory=dict)
-    _entities: dict[str, Entities] = field(default_factory=dict)
-    _topologies: dict[str, Topology] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._resolved = self.caches.resolved(self.view.snapshot.ref)
+
+    @cached_property
+    def traversal_mode(self) -> str:
+        """How edges are walked, by `OMNIGRAPH_TRAVERSAL_MODE`; read when the first of them is."""
+        return settings.read("OMNIGRAPH_TRAVERSAL_MODE")
 
     def parameter(self, name: str) -> Value:
         if name not in self.params:
@@ -88,31 +69,35 @@ class Run:
 
     def entities(self, table_key: str) -> Entities:
         """Return all entities of a type at the version that the view pins."""
-        found = self._entities.get(table_key)
+        found = self._resolved.entities.get(table_key)
         if found is None:
-            found = self.caches.get(
-                self.ref(table_key), lambda: Entities(self.view.dataset(table_key), self.caches.grow)
+            ref, caches = self.ref(table_key), self.caches
+            found = caches.get(
+                ref,
+                lambda: Entities(
+                    self.view.dataset(table_key), caches.grow, caches.like(Entities, lambda kept: kept.is_of(ref))
+                ),
             )
-            self._entities[table_key] = found
+            self._resolved.entities[table_key] = found
         return found
 
     def topology(self, edge: str) -> Topology:
         """Return the adjacency of an edge type, which may still have to be built."""
-        found = self._topologies.get(edge)
+        found = self._resolved.topologies.get(edge)
         if found is None:
             type_ = self.view.catalog.edges[edge]
-            found = self.caches.get(
+            entities = (self.edges(edge), self.nodes(type_.source), self.nodes(type_.target))
+            ref, caches = self.ref(f"edge:{edge}"), self.caches
+            found = caches.get(
                 self._topology_key(edge),
-                lambda: Topology(
-                    self.edges(edge), self.nodes(type_.source), self.nodes(type_.target), self.caches.grow
-                ),
+                lambda: Topology(*entities, caches.grow, caches.like(Topology, lambda kept: kept.edges.is_of(ref))),
             )
-            self._topologies[edge] = found
+            self._resolved.topologies[edge] = found
         return found
 
     def has_topology(self, edge: str) -> bool:
         """Tell whether the adjacency of an edge type is in memory."""
-        kept = self._topologies.get(edge) or self.caches.peek(self._topology_key(edge))
+        kept = self._resolved.topologies.get(edge) or self.caches.peek(self._topology_key(edge))
         return isinstance(kept, Topology) and kept.is_loaded
 
     def _topology_key(self, edge: str) -> tuple[DatasetRef, DatasetRef, DatasetRef]:

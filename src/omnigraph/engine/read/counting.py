@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.engine.read.adjacency import Adjacency
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.steps import Anti, Condition, Expand, FindKey, Pipeline, Scan, satisfying
-from omnigraph.engine.read.topology import Adjacency
+from omnigraph.engine.read.topology import REVERSED
 from omnigraph.engine.read.vectors import Ids, Numbers
-from omnigraph.engine.read.walker import MemoryWalker, is_indexed_cheaper
+from omnigraph.engine.read.walker import is_indexed_cheaper, locate
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.query.ir import Direction
 
 Weights = npt.NDArray[Any]
-_REVERSED = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 # Weights are exact up to here; a count beyond it is of no use to anyone.
 _COUNT_MAX = 2.0**62
 
@@ -40,7 +40,7 @@ class Branch:
         return run.topology(self.edge).adjacency(self.direction, per_edge=self.per_edge)
 
     def backwards(self, run: Run) -> Adjacency:
-        return run.topology(self.edge).adjacency(_REVERSED[self.direction], per_edge=self.per_edge)
+        return run.topology(self.edge).adjacency(REVERSED[self.direction], per_edge=self.per_edge)
 
 
 @dataclass
@@ -58,6 +58,10 @@ class Vertex:
     def is_free(self) -> bool:
         return not self.conditions and not self.negations and self.find_key is None
 
+    @property
+    def is_free_leaf(self) -> bool:
+        return self.is_free and not self.branches
+
 
 @dataclass(frozen=True)
 class Forest:
@@ -71,6 +75,19 @@ class Forest:
         """Return the tree of a variable with that variable on top; the pattern means the same from any end."""
         return self._turned(variable, None)
 
+    def cheapest_root(self, wanted: str | None) -> str:
+        """Return where to count from: where the pattern is narrow, else where fewest weights cross edges.
+
+        `wanted` is the variable whose values are added up, if there is one: counted from there, they cross none.
+        """
+        first = self.roots[0]
+        if not self.vertices[first].is_free:
+            return first
+        if wanted is not None and self.trees[wanted] == self.trees[first]:
+            return wanted
+        inside = [name for name, tree in self.trees.items() if tree == self.trees[first]]
+        return min(inside, key=lambda name: _crossings(self.rooted_at(name)))
+
     def _turned(self, variable: str, came_from: str | None) -> Vertex:
         vertex = self.vertices[variable]
         turned = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
@@ -81,9 +98,14 @@ class Forest:
                         Branch(branch.edge, branch.direction, branch.per_edge, self._turned(branch.to.variable, name))
                     )
                 elif branch.to.variable == variable and name != came_from:
-                    reverse = _REVERSED[branch.direction]
+                    reverse = REVERSED[branch.direction]
                     turned.branches.append(Branch(branch.edge, reverse, branch.per_edge, self._turned(name, variable)))
         return turned
+
+
+def _crossings(vertex: Vertex) -> int:
+    """Return over how many walks of a tree weights are carried; the degree says all about a leaf without conditions."""
+    return sum((not branch.to.is_free_leaf) + _crossings(branch.to) for branch in vertex.branches)
 
 
 def forest_of(pipeline: Pipeline) -> Forest | None:
@@ -142,14 +164,30 @@ def select(run: Run, vertex: Vertex, ids: Ids | None) -> Ids:
 def weigh(run: Run, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
     """Return in how many ways the pattern below each of some selected nodes can be completed."""
     run.check(f"counting at ${vertex.variable}")
-    weights: Weights = np.ones(len(ids), np.int64)
+    ways: Weights = np.ones(len(ids), np.int64)
+    values: Weights | None = None
     if factor is not None and factor.variable == vertex.variable:
-        weights = factor.values[ids]
+        values = factor.values if len(ids) == len(factor.values) else factor.values[ids]
     for branch in vertex.branches:
-        weights = weights * _below(run, branch, ids, factor)
-    if weights.dtype == np.int64:
-        check_count(float(weights.astype(np.float64).sum()), vertex.variable)
-    return weights
+        if factor is not None and factor.variable in _variables(branch.to):
+            values = _below(run, branch, ids, factor)
+        else:
+            ways = multiply_ways(ways, _below(run, branch, ids, None), vertex.variable)
+    return ways if values is None else _scaled(values, ways)
+
+
+def _scaled(values: Weights, ways: Weights) -> Weights:
+    """Return values times ways; what no way leads through adds nothing, whatever its value."""
+    with np.errstate(invalid="ignore"):
+        return np.where(ways == 0, values.dtype.type(0), values * ways)
+
+
+def multiply_ways(first: Weights, second: Weights, variable: str) -> Weights:
+    """Return the products of two numbers of ways, all of which fit integers."""
+    most = float(first.max(initial=0)) * float(second.max(initial=0))
+    if most * len(first) > _COUNT_MAX:
+        check_count(float((first.astype(np.float64) * second).sum()), variable)
+    return first * second
 
 
 def check_count(count: float, variable: str) -> None:
@@ -164,44 +202,56 @@ def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights
     entities = run.nodes(branch.to.node_type)
     is_all = ids is run.nodes(_near_type(run, branch)).all
     degrees = adjacency.degrees if is_all else adjacency.degrees[ids]
-    is_touched = factor is not None and factor.variable in _variables(branch.to)
-    if branch.to.is_free and not branch.to.branches and not is_touched:
+    if branch.to.is_free_leaf and factor is None:
         return degrees
     if is_all or int(degrees.sum()) >= entities.count:
         selected = select(run, branch.to, None)
         below = weigh(run, branch.to, selected, factor)
         if len(selected) * 8 < entities.count:
             return _push(run, branch, selected, below, ids)
-        dense = np.zeros(entities.count, below.dtype)
-        dense[selected] = below
+        dense = below
+        if selected is not entities.all:
+            dense = np.zeros(entities.count, below.dtype)
+            dense[selected] = below
     else:
-        located = MemoryWalker(adjacency, "").locate(ids)
+        located = locate(adjacency, ids)
         flags = np.zeros(entities.count, np.bool_)
         flags[adjacency.neighbours[located.entries()]] = True
         selected = select(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
         dense = np.zeros(entities.count, np.int64 if factor is None else np.float64)
         dense[selected] = weigh(run, branch.to, selected, factor)
-    return _gather(adjacency, ids if not is_all else None, degrees, dense)
+    return _gather(adjacency, ids, dense)
 
 
-def _gather(adjacency: Adjacency, ids: Ids | None, degrees: npt.NDArray[np.int64], dense: Weights) -> Weights:
-    """Return the sum of the neighbours' weights for each node; all nodes when no ids are given."""
-    if ids is None:
-        values, starts = dense[adjacency.neighbours], adjacency.starts[:-1]
-    else:
-        located = MemoryWalker(adjacency, "").locate(ids)
-        values, starts = dense[adjacency.neighbours[located.entries()]], np.cumsum(degrees) - degrees
-    sums = np.zeros(len(degrees), dense.dtype)
-    some = degrees > 0
-    if some.any():
-        sums[some] = np.add.reduceat(values, starts[some])
+def _gather(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
+    """Return the sum of the neighbours' weights for each node."""
+    located = locate(adjacency, ids)
+    if not located.is_all and located.total * 2 > len(adjacency.neighbours):
+        # Most of the edges in order cost less than their places.
+        sums: Weights = _gather_all(adjacency, dense)[ids]
+        return sums
+    if located.is_all:
+        return _gather_all(adjacency, dense)
+    return _sums(dense[located.neighbours()], located.degrees)
+
+
+def _gather_all(adjacency: Adjacency, dense: Weights) -> Weights:
+    return _sums(dense[adjacency.neighbours], adjacency.degrees)
+
+
+def _sums(values: Weights, lengths: npt.NDArray[np.int64]) -> Weights:
+    """Return the sums of consecutive stretches of values; a stretch may be empty."""
+    sums = np.zeros(len(lengths), values.dtype)
+    some = np.flatnonzero(lengths)
+    if len(some):
+        sums[some] = np.add.reduceat(values, (np.cumsum(lengths) - lengths)[some])
     return sums
 
 
 def _push(run: Run, branch: Branch, selected: Ids, below: Weights, ids: Ids) -> Weights:
     """Carry the weights of few nodes back over the edges that lead to them."""
     backwards = branch.backwards(run)
-    located = MemoryWalker(backwards, "").locate(selected)
+    located = locate(backwards, selected)
     sums = np.zeros(_near_count(run, branch), below.dtype)
     np.add.at(sums, backwards.neighbours[located.entries()], np.repeat(below, located.degrees))
     return sums[ids]

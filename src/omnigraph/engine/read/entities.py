@@ -6,6 +6,7 @@ A dense id is the position in the scan order of the pinned version; it means not
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -15,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.read.columns import Column
-from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, vector_of
-from omnigraph.store.dataset import Dataset
+from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.tail import read_after, shared_beginning
 
 ID: Final = "id"
 ROW_ID: Final = "_rowid"
@@ -34,9 +36,11 @@ _PROBED_IDS_MAX: Final = 4_096
 class Entities:
     """One type at one version."""
 
-    def __init__(self, dataset: Dataset, grow: Callable[[], None]) -> None:
+    def __init__(self, dataset: Dataset, grow: Callable[[], None], previous: Entities | None = None) -> None:
         self.dataset = dataset
         self._grow = grow
+        # Whoever else needs the previous version keeps it; this one only reads less while it is there.
+        self._previous = None if previous is None else weakref.ref(previous)
         self.count = dataset.count()
         self.dtype = np.int32 if self.count < 2**31 else np.int64
         self._columns: dict[str, Column] = {}
@@ -49,6 +53,10 @@ class Entities:
         self._ranks: Ids | None = None
         self._lookups = 0
         self._lock = threading.RLock()
+
+    def is_of(self, ref: DatasetRef) -> bool:
+        """Tell whether these are entities of the same type as those of another version or branch."""
+        return self.dataset.ref.path == ref.path
 
     @property
     def all(self) -> Ids:
@@ -66,11 +74,22 @@ class Entities:
             with self._lock:
                 found = self._columns.get(name)
                 if found is None:
-                    found = Column(_contiguous(self.dataset.read([name]).column(name)))
+                    found = Column(self._read(name))
                     assert len(found.array) == self.count, "columns of one version have one length"
                     self._columns[name] = found
                     self._grow()
         return found
+
+    def _read(self, name: str) -> Any:
+        """Read a whole column; after an append only what was appended, if the rest is still in memory."""
+        previous = self._previous() if self._previous is not None else None
+        if previous is not None and previous.has_column(name):
+            beginning = shared_beginning(self.dataset, previous.dataset)
+            if beginning.rows:
+                known = previous.column(name).array.slice(0, beginning.rows)
+                added = read_after(self.dataset, beginning, [name]).column(name).cast(known.type)
+                return _contiguous(pa.chunked_array([known, *added.chunks], known.type))
+        return _contiguous(self.dataset.read([name]).column(name))
 
     def has_column(self, name: str) -> bool:
         return name in self._columns
@@ -82,6 +101,24 @@ class Entities:
         if name not in self._columns and self._is_selective(name, len(ids)):
             return self._take(name, ids)
         return self.column(name).take(ids)
+
+    def arrow(self, name: str, ids: Ids, wanted: Any) -> Any:
+        """Return a property of some entities as an Arrow array of a type."""
+        column = self._columns.get(name)
+        if column is None:
+            return arrow_of(self.values(name, ids), wanted, len(ids))
+        if ids is self._all:
+            return column.array if column.array.type == wanted else arrow_of(column.vector, wanted, len(ids))
+        return column.take_arrow(ids, wanted)
+
+    def coded(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
+        """Return the distinct texts of a column and the code of each entity, if so many are asked for that it pays."""
+        if name not in self._columns and ids is not self._all:
+            return None
+        column = self.column(name)
+        if not column.is_coded_for(len(ids)):
+            return None
+        return column.dictionary, column.codes if ids is self._all else column.codes_of(ids)
 
     def _is_selective(self, name: str, wanted: int) -> bool:
         if self.count <= _SMALL_ROWS or wanted * _SELECTIVE > self.count:

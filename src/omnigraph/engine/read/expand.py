@@ -10,13 +10,17 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from omnigraph.engine.read.adjacency import Adjacency
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.topology import Adjacency
 from omnigraph.engine.read.vectors import Ids, Mask
-from omnigraph.engine.read.walker import Located, MemoryWalker, Walker
+from omnigraph.engine.read.walker import Located, MemoryWalker, Walker, locate
 
 # How many flags, one per node and source, a breadth-first walk holds at once.
 _FLAGS_MAX: Final = 1 << 24
+# So many marks, one per node and owner, stay in the processor's cache.
+_MARKS_MAX: Final = 1 << 20
+# Fewer pairs than this are found among the neighbours themselves.
+_MANY_PAIRS: Final = 4_096
 # What the work on one reached node takes while it goes on, besides the row that may come of it.
 _WORK_BYTES: Final = 32
 
@@ -42,10 +46,19 @@ def expand_once(run: Run, walker: Walker, nodes: Ids, row_bytes: int, where: str
     """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
     located = walker.locate(nodes)
     run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
-    places = np.repeat(np.arange(len(nodes), dtype=np.int64), located.degrees)
-    entries = located.entries()
+    places = _places(located)
     edges = located.adjacency.edges
-    return Reached(places, located.adjacency.neighbours[entries], None if edges is None else edges[entries], None)
+    if edges is None:
+        return Reached(places, located.neighbours(), None, None)
+    entries = located.entries()
+    return Reached(places, located.adjacency.neighbours[entries], edges[entries], None)
+
+
+def _places(located: Located) -> Ids:
+    """Return, for every neighbour, which of the located nodes it belongs to."""
+    if len(located.degrees) == 1:
+        return np.zeros(int(located.degrees[0]), np.int64)
+    return np.repeat(np.arange(len(located.degrees)), located.degrees)
 
 
 def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
@@ -55,6 +68,9 @@ def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
 
 def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Reached:
     """Keep the pairs that an edge joins; once each, or once per edge when the walker counts edges."""
+    if isinstance(walker, MemoryWalker) and len(nodes) > _MANY_PAIRS and walker.adjacency.edges is None:
+        places = _joined_places(run, walker, nodes, ends, where)
+        return Reached(places, ends[places], None, None)
     located = walker.locate(nodes)
     adjacency = located.adjacency
     if isinstance(walker, MemoryWalker) and located.total > len(nodes):
@@ -69,6 +85,45 @@ def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int,
         places, entries = places[joined], entries[joined]
     edges = None if adjacency.edges is None else adjacency.edges[entries]
     return Reached(places, ends[places], edges, None)
+
+
+def _joined_places(run: Run, walker: MemoryWalker, nodes: Ids, ends: Ids, where: str) -> Ids:
+    """Return the places of the pairs that an edge joins: one side in order is marked, the other looks its marks up."""
+    if _is_ascending(ends):
+        return marked_places(run, walker.topology.backwards(walker.direction), ends, nodes, where)
+    if _is_ascending(nodes):
+        return marked_places(run, walker.adjacency, nodes, ends, where)
+    order = np.argsort(ends)
+    found = marked_places(run, walker.topology.backwards(walker.direction), ends[order], nodes[order], where)
+    return np.sort(order[found])
+
+
+def _is_ascending(ids: Ids) -> bool:
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
+def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, where: str) -> Ids:
+    """Return the places at which the other is a neighbour of the owner; owners come in order.
+
+    The neighbours of a few owners at a time are marked in flags that stay in the processor's cache.
+    """
+    heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
+    bounds = np.append(heads, len(owners))
+    width = max(adjacency.target_count, 1)
+    block = max(1, _MARKS_MAX // width)
+    flags = np.zeros(min(block, len(heads)) * width, np.bool_)
+    found = []
+    for start in range(0, len(heads), block):
+        run.check(where)
+        stop = min(start + block, len(heads))
+        shifts = np.arange(stop - start) * width
+        located = locate(adjacency, owners[heads[start:stop]])
+        marks = located.neighbours() + np.repeat(shifts, located.degrees)
+        flags[marks] = True
+        sought = others[bounds[start] : bounds[stop]] + np.repeat(shifts, np.diff(bounds[start : stop + 1]))
+        found.append(np.flatnonzero(flags[sought]) + bounds[start])
+        flags[marks] = False
+    return np.concatenate(found)
 
 
 def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:
@@ -132,11 +187,11 @@ def _walk_block(
     emitted: list[tuple[npt.NDArray[np.int64], int]] = []
     for hop in range(1, bounds.maximum + 1):
         run.check(where)
-        owners, nodes = np.divmod(frontier, width)
-        located = walker.locate(nodes)
+        located, shifts = _locate_states(walker, frontier, width, len(sources))
         run.spending.reserve(located.total, _WORK_BYTES, where)
-        entries = located.entries()
-        reached = np.repeat(owners, located.degrees) * width + located.adjacency.neighbours[entries]
+        reached = located.neighbours()
+        if shifts is not None:
+            reached = reached + np.repeat(shifts, located.degrees)
         if bounds.is_backwards and hop == 1:
             has_loop = np.zeros(len(sources), np.bool_)
             has_loop[_looping(reached, frontier, located) // width] = True
@@ -155,8 +210,18 @@ def _walk_block(
             break
     states = np.concatenate([states for states, _ in emitted] or [np.empty(0, np.int64)])
     hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
-    owners, targets = np.divmod(states, width)
-    return Reached(owners + first, targets, None, hops)
+    owners = states // width
+    return Reached(owners + first, states - owners * width, None, hops)
+
+
+def _locate_states(
+    walker: Walker, states: npt.NDArray[np.int64], width: int, sources: int
+) -> tuple[Located, npt.NDArray[np.int64] | None]:
+    """Return where the neighbours of packed states lie, and what makes states of them again; None for one source."""
+    if sources == 1:
+        return walker.locate(states), None
+    shifts = states // width * width
+    return walker.locate(states - shifts), shifts
 
 
 def _looping(

@@ -14,7 +14,7 @@ from omnigraph.engine.params import decode_literal
 from omnigraph.engine.read.compare import compare, member_of
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.rows import Rows
-from omnigraph.engine.read.vectors import Constant, Mask, Numbers, Vector
+from omnigraph.engine.read.vectors import Constant, Mask, Numbers, Texts, Vector
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
 from omnigraph.lang.types import Scalar
@@ -33,15 +33,20 @@ def compile_value(expression: ir.Expr) -> Evaluate:
             return lambda run, rows: Constant(run.parameter(name), type_)
         case ir.Now(type=type_):
             return lambda run, rows: Constant(run.now_ms, type_)
-        case ir.PropertyRef(variable=variable, property=property_):
-            key = f"{expression.owner_kind}:{expression.owner}"
-            return lambda run, rows: run.entities(key).values(property_, rows.columns[variable])
-        case ir.NodeRef(variable=variable, node_type=node_type):
-            return lambda run, rows: run.nodes(node_type).values("id", rows.columns[variable])
+        case ir.PropertyRef(variable=variable) | ir.NodeRef(variable=variable):
+            key, name = place_of(expression)
+            return lambda run, rows: run.entities(key).values(name, rows.columns[variable])
         case ir.HopsRef(variable=variable):
             return lambda run, rows: _hops(rows, variable)
         case _:
             return _not_executable(expression)
+
+
+def place_of(expression: ir.PropertyRef | ir.NodeRef) -> tuple[str, str]:
+    """Return the type and the column that an expression reads."""
+    if isinstance(expression, ir.NodeRef):
+        return f"node:{expression.node_type}", "id"
+    return f"{expression.owner_kind}:{expression.owner}", expression.property
 
 
 def _hops(rows: Rows, variable: str) -> Numbers:
@@ -84,7 +89,32 @@ def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> Test:
         first, second = left.variable, right.variable
         return lambda run, rows: (rows.columns[first] == rows.columns[second]) & (rows.columns[first] >= 0)
     evaluate_left, evaluate_right = compile_value(left), compile_value(right)
+    if isinstance(left, ir.PropertyRef) and left.type.is_text and isinstance(right, ir.Literal | ir.ParameterRef):
+        return _compile_text_test(
+            left, lambda run, rows, texts, count: compare(op, texts, evaluate_right(run, rows), count)
+        )
     return lambda run, rows: compare(op, evaluate_left(run, rows), evaluate_right(run, rows), rows.count)
+
+
+def _compile_text_test(place: ir.PropertyRef, test: Callable[[Run, Rows, Vector, int], Mask]) -> Test:
+    """Return a test of one text with constants; where texts repeat, each distinct one is tested once."""
+    (key, property_), variable = place_of(place), place.variable
+
+    def run_test(run: Run, rows: Rows) -> Mask:
+        entities, ids = run.entities(key), rows.columns[variable]
+        coded = entities.coded(property_, ids)
+        if coded is None:
+            return test(run, rows, entities.values(property_, ids), rows.count)
+        texts, codes = coded
+        truth = test(run, rows, Texts(texts), len(texts))
+        true = np.flatnonzero(truth)
+        if len(true) == 1:
+            found: Mask = codes == true[0]
+            return found
+        # The extra last place is what a null reads.
+        return np.append(truth, False).take(codes, mode="wrap")
+
+    return run_test
 
 
 def _compile_null_test(operand: ir.Expr, negated: bool) -> Test:
@@ -92,7 +122,7 @@ def _compile_null_test(operand: ir.Expr, negated: bool) -> Test:
         variable = operand.variable
         return lambda run, rows: (rows.columns[variable] < 0) ^ negated
     if isinstance(operand, ir.PropertyRef):
-        key, variable, property_ = f"{operand.owner_kind}:{operand.owner}", operand.variable, operand.property
+        (key, property_), variable = place_of(operand), operand.variable
         is_blob = operand.type.scalar is Scalar.BLOB
 
         def test(run: Run, rows: Rows) -> Mask:
@@ -121,14 +151,16 @@ def _missing(vector: Vector, count: int) -> Mask:
 def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef) -> Test:
     evaluate, items = compile_value(operand), compile_value(collection)
 
-    def test(run: Run, rows: Rows) -> Mask:
+    def test(run: Run, rows: Rows, values: Vector, count: int) -> Mask:
         found = items(run, rows)
         assert isinstance(found, Constant)
         if not isinstance(found.value, tuple):
-            return np.zeros(rows.count, np.bool_)
-        return member_of(evaluate(run, rows), found.value, rows.count)
+            return np.zeros(count, np.bool_)
+        return member_of(values, found.value, count)
 
-    return test
+    if isinstance(operand, ir.PropertyRef) and operand.type.is_text:
+        return _compile_text_test(operand, test)
+    return lambda run, rows: test(run, rows, evaluate(run, rows), rows.count)
 
 
 def _compile_text_match(match: ir.TextMatch) -> Test:

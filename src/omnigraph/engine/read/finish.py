@@ -13,20 +13,22 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.expressions import Evaluate, compile_value, variables_of
+from omnigraph.engine.read.expressions import Evaluate, compile_value, place_of, variables_of
 from omnigraph.engine.read.grouping import Codes, Groups, OneGroup, aggregate, encode
 from omnigraph.engine.read.ordering import Places, SortKey, sort_keys, text_ranks, top_places
 from omnigraph.engine.read.ranking import Ranked, Ranking, spread
 from omnigraph.engine.read.rows import Rows, distinct
-from omnigraph.engine.read.vectors import Constant, Texts, Vector, arrow_of, vector_of
+from omnigraph.engine.read.vectors import Constant, Numbers, Texts, Vector, arrow_of, vector_of
 from omnigraph.errors import DataError
 from omnigraph.lang.query import ir
+from omnigraph.lang.schema.arrow import arrow_type
 
 # So many rows are worth an estimate of their size before their values are read.
 _MANY: Final = 100_000
 
 # A column of a result, read only at the places that are asked for; all when None.
 Deferred: TypeAlias = Callable[[Places | None], Any]
+Project: TypeAlias = Callable[[Run, Rows], Any]
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class Finish:
         self._is_identified = _is_identified(query, keys)
         self._tables = tables
         self.values = [_compile_column(column.expression) for column in query.columns]
+        self._arrays = [_compile_array(column) for column in query.columns]
+        self._names = [column.name for column in query.columns]
         self._scores = [
             Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
             for column in query.columns
@@ -81,13 +85,13 @@ class Finish:
             width = sum(self._width(run, column) for column in self.query.columns)
             run.spending.reserve(rows.count, width, "the result")
         columns = []
-        for column, evaluate, score in zip(self.query.columns, self.values, self._scores, strict=True):
+        for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
             if score is not None:
-                vector: Vector = self._score(run, rows, score, ranked, ranking)
+                vector = self._score(run, rows, score, ranked, ranking)
+                columns.append(arrow_of(vector, arrow_type(column.type), rows.count))
             else:
-                assert evaluate is not None
-                vector = evaluate(run, rows)
-            columns.append(arrow_of(vector, column.type, rows.count))
+                assert project is not None
+                columns.append(project(run, rows))
         return columns
 
     def _width(self, run: Run, column: ir.Column) -> int:
@@ -110,7 +114,7 @@ class Finish:
         return score.scores(run, ids)
 
     def _table(self, columns: list[Any]) -> pa.Table:
-        return pa.Table.from_arrays(columns, names=[column.name for column in self.query.columns])
+        return pa.Table.from_arrays(columns, names=self._names)
 
     # -- groups ------------------------------------------------------------------------------------------------
 
@@ -123,21 +127,16 @@ class Finish:
             if isinstance(column.expression, ir.Aggregate):
                 vector = evaluate(run, rows) if evaluate is not None else None
                 values = aggregate(column.expression.function, vector, groups)
-                made.append(ready(arrow_of(vector_of(values), column.type, groups.size)))
+                made.append(ready(arrow_of(vector_of(values), arrow_type(column.type), groups.size)))
             else:
                 made.append(self.deferred(run, place, rows, groups.first))
         return made, groups.size
 
     def deferred(self, run: Run, place: int, rows: Rows, firsts: Places) -> Deferred:
         """Return a group key whose values are read only for the groups that are returned."""
-        column, evaluate = self.query.columns[place], self.values[place]
-        assert evaluate is not None
-
-        def read(places: Places | None) -> Any:
-            wanted = rows.take(firsts if places is None else firsts[places])
-            return arrow_of(evaluate(run, wanted), column.type, wanted.count)
-
-        return read
+        project = self._arrays[place]
+        assert project is not None
+        return lambda places: project(run, rows.take(firsts if places is None else firsts[places]))
 
     def run_grouped(self, columns: list[Deferred], count: int, cut: Cut) -> pa.Table:
         """Return grouped columns as the result."""
@@ -163,8 +162,7 @@ class Finish:
             if rows.count * 4 >= entities.count > 0:
                 # Codes of the whole column are kept, and gathering them is cheaper than coding the texts again.
                 column = entities.column(key.property)
-                codes = np.append(column.codes, np.int32(-1))[rows.columns[key.variable]]
-                return codes.astype(np.int64) + 1, len(column.dictionary) + 1
+                return column.codes_of(rows.columns[key.variable]).astype(np.int64) + 1, len(column.dictionary) + 1
         assert evaluate is not None
         return encode(evaluate(run, rows), rows.count)
 
@@ -233,16 +231,10 @@ def _settle(columns: list[Deferred], places: Places) -> list[SortKey]:
 
 
 def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
-    """Return the place of the column that an alias means; a column that only happens to be called so comes last."""
+    """Return the place of the column that an alias means."""
     if reference.type is None:
         return None
-    places = [place for place, column in enumerate(query.columns) if column.name == reference.name]
-    aliased = [place for place in places if _own_name(query.columns[place].expression) != reference.name]
-    return next(iter(aliased or places), None)
-
-
-def _own_name(expression: ir.Expr) -> str | None:
-    return getattr(expression, "variable", None) or getattr(expression, "name", None)
+    return next(place for place, column in enumerate(query.columns) if column.name == reference.name)
 
 
 def _is_identified(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
@@ -263,8 +255,26 @@ def _compile_column(expression: ir.Expr) -> Evaluate | None:
     if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
         return None
     if isinstance(expression, ir.Aggregate):
-        return None if expression.argument is None else compile_value(expression.argument)
+        argument = expression.argument
+        if expression.function == "count" and isinstance(argument, ir.NodeRef):
+            # Which nodes are there is known without their ids.
+            variable = argument.variable
+            return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
+        return None if argument is None else compile_value(argument)
     return compile_value(expression)
+
+
+def _compile_array(column: ir.Column) -> Project | None:
+    """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
+    expression, wanted = column.expression, arrow_type(column.type)
+    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate):
+        return None
+    if isinstance(expression, ir.PropertyRef | ir.NodeRef):
+        key, property_ = place_of(expression)
+        variable = expression.variable
+        return lambda run, rows: run.entities(key).arrow(property_, rows.columns[variable], wanted)
+    evaluate = compile_value(expression)
+    return lambda run, rows: arrow_of(evaluate(run, rows), wanted, rows.count)
 
 
 def _distinct(columns: list[Any], count: int) -> list[Any]:

@@ -5,14 +5,15 @@ Works on vectors alone, a column at a time.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.read.vectors import Constant, Lists, Numbers, Texts, Vector
+from omnigraph.engine.read.vectors import Constant, Lists, Numbers, Texts, Vector, arrow_of, vector_of
+from omnigraph.lang.schema.arrow import arrow_type
 
 Codes = npt.NDArray[np.int64]
 
@@ -75,8 +76,6 @@ def _encode_lists(array: Any) -> tuple[Codes, int]:
 
 
 def _encode_flat(array: Any) -> tuple[Codes, int]:
-    from omnigraph.engine.read.vectors import vector_of
-
     flat = pc.list_flatten(array)
     return encode(vector_of(flat), len(flat))
 
@@ -101,6 +100,9 @@ class Groups:
     def size(self) -> int:
         return len(self.first)
 
+    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.bincount(self.of, weights=values, minlength=self.size)
+
 
 def _combine(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:
     combined, total = np.zeros(count, np.int64), 1
@@ -120,6 +122,25 @@ class OneGroup:
         self.of: Codes = np.zeros(count, np.int64)
         self.first: Codes = np.zeros(1, np.int64)
         self.size = 1
+
+    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        total: npt.NDArray[Any] = values.sum(keepdims=True)
+        return total
+
+
+class OwnGroups:
+    """Every row as a group of its own."""
+
+    def __init__(self, count: int) -> None:
+        self.count = self.size = count
+        self.of: Codes = np.arange(count, dtype=np.int64)
+        self.first = self.of
+
+    def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return values
+
+
+AnyGroups: TypeAlias = Groups | OneGroup | OwnGroups
 
 
 def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -> Any:
@@ -142,9 +163,7 @@ def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -
 
 
 def _spread(constant: Constant, count: int) -> Vector:
-    from omnigraph.engine.read.vectors import arrow_of, vector_of
-
-    return vector_of(arrow_of(constant, constant.type, count))
+    return vector_of(arrow_of(constant, arrow_type(constant.type), count))
 
 
 def _validity(vector: Vector, count: int) -> npt.NDArray[np.bool_] | None:

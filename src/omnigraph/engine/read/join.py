@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from omnigraph.engine.read.adjacency import Adjacency
 from omnigraph.engine.read.expressions import Evaluate, compile_value, variables_of
-from omnigraph.engine.read.topology import Adjacency
 from omnigraph.engine.read.vectors import Constant, Numbers, Texts, Vector
 from omnigraph.engine.read.walker import Located
 from omnigraph.lang.query import ir

@@ -6,7 +6,7 @@ Nulls come first ascending and last descending; not-a-number counts as the large
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ from omnigraph.engine.read.vectors import Constant, Lists, Texts, Vector
 
 Places: TypeAlias = npt.NDArray[np.int64]
 SortKey: TypeAlias = npt.NDArray[Any]
+
+# So many rows tell well enough where the first of all may end.
+_SAMPLE: Final = 8_192
 
 
 def sort_keys(vector: Vector, descending: bool) -> list[SortKey]:
@@ -55,7 +58,7 @@ def text_ranks(array: Any) -> npt.NDArray[np.int64]:
 def _as_integers(data: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return integers in the same order as the numbers."""
     if data.dtype.kind != "f":
-        return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64)
+        return data.astype(np.uint64 if data.dtype == np.uint64 else np.int64, copy=False)
     wide = data.astype(np.float64) + 0.0
     bits = np.where(np.isnan(wide), np.nan, wide).view(np.int64)
     # The bits of a negative float grow as it falls; flipping all but the sign puts them in order.
@@ -68,10 +71,7 @@ def top_places(
     """Return the places of the first `wanted` rows in order, of all when None; `ties` gives more keys when needed."""
     places = np.arange(count, dtype=np.int64)
     if wanted is not None and keys and wanted * 8 < count:
-        # All that could be among the first: whatever is not beyond the worst of the best.
-        first = keys[0]
-        threshold = np.partition(first, max(wanted - 1, 0))[max(wanted - 1, 0)]
-        places = np.flatnonzero(first <= threshold)
+        places = _contenders(keys[0], max(wanted, 1))
         keys = [key[places] for key in keys]
     order = np.lexsort(tuple(reversed(keys))) if keys else np.arange(len(places))
     if _has_ties(keys, order, wanted):
@@ -79,6 +79,19 @@ def top_places(
         order = np.lexsort(tuple(reversed(more))) if more else order
     ordered: Places = places[order]
     return ordered if wanted is None else ordered[:wanted]
+
+
+def _contenders(key: SortKey, wanted: int) -> Places:
+    """Return the places of all that could be among the first: whatever is not beyond the worst of the best."""
+    step = len(key) // (_SAMPLE + wanted)
+    if step > 1:
+        # What is beyond the best of a sample is beyond the best of all, and a sample is quickly sorted.
+        bound = np.partition(key[::step], wanted - 1)[wanted - 1]
+        places = np.flatnonzero(key <= bound)
+        best = key[places]
+        kept: Places = places[best <= np.partition(best, wanted - 1)[wanted - 1]]
+        return kept
+    return np.flatnonzero(key <= np.partition(key, wanted - 1)[wanted - 1])
 
 
 def _has_ties(keys: Sequence[SortKey], order: npt.NDArray[Any], wanted: int | None) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -26,10 +27,9 @@ class Rows:
 
     def where(self, mask: Mask) -> Rows:
         """Return the rows that a mask keeps; itself when it keeps all."""
-        kept = int(np.count_nonzero(mask))
-        if kept == self.count:
-            return self
-        return Rows(kept, {name: array[mask] for name, array in self.columns.items()})
+        # Gathering at places is several times faster than numpy's selection by a mask.
+        places = np.flatnonzero(mask)
+        return self if len(places) == self.count else self.take(places)
 
     def with_columns(self, columns: Mapping[str, Ids]) -> Rows:
         return Rows(self.count, {**self.columns, **columns})
@@ -47,9 +47,6 @@ class Rows:
 
 
 UNIT = Rows(1)
-
-# How many flags telling rows apart may take.
-_FLAGS_MAX = 1 << 28
 
 
 def concatenate(first: Rows, second: Rows) -> Rows:
@@ -71,6 +68,8 @@ def distinct(rows: Rows) -> Rows:
         return UNIT
     if len(rows.columns) == 1:
         [(name, ids)] = rows.columns.items()
+        if bool((ids[1:] > ids[:-1]).all()):
+            return rows
         size = int(ids.max()) + 2
         if size <= 64 * rows.count:
             # A flag per entity is faster than sorting as long as the flags are not many more than the rows.
@@ -80,37 +79,26 @@ def distinct(rows: Rows) -> Rows:
             if flags[-1]:
                 found[-1] = -1
             return Rows(len(found), {name: found})
-    return _distinct_by_flags(rows) or _distinct_by_sorting(rows)
+    sizes = [int(ids.max()) + 2 for ids in rows.columns.values()]
+    return _distinct_by_numbers(rows, sizes) if prod(sizes) < 2**62 else _distinct_by_sorting(rows)
 
 
-def _distinct_by_flags(rows: Rows) -> Rows | None:
-    """Return equal rows once by flagging all combinations of what occurs; None when those are too many."""
-    found = [np.flatnonzero(_flags(ids)) for ids in rows.columns.values()]
-    total = 1
-    for values in found:
-        total *= len(values)
-    if total > min(_FLAGS_MAX, 128 * rows.count):
-        return None
-    numbers = np.zeros(rows.count, np.int64)
-    for ids, values in zip(rows.columns.values(), found, strict=True):
-        codes = np.zeros(int(values[-1]) + 1, np.int64)
-        codes[values] = np.arange(len(values))
-        numbers = numbers * len(values) + codes[ids.astype(np.int64) + 1]
-    flags = np.zeros(total, np.bool_)
-    flags[numbers] = True
-    rest = np.flatnonzero(flags)
+def _distinct_by_numbers(rows: Rows, sizes: list[int]) -> Rows:
+    """Return equal rows once: as numbers they are sorted far faster than their places are, and read back from those."""
+    numbers = packed(rows)
+    if bool((numbers[1:] > numbers[:-1]).all()):
+        return rows
+    numbers.sort()
+    fresh = np.empty(len(numbers), np.bool_)
+    fresh[0] = True
+    np.not_equal(numbers[1:], numbers[:-1], out=fresh[1:])
+    rest = numbers[np.flatnonzero(fresh)]
     columns: dict[str, Ids] = {}
-    for (name, ids), values in reversed(list(zip(rows.columns.items(), found, strict=True))):
-        rest, places = np.divmod(rest, len(values))
-        columns[name] = (values[places] - 1).astype(ids.dtype)
+    for (name, ids), size in reversed(list(zip(rows.columns.items(), sizes, strict=True))):
+        above = rest // size
+        columns[name] = (rest - (above * size + 1)).astype(ids.dtype)
+        rest = above
     return Rows(len(rest), {name: columns[name] for name in rows.columns})
-
-
-def _flags(ids: Ids) -> Mask:
-    """Return which values occur, null first."""
-    flags = np.zeros(int(ids.max()) + 2, np.bool_)
-    flags[ids.astype(np.int64) + 1] = True
-    return flags
 
 
 def _distinct_by_sorting(rows: Rows) -> Rows:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from omnigraph.engine.read.expand import Hops, Reached, expand_hops, expand_into
 from omnigraph.engine.read.expressions import Test
 from omnigraph.engine.read.join import Join, locate_equal
 from omnigraph.engine.read.rows import Rows, concatenate, distinct
-from omnigraph.engine.read.vectors import Ids
+from omnigraph.engine.read.vectors import Ids, Mask
 from omnigraph.engine.read.walker import Walker, choose_walker
 from omnigraph.lang.query.ir import Direction
+
+# Fewer than one row in this many are worth copying before the next condition is checked.
+_FEW_LEFT: Final = 8
 
 Narrow = Callable[[Run, Ids], Ids]
 FindKey = Callable[[Run], Ids]
@@ -154,12 +157,9 @@ class Expand:
         if self.minimum > self.maximum:
             rows = rows.take(np.empty(0, np.int64))
         sources = rows.columns[self.source]
-        walker = choose_walker(
-            run, self.edge, self.direction, self.maximum, len(sources), per_edge=self.edge_variable is not None
-        )
-        note_walker(run, walker)
         if self.is_existence:
-            return rows.where(has_neighbour(walker, sources))
+            return rows.where(self.test(run, sources))
+        walker = self._walker(run, sources)
         outer = rows.only(self.keep)
         reached = self._reach(run, walker, sources, outer.row_bytes + 8)
         own: dict[str, Ids] = {self.target: reached.targets}
@@ -168,6 +168,16 @@ class Expand:
         if self.hops_variable is not None:
             own[self.hops_variable] = np.ones(len(reached.targets), np.int64) if reached.hops is None else reached.hops
         return extend(run, outer, reached.places, own, self.conditions)
+
+    def test(self, run: Run, sources: Ids) -> Mask:
+        """Tell which nodes the walk leads on from; none of them may be null."""
+        return has_neighbour(self._walker(run, sources), sources)
+
+    def _walker(self, run: Run, sources: Ids) -> Walker:
+        per_edge = self.edge_variable is not None
+        walker = choose_walker(run, self.edge, self.direction, self.maximum, len(sources), per_edge=per_edge)
+        note_walker(run, walker)
+        return walker
 
     def _reach(self, run: Run, walker: Walker, sources: Ids, row_bytes: int) -> Reached:
         if self.is_single:
@@ -242,6 +252,8 @@ class Anti:
     def run(self, run: Run, rows: Rows) -> Rows:
         if len(self.correlated) == 1:
             [name] = self.correlated
+            if (walk := self._single_walk(run)) is not None and walk.source == name:
+                return _without(rows, walk, run)
             # One outer variable alone decides, so each of its entities is asked about once.
             asked = distinct(rows.only((name,)))
             found = self.inner.run(run, asked).columns[name]
@@ -253,6 +265,23 @@ class Anti:
         flags = np.zeros(rows.count, np.bool_)
         flags[found] = True
         return rows.where(~flags)
+
+    def _single_walk(self, run: Run) -> Expand | None:
+        """Return the walk that is all there is to the inner pipeline, if it needs no rows; a profile wants its rows."""
+        if run.observer is not None or len(self.inner.steps) != 1:
+            return None
+        [step] = self.inner.steps
+        return step if isinstance(step, Expand) and step.is_existence else None
+
+
+def _without(rows: Rows, walk: Expand, run: Run) -> Rows:
+    """Return the rows from which a walk leads nowhere; it never leads on from null."""
+    ids = rows.columns[walk.source]
+    if len(ids) and ids.min() < 0:
+        leads = np.zeros(rows.count, np.bool_)
+        leads[ids >= 0] = walk.test(run, ids[ids >= 0])
+        return rows.where(~leads)
+    return rows.where(~walk.test(run, ids))
 
 
 @dataclass
@@ -297,10 +326,14 @@ def extend(run: Run, outer: Rows, places: Ids, own: dict[str, Ids], conditions: 
 
 
 def satisfying(run: Run, rows: Rows, conditions: Sequence[Condition]) -> Rows:
-    """Return the rows for which all conditions are true, one condition after the other."""
+    """Return the rows for which all conditions are true; they are copied once few are left, or at the end."""
+    mask = None
     for condition in conditions:
-        rows = rows.where(condition.test(run, rows))
-    return rows
+        true = condition.test(run, rows)
+        mask = true if mask is None else mask & true
+        if np.count_nonzero(mask) * _FEW_LEFT < rows.count:
+            rows, mask = rows.where(mask), None
+    return rows if mask is None else rows.where(mask)
 
 
 def note_walker(run: Run, walker: Walker) -> None:

@@ -23,7 +23,7 @@ from omnigraph.engine.read.counting import (
     weigh,
 )
 from omnigraph.engine.read.finish import Deferred, Finish, ready
-from omnigraph.engine.read.grouping import Groups, OneGroup
+from omnigraph.engine.read.grouping import AnyGroups, Groups, OneGroup, OwnGroups
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.steps import Pipeline
 from omnigraph.engine.read.vectors import Ids
@@ -31,6 +31,17 @@ from omnigraph.lang.query import ir
 
 # Integers above this are not exact in the floats that numpy adds groups in.
 _EXACT_MAX: Final = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The selected nodes of the variable that holds the groups, and the places of those that complete any way."""
+
+    ids: Ids
+    completed: Ids
+
+    def completed_of(self, values: Any) -> Any:
+        return values if len(self.completed) == len(self.ids) else values[self.completed]
 
 
 @dataclass(frozen=True)
@@ -54,12 +65,12 @@ class Tally:
         }
         if len(keys) > 1 or not forest.roots:
             return None
-        return Tally(query, forest, next(iter(keys), forest.roots[0]))
+        return Tally(query, forest, next(iter(keys), None) or forest.cheapest_root(_added_variable(query)))
 
     def is_worthwhile(self, run: Run) -> bool:
         """Tell whether weights are likely to be cheaper than rows: not when few rows come from one looked-up node."""
         keyed = [name for name, vertex in self.forest.vertices.items() if vertex.find_key is not None]
-        if run.traversal.mode == "indexed" or any(name != self.variable for name in keyed):
+        if run.traversal_mode == "indexed" or any(name != self.variable for name in keyed):
             return False
         return is_in_memory(run, self.forest)
 
@@ -69,44 +80,56 @@ class Tally:
         ids = select(run, root, None)
         others = self._other_trees(run, None)
         weights = weigh(run, root, ids, None)
-        check_count(float(weights.sum()) * others, self.variable)
-        weights = weights * others
+        check_count(float(weights.sum(dtype=np.float64)) * others, self.variable)
         # A node that completes no way is in no row, and so in no group.
-        ids, weights = ids[weights > 0], weights[weights > 0]
-        rows = Rows(len(ids), {self.variable: ids})
-        keys = finish.group_keys(run, rows)
-        groups: Groups | OneGroup = Groups(keys, rows.count) if keys else OneGroup(rows.count)
+        weighed = Weighed(ids, np.flatnonzero(weights) if others else np.empty(0, np.int64))
+        weights = weighed.completed_of(weights * others)
+        rows = Rows(len(weights), {self.variable: weighed.completed_of(ids)})
+        groups = self._groups(run, finish, rows)
         counts: dict[ir.Expr | None, Any] = {None: _totals(weights, groups)}
         made: list[Deferred] = []
         for place, column in enumerate(self.query.columns):
             if isinstance(column.expression, ir.Aggregate):
-                made.append(ready(self._aggregate(run, column.expression, ids, groups, counts)))
+                made.append(ready(self._aggregate(run, column.expression, weighed, groups, counts)))
             else:
                 made.append(finish.deferred(run, place, rows, groups.first))
         return made, groups.size
 
+    def _groups(self, run: Run, finish: Finish, rows: Rows) -> AnyGroups:
+        keys = [item.expression for item in self.query.columns if not isinstance(item.expression, ir.Aggregate)]
+        if not keys:
+            return OneGroup(rows.count)
+        if any(isinstance(key, ir.NodeRef) for key in keys):
+            return OwnGroups(rows.count)
+        return Groups(finish.group_keys(run, rows), rows.count)
+
     def _aggregate(
-        self, run: Run, call: ir.Aggregate, ids: Ids, groups: Groups | OneGroup, counts: dict[ir.Expr | None, Any]
+        self,
+        run: Run,
+        call: ir.Aggregate,
+        weighed: Weighed,
+        groups: AnyGroups,
+        counts: dict[ir.Expr | None, Any],
     ) -> Any:
         argument = call.argument if isinstance(call.argument, ir.PropertyRef) else None
         if argument not in counts and not _has_nulls(run, argument):
             counts[argument] = counts[None]
         if argument not in counts:
-            counts[argument] = _totals(self._weigh(run, argument, "count", ids), groups)
+            counts[argument] = _totals(self._weigh(run, argument, "count", weighed), groups)
         count = counts[argument]
         if call.function == "count":
             return pa.array(count, pa.int64())
         assert argument is not None
-        sums = np.bincount(groups.of, weights=self._weigh(run, argument, "sum", ids), minlength=groups.size)
+        sums = groups.sum(self._weigh(run, argument, "sum", weighed))
         with np.errstate(invalid="ignore", divide="ignore"):
             values = sums if call.function == "sum" else sums / count
         return pa.array(values, pa.float64(), mask=np.asarray(count) == 0)
 
-    def _weigh(self, run: Run, argument: ir.PropertyRef | None, function: str, ids: Ids) -> Any:
+    def _weigh(self, run: Run, argument: ir.PropertyRef | None, function: str, weighed: Weighed) -> Any:
         assert argument is not None
         factor = factor_of(argument.owner, run, argument.property, argument.variable, function)
         root = self.forest.rooted_at(self.variable)
-        return weigh(run, root, ids, factor) * self._other_trees(run, factor)
+        return weighed.completed_of(weigh(run, root, weighed.ids, factor) * self._other_trees(run, factor))
 
     def _other_trees(self, run: Run, factor: Factor | None) -> int | float:
         """Return in how many ways the trees that do not hold the groups can be completed."""
@@ -134,9 +157,16 @@ def _has_nulls(run: Run, argument: ir.PropertyRef | None) -> bool:
     return argument is None or run.nodes(argument.owner).column(argument.property).array.null_count > 0
 
 
-def _totals(weights: Any, groups: Groups | OneGroup) -> Any:
-    if float(np.asarray(weights, np.float64).sum()) < _EXACT_MAX:
-        return np.bincount(groups.of, weights=weights, minlength=groups.size).astype(np.int64)
+def _added_variable(query: ir.ReadIR) -> str | None:
+    """Return the one variable whose values a read adds up, if there is just one."""
+    calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
+    found = {call.argument.variable for call in calls if isinstance(call.argument, ir.PropertyRef)}
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _totals(weights: Any, groups: AnyGroups) -> Any:
+    if float(weights.sum(dtype=np.float64)) < _EXACT_MAX:
+        return groups.sum(weights).astype(np.int64, copy=False)
     totals = np.zeros(groups.size, np.int64)
     np.add.at(totals, groups.of, weights)
     return totals

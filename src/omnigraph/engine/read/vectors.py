@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from omnigraph.engine.params import Value
-from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropertyType
 
 Ids: TypeAlias = npt.NDArray[Any]
@@ -88,9 +87,8 @@ def vector_of(array: Any) -> Numbers | Texts | Lists:
     return Numbers(array.to_numpy(zero_copy_only=False), valid)
 
 
-def arrow_of(vector: Vector, type_: PropertyType, count: int) -> Any:
-    """Return a vector as an Arrow array of the type that the language gives it."""
-    wanted = arrow_type(type_)
+def arrow_of(vector: Vector, wanted: Any, count: int) -> Any:
+    """Return a vector as an Arrow array of a type."""
     if isinstance(vector, Constant):
         return constant_array(vector.value, wanted, count)
     if isinstance(vector, Texts | Lists):

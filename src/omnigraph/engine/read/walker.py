@@ -13,10 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph import settings
+from omnigraph.engine.read.adjacency import Adjacency, build_adjacency
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.entities import ROW_ID, quoted
-from omnigraph.engine.read.topology import Adjacency, build_adjacency
+from omnigraph.engine.read.topology import Topology
 from omnigraph.engine.read.vectors import Ids
+from omnigraph.errors import UsageError
 from omnigraph.lang.query.ir import Direction
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
@@ -36,10 +39,22 @@ class Located:
 
     @property
     def total(self) -> int:
-        return int(self.degrees.sum())
+        return len(self.adjacency.neighbours) if self.is_all else int(self.degrees.sum())
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether these are all nodes in order, so that their neighbours are all there are."""
+        return self.degrees is self.adjacency.degrees
+
+    def neighbours(self) -> Ids:
+        """Return all neighbours, node by node."""
+        adjacency = self.adjacency
+        return adjacency.neighbours if self.is_all else adjacency.neighbours[self.entries()]
 
     def entries(self) -> npt.NDArray[np.int64]:
         """Return the places of all neighbours in the adjacency, node by node."""
+        if len(self.degrees) == 1:
+            return np.arange(self.starts[0], self.starts[0] + self.degrees[0])
         ends = np.cumsum(self.degrees)
         total = int(ends[-1]) if len(ends) else 0
         entries: npt.NDArray[np.int64] = np.arange(total) + np.repeat(self.starts - (ends - self.degrees), self.degrees)
@@ -60,13 +75,21 @@ class MemoryWalker:
 
     mode = "csr"
 
-    def __init__(self, adjacency: Adjacency, reason: str) -> None:
-        self.adjacency = adjacency
+    def __init__(self, topology: Topology, direction: Direction, per_edge: bool, reason: str) -> None:
+        self.topology, self.direction = topology, direction
+        self.adjacency = topology.adjacency(direction, per_edge=per_edge)
         self.reason = reason
 
     def locate(self, nodes: Ids) -> Located:
-        starts = self.adjacency.starts[nodes]
-        return Located(self.adjacency, starts, self.adjacency.starts[nodes + 1] - starts)
+        return locate(self.adjacency, nodes)
+
+
+def locate(adjacency: Adjacency, nodes: Ids) -> Located:
+    """Return where the neighbours of nodes lie; quickly when the very array of all nodes is asked for."""
+    if nodes is adjacency.nodes:
+        return Located(adjacency, adjacency.starts[:-1], adjacency.degrees)
+    starts = adjacency.starts[nodes]
+    return Located(adjacency, starts, adjacency.starts[nodes + 1] - starts)
 
 
 class StorageWalker:
@@ -116,18 +139,25 @@ class StorageWalker:
         return source[known], target[known], edge[known]
 
 
+def _number(name: str) -> int:
+    value = settings.read(name)
+    if not value.isascii() or not value.isdigit():
+        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
+    return int(value)
+
+
 def choose_walker(run: Run, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool) -> Walker:
     """Return the cheaper way to walk, or the one that the settings ask for."""
     indexed, reason = is_indexed_cheaper(run, edge, direction, hops, frontier)
     if indexed:
         run.topology(edge).probes += 1
         return StorageWalker(run, edge, direction, per_edge, reason)
-    return MemoryWalker(run.topology(edge).adjacency(direction, per_edge=per_edge), reason)
+    return MemoryWalker(run.topology(edge), direction, per_edge, reason)
 
 
 def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, frontier: int) -> tuple[bool, str]:
     """Tell whether looking edges up costs less than reading all of them, and why."""
-    mode = run.traversal.mode
+    mode = run.traversal_mode
     if mode != "auto":
         return mode == "indexed", f"OMNIGRAPH_TRAVERSAL_MODE is {mode}"
     if run.has_topology(edge):
@@ -136,15 +166,17 @@ def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, fro
     edge_count = run.row_count(f"edge:{edge}")
     if edge_count <= _SMALL_EDGES:
         return False, f"{edge_count} edges are few enough to read whole"
-    if hops > run.traversal.hops_max:
-        return False, f"{hops} hops are more than {run.traversal.hops_max}"
-    if frontier > run.traversal.frontier_max:
-        return False, f"{frontier} nodes are more than {run.traversal.frontier_max}"
+    if hops > (hops_max := _number("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
+        return False, f"{hops} hops are more than {hops_max}"
+    if frontier > (frontier_max := _number("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
+        return False, f"{frontier} nodes are more than {frontier_max}"
     near = type_.target if direction is Direction.IN else type_.source
     average = edge_count / max(run.row_count(f"node:{near}"), 1)
     looked_up, whole = hops * frontier * average, _CSR_COST_PER_EDGE * edge_count
     if looked_up >= whole:
         return False, f"about {looked_up:.0f} edges to look up cost more than reading {edge_count}"
+    if run.topology(edge).is_nearly_loaded:
+        return False, "adjacency of an older version is in memory"
     if run.topology(edge).probes >= _PROBES_MAX:
         return False, f"looked up {_PROBES_MAX} times already"
     return True, f"about {looked_up:.0f} edges to look up cost less than reading {edge_count}"
