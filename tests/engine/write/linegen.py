@@ -50,7 +50,7 @@ WILD = words('null true false NaN Infinity -Infinity nul 01 1. .5 + - {} [] {"a"
 FITTING = {
     **dict.fromkeys("kxe", TEXTS[:12]),
     **dict.fromkeys(("i", "l", "u", "v", "m"), NUMBERS[:3] + ["7", "8", "12"]),
-    **dict.fromkeys("fdwn", NUMBERS[:16] + NUMBERS[-5:]),
+    **dict.fromkeys("fdwn", NUMBERS[:16] + NUMBERS[-5:] + words("NaN 17976931348623157e293")),
     **dict.fromkeys(("b", "must"), words("true false")),
     **dict.fromkeys(("day", "at", "since"), DATES[:7]),
     "vec": ["[1,2]", "[1.5,-2.5]", "[-0.0,1]"],
@@ -128,7 +128,15 @@ def line(random: Random) -> str:
         random.shuffle(outer)
     elif odds < 0.13:
         outer.append(random.choice(['"x":1', '"data":null', '"type":"A"', '"from":null', *outer]))
-    return "{" + comma.join(outer) + "}"
+    whole = "{" + comma.join(outer) + "}"
+    odds = random.random()
+    if odds < 0.03:
+        return whole[:-1] + random.choice("]x} ,")
+    if odds < 0.06:
+        # Two objects where one should be.
+        again = data[data.index("{") :] if name in TYPES.nodes else "{" + comma.join(outer[1:]) + "}"
+        return whole.replace(data, data + again) if name in TYPES.nodes else whole + again
+    return whole
 
 
 def text(random: Random) -> bytes:

@@ -23,7 +23,7 @@ from omnigraph.rules.violation import Findings
 from tests.engine.write.linegen import TYPES, text
 
 SEEDS = range(4)
-FILES = 750
+FILES = 500
 GOOD = b'{"type":"A","data":{"k":"%d","at":"2024-01-01T00:00:00Z"}}\n'
 
 
@@ -33,11 +33,14 @@ def outcome(data: bytes) -> Any:
     loaded = decode(data, TYPES, first_line=1, findings=findings)
     rows = {}
     for key, one in loaded.items():
-        one.rows.validate()
-        ids: list[Any] = one.rows.column("id").to_pylist()
-        values = [(name, one.rows.column(name).combine_chunks()) for name in one.rows.column_names if name != "id"]
-        values = [(name, plain(column).to_pylist()) for name, column in values]
-        rows[key] = (one.lines.tolist(), [value if len(value) != 26 else "" for value in ids], values)
+        table = one.rows
+        table.validate()
+        columns = {
+            name: plain(column.combine_chunks()).to_pylist()
+            for name, column in zip(table.column_names, table.columns, strict=True)
+        }
+        columns["id"] = ["" if len(value) == 26 else value for value in columns["id"]]
+        rows[key] = (one.lines.tolist(), columns)
     violations = sorted(findings.violations, key=lambda one: one.line or 0)
     return repr(({key: one for key, one in rows.items() if one[0]}, violations))
 
@@ -120,7 +123,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "null counts as absent": (scanner, "_is_absent", lambda texts, column, name: True),
     "an escaped name is overlooked": (scanner, "_is_absent", _unescaped),
     "zeros keep any sign": (scanner, "has_negative_zero", lambda column: False),
-    "any number of values is right": (scanner, "_is_one_each", lambda texts, table: table.num_rows > len(texts)),
+    "any number of values is right": (scanner, "_is_one_each", lambda texts, table: True),
     "required values may be missing": (scanner, "_is_missing", lambda column, item: False),
     "ids need not be those of keys": (scanner, "_is_same", lambda given, spelled: True),
     "lines may end in any way": (heads, "_is_everywhere", lambda byte, data, places: True),
@@ -134,7 +137,7 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 @pytest.mark.parametrize("name", MUTANTS)
 def test_decode_without_a_check_is_caught(name: str) -> None:
     target, attribute, mutant = MUTANTS[name]
-    with patch.object(target, attribute, mutant), pytest.raises((AssertionError, pa.ArrowException, IndexError)):
+    with patch.object(target, attribute, mutant), pytest.raises((AssertionError, ValueError)):
         compare(0, len(SEEDS) * FILES)
 
 
