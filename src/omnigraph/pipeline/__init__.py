@@ -2,3 +2,9 @@
 
 May import the facade and everything below it.
 """
+
+from omnigraph.pipeline.load import load
+from omnigraph.pipeline.report import LoadReport
+from omnigraph.pipeline.sources import Columns
+
+__all__ = ["Columns", "LoadReport", "load"]

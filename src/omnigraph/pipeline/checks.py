@@ -193,7 +193,7 @@ def _left_behind(check: SetCheck) -> Suspects | None:
             for column, node in (("src", edge.source), ("dst", edge.target)):
                 if node == one.type.name and edge.table_key not in check.input.types:
                     used = common(vacated, check.their_keys(edge.table_key, column)[column])
-                    needed[key] = np.union1d(needed.get(key, used), used)
+                    needed[key] = np.union1d(needed[key], used) if key in needed else used
     needed = {key: hashes for key, hashes in needed.items() if len(hashes)}
     return Suspects({}, _Vacated(check, needed)) if needed else None
 

@@ -90,7 +90,7 @@ def _s3(given: tuple[tuple[str, str], ...]) -> Any:
         secret_key=options.get("aws_secret_access_key"),
         session_token=options.get("aws_session_token"),
         region=options.get("aws_region"),
-        scheme=scheme,
+        scheme="http" if scheme == "http" else "https",
         endpoint_override=host or None,
         force_virtual_addressing=options.get("aws_virtual_hosted_style_request") == "true",
     )

@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.kernels import Column, Numbers, pc
 
-Hashes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint64]]"
+Hashes: TypeAlias = Numbers
 
 _U64: Final = np.uint64
 _SLICE_ROWS: Final = 16_384

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,7 @@ from omnigraph.errors import PipelineUnavailable
 
 JAVA_MINIMUM: Final = 17
 _MODULE: Final = "jdk.incubator.vector"
-# Spark asks for a module that slim runtimes lack and that nothing here needs; this drops the request.
+# Spark asks for a module that slim runtimes lack, others warn of, and nothing here needs; this drops the request.
 _SHIM: Final = """#!/bin/sh
 n=$#
 while [ $n -gt 0 ]; do
@@ -62,9 +63,7 @@ def _version(java: str) -> int:
 
 
 def _home(java: str, version: int, cache: Path) -> str:
-    if _MODULE in _output([java, "--list-modules"]):
-        return str(Path(os.path.realpath(java)).parent.parent)
-    home = cache / f"java-{version}"
+    home = cache / f"java-{version}-{sha256(java.encode()).hexdigest()[:8]}"
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")

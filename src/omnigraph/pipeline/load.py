@@ -83,17 +83,30 @@ def load(
         return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, applied, actor, already_applied=True)
     is_rejecting = on_error == "quarantine"
     options = Options(mode, branch, job, digest, actor, max_errors, folder if is_rejecting else None)
-    touched = list(named) if not sources else sorted([*_all_keys(catalog)])
+    touched = _all_keys(catalog) if sources else sorted(named)
     done = _run(core, runner, options, base, splits, touched, list(named))
-    counts = [{key[5:]: n for key, n in done.counts.items() if key.startswith(kind)} for kind in ("node:", "edge:")]
-    seconds = clock.elapsed() - started
     result = LoadReport(
-        branch, base, base is not None, mode, job, runner.engine, *counts, done.commit, actor, False, done.rejected,
-        size, seconds,
-    )  # fmt: skip
+        branch,
+        base,
+        base is not None,
+        mode,
+        job,
+        runner.engine,
+        _counts(done, "node:"),
+        _counts(done, "edge:"),
+        done.commit,
+        actor,
+        rejected=done.rejected,
+        input_bytes=size,
+        seconds=clock.elapsed() - started,
+    )
     if folder is not None:
         write_report(folder, result)
     return result
+
+
+def _counts(done: Done, kind: str) -> dict[str, int]:
+    return {key.removeprefix(kind): count for key, count in done.counts.items() if key.startswith(kind)}
 
 
 def _run(
@@ -149,7 +162,9 @@ def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any])
 
 
 def _all_keys(catalog: Catalog) -> list[str]:
-    return [one.table_key for one in (*catalog.nodes.values(), *catalog.edges.values())]
+    return sorted(
+        [*(one.table_key for one in catalog.nodes.values()), *(one.table_key for one in catalog.edges.values())]
+    )
 
 
 def _runner(engine: str, master: str | None, size: int, watcher: Watcher) -> Runner:

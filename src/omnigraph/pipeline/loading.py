@@ -16,6 +16,7 @@ import pyarrow as pa
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, ReadSetChanged
+from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
 from omnigraph.manifest.intent import Declared, declared
@@ -280,7 +281,7 @@ class Loading:
             requirements=(schema,),
             actor=self.options.actor,
             properties=properties,
-            operation_id=self.job.operation_id,
+            operation_id=OperationId(self.job.operation_id),
         )
 
     def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:

@@ -79,7 +79,7 @@ class Mapper:
         type_, count = self._type, len(next(iter(named.values()), []))
         columns: dict[str, Column] = {}
         for name, item in type_.properties.items():
-            column = self._fitted(named[name], item.type) if name in named else pa.nulls(count, arrow_type(item.type))
+            column = self._fitted(named[name], item.type) if name in named else _nulls(count, item.type)
             if column is None or (column.null_count and not item.type.nullable):
                 return None
             columns[name] = column
@@ -174,6 +174,12 @@ class Mapper:
                 raise DataError(message, rule="N4", line=number)
 
 
+def _nulls(count: int, type_: PropertyType) -> Column:
+    nothing: Any = pa.nulls(count)
+    column: Column = nothing.cast(arrow_type(type_))
+    return column
+
+
 def _parsed(text: Any, type_: PropertyType) -> object:
     """Return what a text of a CSV file stands for, or the text itself, which the rules then refuse."""
     if not isinstance(text, str) or type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB):
@@ -187,9 +193,9 @@ def _parsed(text: Any, type_: PropertyType) -> object:
 def _fitted_lists(column: Column, type_: PropertyType) -> Column | None:
     if not pa.types.is_nested(column.type) or pa.types.is_struct(column.type):
         return None
-    item: Any = column.type.value_type  # type: ignore[attr-defined]  # only lists come here
+    given: Any = column.type
     wanted: Any = arrow_type(type_)
-    if _family(item) != _family(wanted.value_type):
+    if _family(given.value_type) != _family(wanted.value_type):
         return None
     fitted = column.cast(arrow_type(type_))
     items = fitted.flatten()

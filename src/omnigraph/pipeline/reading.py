@@ -6,6 +6,7 @@ Reads no more at a time than a split may have. Lines are counted from the beginn
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -158,7 +159,7 @@ def _csv_batches(split: Split) -> Iterator[Any]:
         first = stream.read(_STEP_BYTES)
     if not first.strip():
         raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
-    header = pyarrow.csv.read_csv(pa.BufferReader(first.partition(b"\n")[0] + b"\n")).column_names
+    header = pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n")).column_names
     # Texts become values by the rules of the schema, not by what they look like.
     options = pyarrow.csv.ConvertOptions(
         column_types=dict.fromkeys(header, pa.string()),

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import threading
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import omnigraph
-from omnigraph import settings
+from omnigraph import clock, settings
 from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.ids import new_ulid
 from omnigraph.pipeline.java import find_java
@@ -26,6 +27,7 @@ T = TypeVar("T")
 
 _LOOK_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
+_ARCHIVE_SECONDS: Final = 60
 # Tasks do their work in Python and native code, so a simple compiler that starts fast serves the JVM best.
 _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
 _QUIET: Final = {
@@ -79,7 +81,9 @@ def _start(builder_of: Any, master: str | None) -> Any:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in options.items():
         builder = builder.config(name, value)
-    with _own_interrupts():
+    with _own_interrupts(), warnings.catch_warnings():
+        # The JVM is started by a fork that runs nothing of ours.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
     if not is_local:
         ship(spark)
@@ -102,13 +106,14 @@ def _java_options(cache: Path, version: int) -> str:
     import pyspark
 
     name = f"spark-{pyspark.__version__}-java-{version}"
-    archives = sorted(cache.glob(f"{name}.*.jsa"))
-    if archives:
-        return f"{_QUICK_JAVA} -XX:SharedArchiveFile={archives[0]} -Xlog:disable"
+    options = f"{_QUICK_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     if settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
-        return _QUICK_JAVA
-    # Under a name of its own until it is whole: a later start picks up what ends in `.jsa`.
-    return f"{_QUICK_JAVA} -XX:ArchiveClassesAtExit={cache / f'{name}.{os.getpid()}.jsa'} -Xlog:disable"
+        return options
+    # A younger one may still be being written, by a JVM that outlives its session for a moment.
+    old = [one for one in cache.glob(f"{name}.*.jsa") if clock.now_us() / 1e6 - one.stat().st_mtime > _ARCHIVE_SECONDS]
+    if old:
+        return f"{options} -XX:SharedArchiveFile={min(old)} -Xlog:disable"
+    return f"{options} -XX:ArchiveClassesAtExit={cache / f'{name}.{os.getpid()}.jsa'} -Xlog:disable"
 
 
 def cache_folder() -> Path:
@@ -147,7 +152,7 @@ def ship(spark: Any) -> None:
 
 def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
     """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 from lance import LanceOperation
-from lance.fragment import FragmentMetadata
+from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
-from omnigraph.store.lookup import ID, ROW_ADDRESS
+from omnigraph.store.lookup import ROW_ADDRESS
 
 # A fragment as text, because it may come from another machine.
 FragmentText: TypeAlias = str
@@ -112,19 +112,24 @@ def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) ->
     """Return columns of the rows of one fragment, with their addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}"):
-        return dataset.lance.get_fragment(fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
+        return _fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
 
 
 def mark_rows(dataset: Dataset, fragment_id: int, rows: pa.Table) -> Marked:
     """Stage the removal of rows of one fragment, given with their addresses; each fragment is one task's alone."""
     if rows.num_rows == 0:
         return Marked(fragment_id, "", 0)
-    fragment = dataset.lance.get_fragment(fragment_id)
     # The low half of an address is the place within the fragment.
     offsets = rows.column(ROW_ADDRESS).to_numpy() & 0xFFFF_FFFF
     with lance_errors(f"deleting rows of {dataset.ref}"):
-        left = fragment.delete_rows(offsets.tolist())
+        left = _fragment(dataset, fragment_id).delete_rows(offsets.tolist())
     return Marked(fragment_id, None if left is None else json.dumps(left.to_json()), rows.num_rows)
+
+
+def _fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
+    fragment = dataset.lance.get_fragment(fragment_id)
+    assert fragment is not None, f"{dataset.ref} lists a fragment {fragment_id} that it does not have"
+    return fragment
 
 
 def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:
@@ -139,20 +144,3 @@ def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
 def _parsed(text: FragmentText) -> FragmentMetadata:
     return FragmentMetadata.from_json(text)
 
-
-__all__ = [
-    "ID",
-    "FragmentText",
-    "Marked",
-    "appended",
-    "claims",
-    "fragment_ids",
-    "mark_rows",
-    "read_fragment",
-    "replaced",
-    "row_count",
-    "side_folder",
-    "staged_files",
-    "upserted",
-    "write_fragments",
-]

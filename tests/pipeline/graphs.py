@@ -1,0 +1,108 @@
+"""What the tests of the pipeline share: a world with every rule, short ways to load, and what an outcome says."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import omnigraph as og
+from omnigraph.errors import OmniGraphError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import load, sources
+from omnigraph.pipeline.report import LoadReport
+
+SCHEMA = """
+node Person {
+  name: String @key
+  email: String? @unique
+  level: I32?
+  team: String?
+  role: enum(lead, member)?
+  @unique(team, level)
+  @range(level, 0..9)
+  @check(team, "^[a-z]+$")
+}
+node Note {
+  text: String
+  score: F64? @unique
+  tags: [String]?
+  at: DateTime?
+}
+edge Knows: Person -> Person {
+  since: Date?
+  @unique(src, dst)
+}
+edge Wrote: Person -> Note @card(0..2)
+edge Reports: Person -> Person @card(1..1)
+"""
+COMMITTED = [
+    {"type": "Person", "data": {"name": "ann", "email": "ann@x", "level": 1, "team": "red"}},
+    {"type": "Person", "data": {"name": "bob", "email": "bob@x", "level": 2, "team": "red"}},
+    {"type": "Note", "data": {"id": "n1", "text": "first", "score": 1.5}},
+    {"edge": "Knows", "from": "ann", "to": "bob", "data": {"id": "k1"}},
+    {"edge": "Wrote", "from": "ann", "to": "n1", "data": {"id": "w1"}},
+    {"edge": "Wrote", "from": "bob", "to": "n1", "data": {"id": "w2"}},
+    {"edge": "Reports", "from": "bob", "to": "ann", "data": {"id": "r1"}},
+]
+
+
+_MADE_UP = re.compile(r"\b0[0-9A-HJKMNP-TV-Z]{25}\b")
+
+
+def lines_of(records: Sequence[object]) -> bytes:
+    return b"".join(json.dumps(one).encode() + b"\n" for one in records)
+
+
+@cache
+def _world() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="omnigraph-world-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    with og.init(folder / "g.omni", SCHEMA) as graph:
+        graph.ingest(lines_of(COMMITTED), mode="append")
+    return folder / "g.omni"
+
+
+def world(folder: Path) -> Graph:
+    """Return a fresh graph of the schema with the committed rows."""
+    shutil.copytree(_world(), folder)
+    return og.open(folder)
+
+
+@contextmanager
+def splits_of(size: int) -> Iterator[None]:
+    """Cut files into splits of this many bytes."""
+    with patch.object(sources, "LOAD_SPLIT_BYTES", size):
+        yield
+
+
+def load_bytes(graph: Graph, raw: bytes, folder: Path, mode: str, **options: Any) -> LoadReport:
+    """Load NDJSON in process."""
+    file = folder / "input.ndjson"
+    file.write_bytes(raw)
+    return load(graph, file, mode=mode, **{"engine": "local", **options})  # type: ignore[arg-type]
+
+
+def told(error: OmniGraphError) -> dict[str, Any]:
+    """Return what an error says, without ids that are made up."""
+    violations: Any = error.context.get("violations", [])
+    names = ("rule", "type_key", "property", "value", "line", "message")
+    said = [type(error).__name__, error.message, *([one.get(name) for name in names] for one in violations)]
+    return {"said": [_MADE_UP.sub("ULID", str(one)) for one in said]}
+
+
+def contents(graph: Graph, branch: str = "main") -> list[dict[str, Any]]:
+    """Return all entities, without ids that are made up."""
+    found = [json.loads(line) for line in b"".join(graph.export(branch=branch)).splitlines()]
+    for one in found:
+        if len(one["data"].get("id", "")) == 26:
+            del one["data"]["id"]
+    return sorted(found, key=lambda one: json.dumps(one, sort_keys=True))
