@@ -267,7 +267,7 @@ class Maker:
         if self.often(1, 3) or (scalar is Scalar.U64 and value > I64_MAX) or scalar is Scalar.F32:
             value = min(value, I64_MAX) if scalar is Scalar.U64 else value
             return self.parameter(PropertyType(scalar), value)
-        return _literal(value)
+        return literal(value)
 
     def value(self, scalar: Scalar, type_: PropertyType | None = None) -> Any:
         if type_ is not None and type_.enum_values is not None:
@@ -286,7 +286,7 @@ class Maker:
             if items and self.often(1, 4):
                 items.append(None)
             return self.parameter(PropertyType(scalar, is_list=True), tuple(items))
-        return f"[{', '.join(_literal(one) for one in items)}]"
+        return f"[{', '.join(literal(one) for one in items)}]"
 
     def parameter(self, type_: PropertyType, value: Any) -> str:
         name = f"k{len(self.declared)}"
@@ -422,7 +422,7 @@ def _fits(a: PropertyType, b: PropertyType) -> bool:
     return a.scalar is b.scalar or {a.scalar, b.scalar} <= NUMBERS
 
 
-def _literal(value: Any) -> str:
+def literal(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
