@@ -18,11 +18,13 @@ from omnigraph.engine.changes import equal, rows
 from omnigraph.engine.changes.equal import equal_values
 from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
 from omnigraph.engine.write.stage import physical
+from omnigraph.errors import StorageError
 from omnigraph.store import difference
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.compact import fold_tail, rewrite
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_ids
+from omnigraph.store.deletions import deleted_offsets
 from omnigraph.store.difference import moved_rows
 from omnigraph.store.index import IndexKind, IndexSpec, build
 from omnigraph.store.physical import physical_schema
@@ -206,10 +208,32 @@ def test_row_changes_between_any_two_states_equal_the_full_comparison(tmp_path: 
     every_pair(tmp_path, steps)
 
 
+@pytest.mark.parametrize("steps", [FORKED, STRAIGHT], ids=["forked", "straight"])
+@pytest.mark.parametrize("name", ["deleted_offsets", "first_row_id"])
+def test_row_changes_where_small_files_say_too_little_equal_the_full_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, steps: list[Step]
+) -> None:
+    monkeypatch.setattr(difference, name, lambda *_: None)
+    every_pair(tmp_path, steps)
+
+
+@pytest.mark.slow
+def test_row_changes_of_many_deletes_in_one_fragment_are_found(tmp_path: Path) -> None:
+    base = create(tmp_path, people(range(30_000)))
+    before = commit(base, delete_ids(base, pa.array([f"k{number}" for number in range(0, 30_000, 2)])))
+    after = commit(before, delete_ids(before, pa.array(["k1", "k29999"])))
+    (fragment,) = before.lance.get_fragments()
+    # So many are kept as a bitmap, which only Lance reads.
+    assert deleted_offsets(before, fragment) is None
+    assert ids(row_changes(before, after).deleted) == ids(row_changes(after, before).inserted) == ["k1", "k29999"]
+
+
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "steps"),
     [
         (difference, "_deletions", lambda fragment: None, STRAIGHT),
+        (difference, "deleted_offsets", lambda dataset, fragment: np.array([], np.uint64), STRAIGHT),
+        (difference, "first_row_id", lambda fragment: 0, STRAIGHT),
         (difference, "_shared_version", lambda before, after: 1 << 40, FORKED),
         (difference, "_narrowed", lambda before, old, after, new: (old.keep(old.versions < 0), new), STRAIGHT),
         (rows, "_equal_rows", lambda before, old, after, new: np.zeros(len(old), np.bool_), STRAIGHT),
@@ -222,7 +246,7 @@ def test_row_changes_of_a_broken_comparison_are_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, mutant: Any, steps: list[Step]
 ) -> None:
     monkeypatch.setattr(module, name, mutant)
-    with pytest.raises((AssertionError, KeyError)):
+    with pytest.raises((AssertionError, KeyError, StorageError)):
         every_pair(tmp_path, steps)
 
 

@@ -18,6 +18,7 @@ from lance import LanceFragment
 from numpy.typing import NDArray
 
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.deletions import deleted_offsets, first_row_id
 from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID
 
@@ -51,8 +52,9 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
         ours, theirs = _by_files(before), _by_files(after)
         same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
         trimmed = [pair for pair in same if _deletions(pair[0]) != _deletions(pair[1])]
-        old = _joined([*_only(ours, theirs), *(_live_only(one, two) for one, two in trimmed)])
-        new = _joined([*_only(theirs, ours), *(_live_only(two, one) for one, two in trimmed)])
+        parted = [_live_only(before, one, after, two) for one, two in trimmed]
+        old = _joined([*_only(ours, theirs), *(one for one, _ in parted)])
+        new = _joined([*_only(theirs, ours), *(two for _, two in parted)])
         old, new = _narrowed(before, old, after, new)
         return _ids(before, old), _ids(after, new)
 
@@ -77,10 +79,20 @@ def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceF
     return [_facts(fragment)[1] for key, fragment in mine.items() if key not in others]
 
 
-def _live_only(mine: LanceFragment, other: LanceFragment) -> _Rows:
-    """Return the rows that are live in one version of a fragment and deleted in the other."""
-    offsets, rows = _facts(mine)
-    return rows.keep(~np.isin(offsets, _facts(other)[0], assume_unique=True))
+def _live_only(before: Dataset, one: LanceFragment, after: Dataset, two: LanceFragment) -> tuple[_Rows, _Rows]:
+    """Return the rows of a fragment that are live in one version and deleted in the other."""
+    gone_one, gone_two = deleted_offsets(before, one), deleted_offsets(after, two)
+    first_one, first_two = first_row_id(one), first_row_id(two)
+    if gone_one is None or gone_two is None or first_one is None or first_two is None:
+        (offsets_one, rows_one), (offsets_two, rows_two) = _facts(one), _facts(two)
+        return rows_one.keep(~np.isin(offsets_one, offsets_two)), rows_two.keep(~np.isin(offsets_two, offsets_one))
+    live_one, live_two = np.setdiff1d(gone_two, gone_one), np.setdiff1d(gone_one, gone_two)
+    return _never_moved(one, live_one + np.uint64(first_one)), _never_moved(two, live_two + np.uint64(first_two))
+
+
+def _never_moved(fragment: LanceFragment, row_ids: Numbers) -> _Rows:
+    # No version is as new as this one, so a row that stayed where it is is not taken for one that was moved.
+    return _Rows(row_ids, np.full(len(row_ids), np.iinfo(np.uint64).max, np.uint64), (fragment,))
 
 
 def _facts(fragment: LanceFragment) -> tuple[Numbers, _Rows]:

@@ -106,10 +106,14 @@ def _decode(schema: Any) -> tuple[Any, list[Field]]:
 
 
 def _read(message: bytes) -> Field:
+    return Field(read_message(message))
+
+
+def read_message(message: bytes) -> tuple[tuple[int, int | bytes], ...]:
     """Split a protobuf message into its (tag, value) parts.
 
-    >>> _read(b"\\x12\\x01n\\x18\\x07").name, _read(b"\\x12\\x01n\\x18\\x07").id
-    ('n', 7)
+    >>> read_message(b"\\x12\\x01n\\x18\\x07")
+    ((2, b'n'), (3, 7))
     """
     parts: list[tuple[int, int | bytes]] = []
     position = 0
@@ -122,7 +126,7 @@ def _read(message: bytes) -> Field:
         else:
             parts.append((key >> 3, message[position : position + number]))
             position += number
-    return Field(tuple(parts))
+    return tuple(parts)
 
 
 def _write(field: Field) -> bytes:
