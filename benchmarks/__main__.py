@@ -8,9 +8,10 @@ from pathlib import Path
 
 from benchmarks import kernel, languages
 from benchmarks.page import render_page
+from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
 
-TOPICS: dict[str, Callable[[], Topic]] = {"languages": languages.run, "kernel": kernel.run}
+TOPICS: dict[str, Callable[[], Topic]] = {"languages": languages.run, "kernel": kernel.run, "reads": reads.run}
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

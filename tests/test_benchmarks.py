@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 
 from benchmarks.page import machine, render_page
-from benchmarks.topic import Measure, Topic, median_ms
+from benchmarks.topic import Measure, Table, Topic, median_ms
 
 
 def test_render_page_topic_becomes_a_table() -> None:
@@ -26,3 +26,16 @@ def test_median_ms_calls_warm_up_and_rounds() -> None:
     calls: list[int] = []
     assert median_ms(lambda: calls.append(1), rounds=4, warm_up=2) >= 0
     assert len(calls) == 6
+
+
+def test_render_page_rerun_topic_replaces_its_section_alone() -> None:
+    first = render_page([Topic("Speed", "Slow.", (Measure("a", 9.0),)), Topic("Size", "Small.", (Measure("b", 1.0),))])
+    again = render_page([Topic("Speed", "Fast.", (Measure("a", 2.0),))], before=first)
+    assert "Slow." not in again
+    assert again.index("Fast.") < again.index("Small.")
+    assert render_page([Topic("Size", "Small.", (Measure("b", 1.0),))], before=first) == first
+
+
+def test_render_page_free_table_keeps_header_and_cells() -> None:
+    page = render_page([Topic("Peers", "All.", tables=(Table("Warm.", ("Line", "Ours"), (("point", "1 ms"),)),))])
+    assert "All.\n\nWarm.\n\n| Line | Ours |\n|---|---|\n| point | 1 ms |\n" in page

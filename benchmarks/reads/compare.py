@@ -22,7 +22,7 @@ from benchmarks.reads.processes import Worker, build
 ROUNDS = 9
 # A slow line stops early, with at least this many rounds.
 ROUNDS_MIN = 2
-LINE_SECONDS = 25.0
+LINE_SECONDS = 15.0
 
 
 class Disagreement(Exception):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -115,12 +116,13 @@ def _texts(count: int, random: np.random.Generator) -> pa.Array[Any]:
     return texts
 
 
-def vocabulary() -> list[str]:
+@cache
+def vocabulary() -> tuple[str, ...]:
     """Return made-up words, the frequent ones first; none is a stop word, and stemming leaves them apart."""
     random = np.random.default_rng(SEED + 1)
     syllables = np.array([a + b for a in "bdfgklmnprtvz" for b in "aou"])
     drawn = ["".join(one) + "x" for one in random.choice(syllables, (2 * _VOCABULARY, 4))]
-    return list(dict.fromkeys(drawn))[:_VOCABULARY]
+    return tuple(dict.fromkeys(drawn))[:_VOCABULARY]
 
 
 def _follows(size: Size, random: np.random.Generator) -> Integers:

@@ -30,7 +30,7 @@ class Deck:
     handles: pa.ChunkedArray[Any]
     cities: pa.ChunkedArray[Any]
     vectors: pa.ChunkedArray[Any]
-    words: list[str]
+    words: tuple[str, ...]
 
     @classmethod
     def read(cls, data: Path) -> Deck:

@@ -38,9 +38,11 @@ class Truth:
     def share(self, params: dict[str, Any], found: Sequence[str]) -> float:
         """Return which share of what was found for words, or else for a vector, belongs there."""
         goodness = self._bm25(params["words"]) if "words" in params else -self._distances(params["vec"])
-        worst = np.partition(goodness, -_BEST)[-_BEST]
+        # What matches no word at all is no result, however few match.
+        wanted = min(_BEST, int(np.count_nonzero(goodness)))
+        worst = np.partition(goodness, -wanted)[-wanted]
         kept = goodness[[self._places[slug] for slug in found]]
-        return float(np.count_nonzero(kept >= worst - _SLACK * abs(worst))) / _BEST
+        return float(np.count_nonzero(kept >= worst - _SLACK * abs(worst))) / wanted
 
     def _distances(self, vector: Sequence[float]) -> NDArray[np.float64]:
         apart = self._vectors - np.asarray(vector, np.float32)

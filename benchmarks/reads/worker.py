@@ -30,9 +30,9 @@ def main(words: list[str]) -> None:
     engine = maker.open_engine(Path(rest[0]))
     opened = time.perf_counter()
     _say({"import_ms": (imported - started) * 1_000, "open_ms": (opened - imported) * 1_000})
-    worker = _Worker(engine)
+    session = Session(engine)
     for request in sys.stdin:
-        _say(worker.answer(json.loads(request)))
+        _say(session.answer(json.loads(request)))
 
 
 def _say(answer: dict[str, Any]) -> None:
@@ -40,7 +40,9 @@ def _say(answer: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-class _Worker:
+class Session:
+    """One opened engine and the lines it has been prepared for."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._asks: dict[str, Ask | None] = {}

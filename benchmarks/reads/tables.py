@@ -1,0 +1,177 @@
+"""What was measured, as the tables of the page.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from benchmarks.reads.cold import COLD_ROUNDS, Cold
+from benchmarks.reads.compare import Timing
+from benchmarks.reads.engines import OURS
+from benchmarks.reads.lines import BY_NAME
+from benchmarks.reads.warm import Warm
+from benchmarks.topic import Table
+
+# Why a line is short of its aim, where it is.
+_REASONS: Mapping[str, str] = {}
+
+
+def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[Cold]) -> tuple[Table, ...]:
+    """Return the tables of the section."""
+    peers = [name for name in names if name != OURS]
+    return (
+        _warm_table(peers, large),
+        _short_table(large),
+        _cold_table(peers, cold),
+        _growth_table(peers, small, large),
+        _cost_table(large, cold),
+        _quality_table(names, large),
+        _memory_table(names, small, large),
+    )
+
+
+def _warm_table(peers: Sequence[str], warm: Warm) -> Table:
+    rows = []
+    for timing in warm.timings:
+        ratios = timing.ratios()
+        best = min(ratios, key=lambda name: ratios[name]) if ratios else ""
+        rows.append(
+            (
+                timing.line.title,
+                _ms(timing.median(OURS)) if OURS in timing.rounds else "fails",
+                f"{ratios[best]:.2g}× ({best})" if best else "",
+                f"{timing.line.aim:g}×",
+                *(_peer_cell(timing, name, ratios) for name in peers),
+            )
+        )
+    about = "Warm: every call was made once before. The best peer is the fastest; the aim is against it."
+    failures = [
+        f"{one.line.title}: {name} fails with {why}." for one in warm.timings for name, why in one.failures.items()
+    ]
+    return Table(" ".join([about, *failures]), ("Line", "Ours", "Best peer", "Aim", *peers), tuple(rows))
+
+
+def _short_table(warm: Warm) -> Table:
+    rows = []
+    for timing in warm.timings:
+        reached = min(timing.ratios().values(), default=None)
+        if reached is not None and reached < timing.line.aim:
+            why = _REASONS.get(timing.line.name, "")
+            rows.append((timing.line.title, f"{reached:.2g}×", f"{timing.line.aim:g}×", why))
+    return Table("Short of the aim:", ("Line", "Reached", "Aim", "Why"), tuple(rows))
+
+
+def _peer_cell(timing: Timing, name: str, ratios: Mapping[str, float]) -> str:
+    if name not in timing.rounds:
+        return ""
+    shown = _ms(timing.median(name))
+    return f"{shown} ({ratios[name]:.2g}×)" if name in ratios else shown
+
+
+def _cold_table(peers: Sequence[str], cold: Sequence[Cold]) -> Table:
+    rows = tuple(
+        (
+            one.line.title,
+            _ms(one.total_ms[OURS]),
+            *(
+                f"{_ms(one.total_ms[name])} ({one.total_ms[name] / one.total_ms[OURS]:.2g}×)"
+                if name in one.total_ms
+                else ""
+                for name in peers
+            ),
+        )
+        for one in cold
+    )
+    about = (
+        "Cold: a fresh process with its files out of the page cache, from its start over import, opening and planning"
+        f" to the first answer; medians of {COLD_ROUNDS}."
+    )
+    return Table(about, ("Line", "Ours", *peers), rows)
+
+
+def _growth_table(peers: Sequence[str], small: Warm, large: Warm) -> Table:
+    before = {timing.line.name: timing for timing in small.timings}
+    rows = tuple(
+        (timing.line.title, *(_growth(before[timing.line.name], timing, name) for name in (OURS, *peers)))
+        for timing in large.timings
+    )
+    about = (
+        "Growth: the warm time at full size over that at a tenth of it. The parameters differ, so read it as a trend."
+    )
+    return Table(about, ("Line", "Ours", *peers), rows)
+
+
+def _growth(before: Timing, after: Timing, name: str) -> str:
+    if name not in before.rounds or name not in after.rounds:
+        return ""
+    return f"{after.median(name) / before.median(name):.2g}×"
+
+
+def _cost_table(warm: Warm, cold: Sequence[Cold]) -> Table:
+    starts = {one.line.name: one for one in cold}
+    rows = []
+    for timing in warm.timings:
+        name = timing.line.name
+        if name not in warm.planning:
+            continue
+        first = starts.get(name)
+        rows.append(
+            (
+                timing.line.title,
+                _ms(warm.planning[name]["first"]),
+                _ms(warm.planning[name]["again"]),
+                str(first.requests) if first else "",
+                _mb(first.bytes_read[OURS]) if first else "",
+                ", ".join(f"{peer} {_mb(read)}" for peer, read in first.bytes_read.items() if peer != OURS)
+                if first
+                else "",
+                str(warm.requests[name]),
+            )
+        )
+    about = (
+        "What a query of ours costs besides: explaining a text never seen before (compiled, planned and drawn up) and"
+        " again; storage requests and bytes read by the first query of a process, with the peers' bytes; requests warm."
+    )
+    header = (
+        "Line",
+        "Plan, first",
+        "Plan, again",
+        "First requests",
+        "First bytes",
+        "Peers' first bytes",
+        "Warm requests",
+    )
+    return Table(about, header, tuple(rows))
+
+
+def _quality_table(names: Sequence[str], warm: Warm) -> Table:
+    rows = tuple(
+        (BY_NAME[line].title, *(f"{shares[name]:.2f}" if name in shares else "" for name in names))
+        for line, shares in warm.shares.items()
+    )
+    about = (
+        "Search quality: the share of the ten results that an exact search would return too, ties counting as equal."
+    )
+    return Table(about, ("Line", *names), rows)
+
+
+def _memory_table(names: Sequence[str], small: Warm, large: Warm) -> Table:
+    rows = tuple(
+        (size, *(_mb(warm.peak_bytes[name]) for name in names)) for size, warm in (("a tenth", small), ("full", large))
+    )
+    return Table("Peak memory of each process over all warm lines.", ("Size", *names), rows)
+
+
+def _ms(value: float) -> str:
+    """Render a duration with three digits.
+
+    >>> _ms(0.12345), _ms(12345.6)
+    ('0.123 ms', '12346 ms')
+    """
+    return f"{value:.3g} ms" if value < 1_000 else f"{value:.0f} ms"
+
+
+def _mb(value: float) -> str:
+    return f"{value / 1e6:.3g} MB" if value < 1e9 else f"{value / 1e6:.0f} MB"
