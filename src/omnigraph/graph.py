@@ -187,15 +187,15 @@ class Graph:
 
     def diff(
         self,
-        a: str | int,
-        b: str | int,
+        a: Moment,
+        b: Moment,
         *,
         kinds: Sequence[str] | None = None,
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
         branch: str = MAIN,
     ) -> changes.ChangeSet:
-        """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
+        """Return what differs between two branches, tags, commits, or earlier moments of `branch`."""
         return changes.diff(self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, actor=self.core.actor)
 
     def commit_changes(
@@ -271,7 +271,7 @@ class Graph:
         *,
         entity: str = "node",
         branch: str = MAIN,
-        at: str | int | None = None,
+        at: Moment | None = None,
     ) -> Blob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
         return blob(

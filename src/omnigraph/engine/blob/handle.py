@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from omnigraph.engine.core import Core, View
+from omnigraph.engine.core import Core, Moment, View
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
@@ -71,10 +71,10 @@ def blob(
     *,
     entity: str = "node",
     branch: str = MAIN,
-    at: str | int | None = None,
+    at: Moment | None = None,
     actor: str | None = None,
 ) -> Blob:
-    """Find a blob on a branch, or at a commit, a tag or a manifest version; none of its bytes are read."""
+    """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
     view = core.view(branch, at)
     core.enforce("read", view.snapshot.branch, actor)
     if entity not in ("node", "edge"):

@@ -16,7 +16,7 @@ import pyarrow.compute
 from omnigraph.engine.changes.pair import Pair, Side, pairs
 from omnigraph.engine.changes.rows import AFTER, BEFORE, stored
 from omnigraph.engine.changes.selection import Selection, select
-from omnigraph.engine.core import Core, View
+from omnigraph.engine.core import Core, Moment, View
 from omnigraph.manifest.model import MAIN
 
 # The stubs know fewer argument types than the kernels take.
@@ -69,8 +69,8 @@ class ChangeSet:
 
 def diff(
     core: Core,
-    a: str | int,
-    b: str | int,
+    a: Moment,
+    b: Moment,
     *,
     kinds: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
@@ -80,7 +80,7 @@ def diff(
 ) -> ChangeSet:
     """Return what it takes to get from state `a` to state `b`.
 
-    A state is named by a branch, a tag, a commit, or a manifest version of `branch`.
+    A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`.
     """
     before, after = (_state(core, one, branch.strip()) for one in (a, b))
     for view in (before, after):
@@ -96,7 +96,7 @@ def diff(
     )
 
 
-def _state(core: Core, name: str | int, branch: str) -> View:
+def _state(core: Core, name: Moment, branch: str) -> View:
     if not isinstance(name, str):
         return core.view(branch, name)
     name = name.strip()

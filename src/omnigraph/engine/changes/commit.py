@@ -14,7 +14,7 @@ import orjson
 
 from omnigraph.engine import history
 from omnigraph.engine.changes.page import Part, Room, fill
-from omnigraph.engine.changes.pair import Pair, pairs
+from omnigraph.engine.changes.pair import Pair, Side, pairs
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.changes.token import Place, Scope, Token, decode, encode, rejected
 from omnigraph.engine.core import Core, View
@@ -139,13 +139,10 @@ class Step:
 
     def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""
-        is_gap = error.code == "graph.version_reclaimed"
-        if error.code == "storage.failed":
-            # A handle that was opened earlier outlives its version, and then only a missing file tells.
-            refs = [
-                side.pin.ref for pair in found for side in (pair.before, pair.after) if side and not pair.is_same_data
-            ]
-            is_gap = not all(self.states.core.kernel.store.has_version(ref) for ref in refs)
+        # A handle that was opened earlier outlives its version, and then only a missing file tells.
+        is_gap = error.code == "graph.version_reclaimed" or (
+            error.code == "storage.failed" and any(self._is_gone(side) for pair in found for side in pair.changed_sides)
+        )
         if not is_gap:
             return error
         return ChangeFeedGap(
@@ -153,6 +150,12 @@ class Step:
             " a new baseline and go on from there",
             first_unreadable_commit_id=self.commit.commit_id,
         )
+
+    def _is_gone(self, side: Side) -> bool:
+        store = self.states.core.kernel.store
+        # A version that was just published may still have its staged name only.
+        staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref]
+        return not store.has_version(side.pin.ref) and not any(store.objects.exists(name) for name in staged)
 
 
 def parentless(commit: Commit) -> GraphError:

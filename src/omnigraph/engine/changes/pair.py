@@ -59,6 +59,11 @@ class Pair:
         return self.before is not None and self.after is not None and self.before.pin.ref == self.after.pin.ref
 
     @property
+    def changed_sides(self) -> list[Side]:
+        """The sides whose data is read to tell what changed."""
+        return [] if self.is_same_data else [side for side in (self.before, self.after) if side is not None]
+
+    @property
     def is_boundary(self) -> bool:
         """Whether rows before and after cannot be compared: of another shape, or gone with or come with the type."""
         if self.before is None or self.after is None:

@@ -106,15 +106,24 @@ def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
     token = _read(text)
     if token.kind != kind:
         raise rejected(f"it is a {token.kind}, and a {kind} is needed")
-    for ours, theirs, why in (
-        (scope.graph, token.scope.graph, "it belongs to another graph"),
-        (scope.branch, token.scope.branch, "it belongs to another branch"),
-        (scope.incarnation, token.scope.incarnation, "the branch was deleted and created anew; take a new baseline"),
-        (scope.selection, token.scope.selection, "it was made for other kinds, types or ops; ask for the same ones"),
-    ):
-        if ours != theirs:
-            raise rejected(why)
+    if (why := _foreign(token.scope, scope)) is not None:
+        raise rejected(why)
     return token
+
+
+def _foreign(theirs: Scope, ours: Scope) -> str | None:
+    """Return why a token of one scope is of no use in another, or None."""
+    if theirs.graph != ours.graph:
+        return "it belongs to another graph"
+    # A branch that was renamed is still the same one, so its name alone decides nothing.
+    if theirs.incarnation != ours.incarnation:
+        is_new = theirs.branch == ours.branch
+        return (
+            "the branch was deleted and created anew; take a new baseline" if is_new else "it belongs to another branch"
+        )
+    if theirs.selection != ours.selection:
+        return "it was made for other kinds, types or ops; ask for the same ones"
+    return None
 
 
 def _read(text: str) -> Token:
