@@ -158,12 +158,13 @@ def test_page_tables_name_the_best_peer_and_what_is_short_of_its_aim() -> None:
     warm = Warm(
         [timing], {"ours": 10**6, "duckdb": 10**6, "kuzu": 10**6}, {"hop2": {"first": 2, "again": 1}}, {"hop2": 0}, {}
     )
-    cold = [Cold(line, {"ours": 100.0, "kuzu": 50.0}, {"ours": 5_000_000, "kuzu": 1_000_000}, 7)]
+    first = {"ours": 60.0, "kuzu": 20.0}
+    cold = [Cold(line, {"ours": 100.0, "kuzu": 50.0}, first, {"ours": 5_000_000, "kuzu": 1_000_000}, 7)]
     tables = page_tables(["ours", "duckdb", "kuzu"], warm, warm, cold)
     assert tables[0].rows == ((line.title, "1.5 ms", "2× (kuzu)", "5×", "12 ms (8×)", "3 ms (2×)"),)
     assert "ladybug fails with gone" in tables[0].about
     assert tables[1].rows[0][:3] == (line.title, "2×", "5×")
-    assert tables[2].rows == ((line.title, "100 ms", "", "50 ms (0.5×)"),)
+    assert tables[2].rows == ((line.title, "100 ms (60 ms)", "", "50 ms (20 ms), 0.5×"),)
     assert tables[3].rows == ((line.title, "1×", "1×", "1×"),)
     assert tables[4].rows == ((line.title, "2 ms", "1 ms", "7", "5 MB", "kuzu 1 MB", "0"),)
 

@@ -25,6 +25,7 @@ class Cold:
 
     line: Line
     total_ms: Mapping[str, float]
+    first_ms: Mapping[str, float]
     bytes_read: Mapping[str, int]
     requests: int
 
@@ -38,17 +39,23 @@ def measure_cold(
     for line in lines:
         params = deck.draw(line, 1)
         total: dict[str, list[float]] = {name: [] for name in able[line.name]}
+        first: dict[str, list[float]] = {name: [] for name in total}
         read: dict[str, int] = {}
         for _ in range(COLD_ROUNDS):
             for name in order.sample(list(total), len(total)):
                 forget_pages(homes[name])
                 worker = Worker(name, homes[name])
-                read[name] = worker.ask("time", line.name, params)["bytes_read"]
+                answer = worker.ask("time", line.name, params)
                 total[name].append(worker.age_ms())
+                first[name].append(answer["ms"][0])
+                read[name] = answer["bytes_read"]
                 worker.stop()
-        medians = {name: statistics.median(taken) for name, taken in total.items()}
-        measured.append(Cold(line, medians, read, _requests(line, params, homes[OURS])))
+        measured.append(Cold(line, _medians(total), _medians(first), read, _requests(line, params, homes[OURS])))
     return measured
+
+
+def _medians(taken: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    return {name: statistics.median(times) for name, times in taken.items()}
 
 
 def _requests(line: Line, params: Sequence[object], home: Path) -> int:

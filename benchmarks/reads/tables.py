@@ -71,24 +71,19 @@ def _peer_cell(timing: Timing, name: str, ratios: Mapping[str, float]) -> str:
 
 
 def _cold_table(peers: Sequence[str], cold: Sequence[Cold]) -> Table:
-    rows = tuple(
-        (
-            one.line.title,
-            _ms(one.total_ms[OURS]),
-            *(
-                f"{_ms(one.total_ms[name])} ({one.total_ms[name] / one.total_ms[OURS]:.2g}×)"
-                if name in one.total_ms
-                else ""
-                for name in peers
-            ),
-        )
-        for one in cold
-    )
+    rows = tuple((one.line.title, *(_cold_cell(one, name) for name in (OURS, *peers))) for one in cold)
     about = (
-        "Cold: a fresh process with its files out of the page cache, from its start over import, opening and planning"
-        f" to the first answer; medians of {COLD_ROUNDS}."
+        "Cold: a fresh process with its files out of the page cache, from its start over import and opening to the"
+        f" first answer, and in brackets the first query alone; medians of {COLD_ROUNDS}."
     )
     return Table(about, ("Line", "Ours", *peers), rows)
+
+
+def _cold_cell(one: Cold, name: str) -> str:
+    if name not in one.total_ms:
+        return ""
+    ratio = "" if name == OURS else f", {one.total_ms[name] / one.total_ms[OURS]:.2g}×"
+    return f"{_ms(one.total_ms[name])} ({_ms(one.first_ms[name])}){ratio}"
 
 
 def _growth_table(peers: Sequence[str], small: Warm, large: Warm) -> Table:
