@@ -6,12 +6,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import kernel, languages
+from benchmarks import kernel, languages, writes
 from benchmarks.page import render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
 
-TOPICS: dict[str, Callable[[], Topic]] = {"languages": languages.run, "kernel": kernel.run, "reads": reads.run}
+TOPICS: dict[str, Callable[[], Topic]] = {
+    "languages": languages.run,
+    "kernel": kernel.run,
+    "reads": reads.run,
+    "writes": writes.run,
+}
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

@@ -15,12 +15,17 @@ from omnigraph.store import positions, valuehash
 from omnigraph.store.delete import delete_ids
 from omnigraph.store.index import IndexKind, IndexSpec, build
 from omnigraph.store.lookup import find, find_rows
+from omnigraph.store.meter import Meter
 from omnigraph.store.positions import Positions
 from omnigraph.store.upsert import upsert
 from omnigraph.store.valuehash import hash_values, is_hashable
 from tests.store.staging import commit, create, people
 
 TEXTS = st.lists(st.text(max_size=300), min_size=1, max_size=20)
+
+
+def ids(found: pa.Table) -> list[str]:
+    return sorted(map(str, found["id"].to_pylist()))
 
 
 @given(TEXTS)
@@ -70,8 +75,9 @@ def test_find_colliding_hashes_tells_values_apart(tmp_path: Path, monkeypatch: p
 
 def test_find_rows_all_columns_must_match_and_nulls_never_do(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(30)), people(range(30, 33), n=7))
-    where = {"n": pa.array([7, 31], pa.int32()), "text": pa.array([f"quick fox number {one}" for one in (0, 7, 31)])}
-    assert sorted(find_rows(dataset, ["id"], where)["id"].to_pylist()) == ["k31", "k7"]
+    texts = pa.array([f"quick fox number {one}" for one in (0, 7, 31)])
+    where: dict[str, pa.Array[Any]] = {"n": pa.array([7, 31], pa.int32()), "text": texts}
+    assert ids(find_rows(dataset, ["id"], where)) == ["k31", "k7"]
 
 
 def test_find_after_update_delete_and_fork_agrees_with_a_scan(tmp_path: Path) -> None:
@@ -82,7 +88,7 @@ def test_find_after_update_delete_and_fork_agrees_with_a_scan(tmp_path: Path) ->
         dataset = commit(dataset, delete_ids(dataset, pa.array([f"k{step}"])))
         dataset = commit(dataset, upsert(dataset, people([10 + step, 50 + step], n=-1)))
         dataset = dataset.store.fork(dataset, f"fork{step}")
-        assert sorted(find(dataset, every)["id"].to_pylist()) == sorted(dataset.read(["id"])["id"].to_pylist())
+        assert ids(find(dataset, every)) == ids(dataset.read(["id"]))
         changed = find_rows(dataset, ["id"], {"n": pa.array([-1], pa.int32())})
         assert changed.num_rows == 2 * (step + 1)
 
@@ -125,3 +131,16 @@ def test_positions_of_an_indexed_column_wait_until_many_values_were_asked_for(
         assert find(dataset, pa.array(["k3"])).num_rows == 1
         kept.append(len(dataset.store.positions._segments))
     assert kept == [0, 0, 0, 0, 0, 1, 1]
+
+
+def test_positions_of_rows_just_written_need_no_reading_until_one_is_asked_for(tmp_path: Path) -> None:
+    log: list[tuple[str, str]] = []
+    dataset = create(tmp_path, people(range(60)))
+    dataset.store.meter = Meter(log)
+    find(dataset, pa.array(["k3"]))
+    dataset = commit(dataset, upsert(dataset, people([3, 90])))
+    log.clear()
+    assert ids(find(dataset, pa.array(["k91", "k5"]))) == ["k5"]
+    assert [kind for kind, _ in log] == ["take"]
+    assert ids(find(dataset, pa.array(["k90", "k3"]))) == ["k3", "k90"]
+    assert [kind for kind, _ in log] == ["take", "fragment", "take"]

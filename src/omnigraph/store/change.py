@@ -59,7 +59,9 @@ def append(dataset: Dataset, rows: pa.Table) -> Change:
 
 def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
     """Write rows to new files of a dataset; nothing names them yet."""
-    return _write(dataset, rows, "append")
+    fragments = _write(dataset, rows, "append")
+    dataset.store.positions.foresee(dataset, rows, fragments)
+    return fragments
 
 
 def overwrite(dataset: Dataset, rows: pa.Table) -> Change:

@@ -74,7 +74,7 @@ class Dataset:
     def version(self) -> int:
         return self.ref.version
 
-    @property
+    @cached_property
     def schema(self) -> pa.Schema:
         return self.lance.schema
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 RowIds = npt.NDArray[np.uint64]
 _Key = tuple[str, int, tuple[str, ...]]
 
+_NO_ROWS: Final[RowIds] = np.array([], np.uint64)
 _BYTES_PER_ROW: Final = 16
 # Finding one value through an index takes about as long as taking this many rows into memory.
 _PROBE_ROWS: Final = 400
@@ -36,26 +37,31 @@ _PROBE_ROWS: Final = 400
 class Segment:
     """The hashes of one fragment's values, ascending, each with the row that holds it.
 
-    `since` is set where rows were deleted before it was made: older versions and other branches may still have them.
+    Row ids are unknown while only the writer of the fragment has seen it; that is enough to tell that it holds no such
+    value. `since` is set where rows were deleted before it was made: older versions and other branches may still have
+    them.
     """
 
     hashes: Hashes
-    row_ids: RowIds
-    since: DatasetRef | None
+    row_ids: RowIds | None
+    since: DatasetRef | None = None
 
     @property
     def nbytes(self) -> int:
-        return int(self.hashes.nbytes + self.row_ids.nbytes)
+        return int(self.hashes.nbytes) + (0 if self.row_ids is None else int(self.row_ids.nbytes))
 
     def serves(self, ref: DatasetRef) -> bool:
         return self.since is None or (self.since.branch == ref.branch and self.since.version <= ref.version)
 
-    def rows_of(self, wanted: Hashes) -> RowIds:
+    def rows_of(self, wanted: Hashes) -> RowIds | None:
+        """Return the rows that hold one of the hashes; None when there are some, and nobody knows which."""
         first = np.searchsorted(self.hashes, wanted)
         counts = np.searchsorted(self.hashes, wanted, "right") - first
         held = np.flatnonzero(counts)
         if len(held) == 0:
-            return self.row_ids[:0]
+            return _NO_ROWS
+        if self.row_ids is None:
+            return None
         ends = np.cumsum(counts[held])
         places = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
         found: RowIds = self.row_ids[places]
@@ -68,6 +74,7 @@ class Positions:
     def __init__(self, bytes_max: int = POSITION_CACHE_BYTES_MAX) -> None:
         self._segments: OrderedDict[_Key, Segment] = OrderedDict()
         self._spent: dict[tuple[str, int], int] = {}
+        self._asked: dict[str, set[str]] = {}
         self._bytes_max = bytes_max
         self._bytes = 0
         self._lock = threading.Lock()
@@ -80,16 +87,34 @@ class Positions:
         if not is_hashable(values.type):
             return None
         field = dataset.field_ids[column]
-        fragments = dataset.fragments
-        found = {fragment.id: self._get(dataset, field, fragment) for fragment in fragments}
-        absent = [fragment for fragment in fragments if found[fragment.id] is None]
+        self._asked.setdefault(dataset.ref.path, set()).add(column)
+        wanted = sorted_hashes(values)
+        found, absent = [_NO_ROWS], []
+        for fragment in dataset.fragments:
+            segment = self._get(dataset, field, fragment)
+            rows = segment.rows_of(wanted) if segment is not None else None
+            if rows is None:
+                absent.append(fragment)
+            elif len(rows):
+                found.append(rows)
         if absent and not self._is_worth_reading(dataset, field, absent, len(values)):
             return None
         for fragment in absent:
-            found[fragment.id] = self._read(dataset, column, field, fragment)
-        wanted = sorted_hashes(values)
-        parts = [segment.rows_of(wanted) for segment in found.values() if segment is not None]
-        return np.concatenate(parts) if parts else np.array([], np.uint64)
+            rows = self._read(dataset, column, field, fragment).rows_of(wanted)
+            assert rows is not None, "a segment that was read knows its rows"
+            found.append(rows)
+        return np.concatenate(found)
+
+    def foresee(self, dataset: Dataset, rows: pa.Table, fragments: Sequence[FragmentMetadata]) -> None:
+        """Take note of rows that were just written to new fragments, in columns that are asked for."""
+        start = 0
+        for fragment in fragments:
+            own = rows.slice(start, fragment.physical_rows)
+            start += fragment.physical_rows
+            for column in self._asked.get(dataset.ref.path, ()):
+                if column in rows.column_names:
+                    hashes = np.sort(hash_values(own.column(column).drop_null().combine_chunks()))
+                    self._put(_key(dataset, dataset.field_ids[column], fragment), Segment(hashes, None))
 
     def _is_worth_reading(self, dataset: Dataset, field: int, absent: Sequence[FragmentMetadata], values: int) -> bool:
         """Weigh what lookups by filter have cost so far against reading the column once and for all."""
@@ -118,14 +143,17 @@ class Positions:
         order = np.argsort(hashes)
         row_ids = rows.column("_rowid").to_numpy()[order]
         segment = Segment(hashes[order], row_ids, dataset.ref if fragment.num_deletions else None)
+        self._put(_key(dataset, field, fragment), segment)
+        return segment
+
+    def _put(self, key: _Key, segment: Segment) -> None:
         with self._lock:
-            replaced = self._segments.pop(_key(dataset, field, fragment), None)
-            self._segments[_key(dataset, field, fragment)] = segment
+            replaced = self._segments.pop(key, None)
+            self._segments[key] = segment
             self._bytes += segment.nbytes - (replaced.nbytes if replaced else 0)
             while self._bytes > self._bytes_max:
                 _, dropped = self._segments.popitem(last=False)
                 self._bytes -= dropped.nbytes
-        return segment
 
 
 def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:

@@ -84,7 +84,7 @@ def test_warm_inserts_scan_nothing(tmp_path: Path) -> None:
     for number in range(5):
         run(graph, f'insert N {{k: "a{number}" u: {100 + number}}} insert E {{from: "a{number}" to: "k2"}}')
         load(graph, f'{{"type":"N","data":{{"k":"l{number}"}}}}', mode="merge")
-    assert [one for one in log if one[0] in ("scan", "open") and "__manifest" not in one[1]] == []
+    assert [one for one in log if one[0] in ("scan", "open", "fragment") and "__manifest" not in one[1]] == []
     assert len(rows(graph, "node:N")) == 31
 
 

@@ -80,9 +80,7 @@ def test_comparison_finds_the_rows_that_python_finds(graph: Graph, column: str) 
                 and compare(held, value)
             ]
             found: list[Any] = (
-                []
-                if test.is_never
-                else [part.column("k").to_pylist() for part in committed.rows(node, test)]
+                [] if test.is_never else [part.column("k").to_pylist() for part in committed.rows(node, test)]
             )
             assert sorted(chain.from_iterable(found)) == expected, (op, value, "as a filter")
             kept: list[Any] = whole.filter(pa.array(test.mask(whole))).column("k").to_pylist()

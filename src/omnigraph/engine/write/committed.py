@@ -101,12 +101,14 @@ def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Col
 def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[pa.Table]:
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}"):
-        batches = dataset.lance.to_batches(
+        scanner = dataset.lance.scanner(
             columns=list(columns),
             filter=condition,
             blob_handling="all_binary",
             with_row_id=True,
             with_row_address=True,
+            # A write may touch few rows, so the other columns are fetched for those alone.
+            late_materialization=True,
         )
-        for batch in batches:
+        for batch in scanner.to_batches():
             yield pa.Table.from_batches([batch])
