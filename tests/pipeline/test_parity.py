@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import checks, hashing, loading, matching, reading, staging
+from omnigraph.pipeline import checks, hashing, inputs, loading, matching, reading, staging
 from omnigraph.rules.validate import RULES
 from tests.caseengine import Engine, Ran, _records
 from tests.casefile import CASES, Case, Step, read_cases
@@ -91,7 +92,7 @@ def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int) 
 
 
 # Inputs that break one rule each, or that need a pass over several splits; each finds at least one mutant below.
-TELLING = [
+TELLING: list[tuple[str, list[dict[str, Any]]]] = [
     ("append", [{"type": "Person", "data": {"name": "cy"}}, {"type": "Person", "data": {"name": "cy"}}]),
     ("append", [{"type": "Person", "data": {"name": "ann"}}]),
     ("append", [{"type": "Person", "data": {"name": "cy", "email": "ann@x"}}]),
@@ -119,9 +120,9 @@ def _without(name: str) -> Any:
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
-    **{f"no {rule.__name__}": (lambda name=rule.__name__: _without(name)) for rule in staging.SET_CHECKS},
+    **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in staging.SET_CHECKS},
     "no row rules": lambda: patch.object(staging, "ROW_CHECKS", ()),
-    "lines of every split start anew": lambda: patch.object(loading.StagedInput, "offset", lambda self, split: 0),
+    "lines of every split start anew": lambda: patch.object(inputs.StagedInput, "offset", lambda self, split: 0),
     "first line of a split is lost": lambda: patch.object(reading, "_byte_range", _losing),
     "replaced rows stay": lambda: patch.object(matching, "_found", lambda own, ids, hashes, texts: own != own),
     "the first of an id wins": lambda: patch.object(loading, "last_of_each", lambda ids: slice(0, 1)),
@@ -192,8 +193,9 @@ def test_load_case_of_the_corpus_holds(case: Case, tmp_path: Path, monkeypatch: 
             return plain(self, step)
         graph = self._opened()
         before = len(graph.commits())
-        with splits_of(300):
-            load_bytes(graph, _records(step), tmp_path, step.option("mode") or "merge")
+        raw = _records(step)
+        with splits_of(max(300, len(raw) // 8)):
+            load_bytes(graph, raw, tmp_path, step.option("mode") or "merge")
         return Ran(commits=len(graph.commits()) - before)
 
     monkeypatch.setattr(Engine, "run", run)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from omnigraph.cli import branch, commit, schema
 from omnigraph.cli.init import init
 from omnigraph.cli.lint import lint
+from omnigraph.cli.load import load
 from omnigraph.cli.read import explain, query
 from omnigraph.cli.snapshot import export, snapshot
 from omnigraph.cli.version import version
@@ -56,6 +57,12 @@ COMMANDS = (
         ingest,
         "Write entities from an NDJSON file, as one commit.",
         "omnigraph ingest graph.omni --data data.ndjson --mode merge",
+    ),
+    Command(
+        ("load",),
+        load,
+        "Write an input of any size, as one commit: NDJSON, Parquet or CSV, in process or on Spark.",
+        "omnigraph load graph.omni --data data.ndjson --mode merge",
     ),
     Command(
         ("mutate",),

@@ -21,7 +21,8 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN, Commit
-from omnigraph.pipeline.loading import Done, Loading, Options
+from omnigraph.pipeline.frames import is_frame
+from omnigraph.pipeline.loading import Done, Loading, Options, Work
 from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.reading import digest_split
 from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
@@ -71,12 +72,13 @@ def load(
     sources = [data] if isinstance(data, str | os.PathLike) else list(data)
     if not sources and not named:
         raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
+    frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
     splits = plan_ndjson(sources)
     for key, columns in named.items():
-        splits += plan_columns(catalog, key, columns)
+        splits += plan_columns(key, columns) if key not in frames else []
     size = sum(split.size for split in splits)
-    runner = _runner(engine, master, size, watcher)
-    digest = _digest(runner, mode, splits) if job_id is not None else ""
+    runner = _runner(engine, master, size, frames, watcher)
+    digest = _digest(runner, mode, splits, frames) if job_id is not None else ""
     job = job_id if job_id is not None else new_ulid()
     applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
     if applied is not None:
@@ -84,7 +86,7 @@ def load(
     is_rejecting = on_error == "quarantine"
     options = Options(mode, branch, job, digest, actor, max_errors, folder if is_rejecting else None)
     touched = _all_keys(catalog) if sources else sorted(named)
-    done = _run(core, runner, options, base, splits, touched, list(named))
+    done = _run(core, runner, options, base, Work(splits, frames, touched, list(named)))
     result = LoadReport(
         branch,
         base,
@@ -109,22 +111,14 @@ def _counts(done: Done, kind: str) -> dict[str, int]:
     return {key.removeprefix(kind): count for key, count in done.counts.items() if key.startswith(kind)}
 
 
-def _run(
-    core: Core,
-    runner: Runner,
-    options: Options,
-    base: str | None,
-    splits: Sequence[Split],
-    touched: Sequence[str],
-    named: Sequence[str],
-) -> Done:
+def _run(core: Core, runner: Runner, options: Options, base: str | None, work: Work) -> Done:
     """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
     if base is None:
-        return Loading(core, core.view(options.branch), runner, options).run(splits, touched, named)
+        return Loading(core, core.view(options.branch), runner, options).run(work)
     create_branch(core.kernel, options.branch, core.view(base).snapshot, options.actor)
     view = core.view(options.branch)
     try:
-        return Loading(core, view, runner, options).run(splits, touched, named)
+        return Loading(core, view, runner, options).run(work)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
         if is_untouched and core.kernel.snapshot(options.branch).head == view.snapshot.head:
@@ -167,8 +161,12 @@ def _all_keys(catalog: Catalog) -> list[str]:
     )
 
 
-def _runner(engine: str, master: str | None, size: int, watcher: Watcher) -> Runner:
+def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Watcher) -> Runner:
     """Return where tasks run: small inputs are done before Spark would have started."""
+    for columns in frames.values():
+        if engine == "local":
+            raise UsageError("a DataFrame lives in Spark; leave `engine` away, or give a file", engine=engine)
+        return Executors(columns.data.sparkSession, watcher)
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
         return Threads(watcher)
     from omnigraph.pipeline.session import session
@@ -176,10 +174,14 @@ def _runner(engine: str, master: str | None, size: int, watcher: Watcher) -> Run
     return Executors(session(master), watcher)
 
 
-def _digest(runner: Runner, mode: str, splits: Sequence[Split]) -> str:
-    """Return a digest of what is loaded and how; the places of files do not count."""
+def _digest(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[str, Columns]) -> str:
+    """Return a digest of what is loaded and how; the places of files do not count.
+
+    Of a DataFrame only the columns count: computing it just to compare it may cost as much as the load.
+    """
     parts = runner.run("digesting", digest_split, splits, [split.size for split in splits])
     kinds = [f"{split.table_key}:{split.columns}" for split in splits]
+    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
     return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
 
 

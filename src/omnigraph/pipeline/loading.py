@@ -21,7 +21,7 @@ from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
 from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.pipeline.checks import SetCheck
 from omnigraph.pipeline.hashing import hash_column
@@ -29,7 +29,7 @@ from omnigraph.pipeline.inputs import StagedInput
 from omnigraph.pipeline.job import Job, place_of
 from omnigraph.pipeline.matching import MatchTask, match_fragment
 from omnigraph.pipeline.report import RejectedLine, write_rejected
-from omnigraph.pipeline.sources import Split
+from omnigraph.pipeline.sources import Columns, Split, plan_columns
 from omnigraph.pipeline.staging import StageTask, is_last_winning
 from omnigraph.pipeline.suspects import repeated, rows_of
 from omnigraph.pipeline.tasks import Runner
@@ -52,6 +52,19 @@ class Options:
     actor: str | None
     errors_max: int
     folder: Path | None
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be loaded: splits and DataFrames that may hold entities of some types.
+
+    Those of the types that were `named` are touched even if there is nothing of them.
+    """
+
+    splits: Sequence[Split]
+    frames: Mapping[str, Columns]
+    table_keys: Sequence[str]
+    named: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,19 +98,20 @@ class Loading:
         self.input: StagedInput
         self.job: Job
 
-    def run(self, splits: Sequence[Split], table_keys: Sequence[str], named: Sequence[str]) -> Done:
-        """Load splits that may hold entities of some types, of which some were named and so are touched anyway."""
+    def run(self, work: Work) -> Done:
+        """Do the work."""
         kernel = self.core.kernel
         with declared(kernel.store, "load", self.view.snapshot, self.options.actor) as held:
-            self.job = self._declare(held, table_keys)
+            self.job = self._declare(held, work.table_keys)
             keep: set[str] = set()
             try:
+                splits = [*work.splits, *self._frame_splits(work.frames)]
                 tasks = [StageTask(split) for split in splits]
-                self.input = StagedInput(self.job, self.runner, tasks, named)
+                self.input = StagedInput(self.job, self.runner, tasks, work.named)
                 self.input.stage()
                 self._drop_superseded()
-                work = Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else Work.INSERT
-                receipt = kernel.commit(self.options.branch, self._prepare, work)
+                kind = plan.Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else plan.Work.INSERT
+                receipt = kernel.commit(self.options.branch, self._prepare, kind)
                 assert receipt is not None
                 assert receipt.commit is not None
                 keep = self._files()
@@ -130,6 +144,15 @@ class Loading:
             self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
             is_rejecting,
         )
+
+    def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:
+        if not frames:
+            return []
+        # Only whoever has a DataFrame has Spark.
+        from omnigraph.pipeline.frames import put_down
+
+        files = {key: put_down(columns.data, self.job) for key, columns in frames.items()}
+        return [split for key, paths in files.items() for split in plan_columns(key, replace(frames[key], data=paths))]
 
     def _target(self, table_key: str) -> DatasetRef:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id

@@ -23,7 +23,7 @@ from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
 from omnigraph.lang.types import FLOATS, PropertyType, Scalar
 from omnigraph.pipeline.sources import Columns, end_columns
-from omnigraph.rules.dates import date_column, datetime_column
+from omnigraph.rules.datecolumns import date_column, datetime_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, pc
 from omnigraph.rules.violation import Findings

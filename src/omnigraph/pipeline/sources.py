@@ -82,11 +82,12 @@ def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
     return splits
 
 
-def plan_columns(catalog: Catalog, table_key: str, columns: Columns) -> list[Split]:
+def plan_columns(table_key: str, columns: Columns) -> list[Split]:
     """Return the splits of one type's files: row groups of Parquet, or whole files of CSV."""
+    sources = columns.data if isinstance(columns.data, list | tuple) else [columns.data]
     bare = Columns(None, columns.source, columns.target, dict(columns.properties))
     splits: list[Split] = []
-    for file in _all_files([columns.data]):
+    for file in _all_files(sources):
         format_, compression = _format_of(file)
         if format_ == "ndjson":
             raise UsageError(f"`{file.name}` names the types of its lines itself; give it as `data`", path=file.name)

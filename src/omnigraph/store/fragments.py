@@ -39,7 +39,7 @@ def claims(ref: DatasetRef, operation_id: str) -> tuple[str, str]:
 
 def side_folder(ref: DatasetRef, operation_id: str) -> str:
     """Return where an operation keeps files of its own beside a dataset, until it ends."""
-    return f"{ref.directory}/_staging/{operation_id}"
+    return f"{ref.directory}/_staging-{operation_id}"
 
 
 def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id: str) -> list[FragmentText]:

@@ -1,0 +1,138 @@
+"""`omnigraph load`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from omnigraph.cli.options import Actor, Branch, Json, Mode, Quiet, Store, Uri, Yes
+from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.target import address, announce, confirm, open_to_write
+from omnigraph.errors import UsageError
+from omnigraph.limits import LOAD_ERRORS_MAX
+
+
+class Engine(StrEnum):
+    """Where a load runs."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+class OnError(StrEnum):
+    """What becomes of wrong entities."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+Data = Annotated[
+    list[str] | None,
+    typer.Option("--data", metavar="FILE", help="NDJSON: a file, directory, pattern or `s3://…`; again for more."),
+]
+Nodes = Annotated[
+    list[str] | None,
+    typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; again for more."),
+]
+Edges = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges, with the columns that hold their ends."
+    ),
+]
+How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
+From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
+Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Do the load of this name only once.")]
+Errors = Annotated[OnError, typer.Option("--on-error", metavar="NAME", help="fail, or quarantine wrong entities.")]
+MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Most entities to put into quarantine.")]
+Report = Annotated[
+    Path | None, typer.Option("--report", metavar="DIR", help="Where to write the report and rejected entities.")
+]
+Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="auto, local or spark.")]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="The Spark master; `local[*]` if unset.")]
+
+
+def load(
+    mode: How,
+    uri: Uri = None,
+    store: Store = None,
+    data: Data = None,
+    node: Nodes = None,
+    edge: Edges = None,
+    branch: Branch = "main",
+    from_branch: From = None,
+    job_id: Job = None,
+    on_error: Errors = OnError.FAIL,
+    max_errors: MaxErrors = LOAD_ERRORS_MAX,
+    report: Report = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    actor: Actor = None,
+    yes: Yes = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+    from omnigraph.pipeline.progress import bar
+
+    place = address(uri, store)
+    announce("load", place, quiet=quiet)
+    if mode is Mode.OVERWRITE:
+        confirm("overwriting types", place, yes=yes, as_json=as_json)
+    nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
+    with open_to_write(uri, store, actor) as graph, bar() as watcher:
+        result = pipeline.load(
+            graph,
+            data or [],
+            nodes=nodes,
+            edges=edges,
+            mode=mode.value,
+            branch=branch,
+            from_branch=from_branch,
+            job_id=job_id,
+            on_error=on_error.value,
+            max_errors=max_errors,
+            report=report,
+            engine=engine.value,
+            master=master,
+            watcher=watcher,
+        )
+    if as_json:
+        print_json({"uri": graph.uri, **result.to_json()})
+    else:
+        _print(result, report)
+    return 0
+
+
+def _by_type(option: str, given: list[str] | None) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, sign, source = text.partition("=")
+        if not sign or not name or not source:
+            raise UsageError(f"`{option} {text}` does not say what it is; write `{option} Type=FILE`", option=option)
+        if name in found:
+            raise UsageError(f"`{option}` gives `{name}` twice; give a directory or a pattern", option=option)
+        found[name] = source
+    return found
+
+
+def _print(result: object, report: Path | None) -> None:
+    from omnigraph.pipeline import LoadReport
+
+    assert isinstance(result, LoadReport)
+    if result.already_applied:
+        typer.echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
+        return
+    for label, counts in (("node", result.nodes), ("edge", result.edges)):
+        for type_name, count in sorted(counts.items()):
+            typer.echo(f"{label} {type_name}: {count}")
+    for code, count in result.rejected_by_code.items():
+        typer.echo(f"rejected {code}: {count}, see {report}")
+    made = f" (new, from {result.base_branch})" if result.branch_created else ""
+    rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} a second"
+    total = plural(result.total_entities, "entity")
+    typer.echo(f"{total} on {result.branch}{made} in {rate}, commit {result.commit.commit_id}")
