@@ -319,7 +319,8 @@ def test_feed_forged_token_with_the_same_members_is_the_token_itself(graph: og.G
         (lambda token: forge(token, commit="01ARZ3NDEKTSV4RRFFQ69G5FAV"), "not in the history"),
         (lambda token: forge(token, place=["node:x", "a", None]), "not in the commit"),
         (lambda token: forge(token, place=[1]), "not a change token"),
-        (lambda token: forge(token, place=7), ""),
+        (lambda token: forge(token, place=7), "not a change token"),
+        (lambda token: forge(token, place=["node:x", 7, None]), "not a change token"),
     ],
 )
 def test_feed_tampered_cursor_is_rejected(graph: og.Graph, cursor: str, change: Any, why: str) -> None:
@@ -381,6 +382,7 @@ def test_feed_page_token_whose_place_is_gone_is_rejected(graph: og.Graph) -> Non
         {"start": "now", "cursor": "x"},
         {"limit": 0},
         {"limit": True},
+        {"limit": "5"},
         {"bytes_max": -1},
         {"commits_max": 0},
         {"kinds": ["vertex"]},

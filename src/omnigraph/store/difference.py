@@ -27,6 +27,9 @@ pc: Any = pyarrow.compute
 
 _UPDATED: Final = "_row_last_updated_at_version"
 
+# Fetching one id by row id costs as much as reading this many of them in a row.
+_TAKEN_PART: Final = 50
+
 FileKey = tuple[tuple[str, tuple[int, ...]], ...]
 Numbers = NDArray[np.uint64]
 
@@ -159,7 +162,7 @@ def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
     """Return the ids of rows: of few in large fragments by address, else by reading the ids of whole fragments."""
     held = sum(fragment.metadata.num_rows for fragment in rows.fragments)
     wanted = pa.array(rows.row_ids)
-    if 2 * len(wanted) < held:
+    if _TAKEN_PART * len(wanted) < held:
         found = dataset.take(rows.row_ids.tolist(), [ID])
         return found.append_column(ROW_ID, wanted)
     if not rows.fragments:

@@ -31,7 +31,8 @@ def baseline(
 
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
-    core.enforce("export", branch.strip(), actor)
+    branch = branch.strip()
+    core.enforce("export", branch, actor)
     view = core.view(branch)
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head

@@ -180,7 +180,7 @@ def page_room(limit: int, bytes_max: int) -> Room:
 
 def check_bound(name: str, asked: int, most: int, resource: str) -> None:
     """Refuse what is less than one, or more than one page or poll may have."""
-    if isinstance(asked, bool) or asked < 1:
+    if type(asked) is not int or asked < 1:
         raise UsageError(f"`{name}` takes a whole number of at least 1", value=str(asked))
     if asked > most:
         raise LimitExceeded(

@@ -63,7 +63,8 @@ def changes(
     check_bound("commits_max", commits_max, FEED_COMMITS_MAX, "change_feed_commits_per_poll")
     if sum(one is not None for one in (start, cursor, page_token)) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
-    core.enforce("read", branch.strip(), actor)
+    branch = branch.strip()
+    core.enforce("read", branch, actor)
     snapshot = core.kernel.snapshot(branch)
     selection = select(kinds, types, ops, [core.catalog(snapshot)])
     scope = feed_scope(snapshot, selection)

@@ -147,10 +147,12 @@ def _from_json(body: dict[str, object]) -> Token:
     kind = str(body["kind"])
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
     place = body["place"]
+    if place is not None and not (isinstance(place, list) and all(isinstance(one, str | None) for one in place)):
+        raise ValueError("a place is made of texts")
     return Token(
         kind,  # type: ignore[arg-type]  # compared with the wanted kind right after
         scope,
         CommitId(str(body["commit"])),
         None if body["cut"] is None else CommitId(str(body["cut"])),
-        Place(*place) if isinstance(place, list) else None,
+        None if place is None else Place(*place),
     )
