@@ -11,7 +11,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.rows import row_changes
+from omnigraph.engine.changes.rows import AFTER, BEFORE, compare, row_changes
 from omnigraph.engine.core import View
 from omnigraph.engine.merge.conflict import Conflict, conflict_from, conflict_of, image_of
 from omnigraph.engine.merge.rows import RowMerge, as_merge, merge_rows
@@ -21,9 +21,9 @@ from omnigraph.errors import GraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Pin
 from omnigraph.rules.delta import Changes, Delta
-from omnigraph.rules.kernels import pc
 from omnigraph.rules.validate import validate
 from omnigraph.rules.violation import Violation
+from omnigraph.store.lookup import ROW_ID, find
 
 # A merge tells all that is wrong with it.
 _ALL: Final = 2**31
@@ -81,8 +81,10 @@ class Three:
 
     def row(self, view: View, type_: Type, entity_id: str) -> pa.Table | None:
         """Return one entity of one side as a table of one row."""
-        found = list(CommittedRows(view).rows(type_, pc.field("id") == entity_id))
-        return found[0] if found else None
+        dataset = view.dataset(type_.table_key)
+        found = find(dataset, pa.array([entity_id], pa.string()))
+        rows = pa.table({"id": found.column("id"), BEFORE: pa.nulls(found.num_rows), AFTER: found.column(ROW_ID)})
+        return compare(None, dataset, rows).inserted if found.num_rows else None
 
     @staticmethod
     def _pin(view: View, type_: Type) -> Pin:

@@ -1,0 +1,156 @@
+"""Reverts and cherry-picks: one commit's change, backwards or forwards, on another state."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import GraphError, MergeConflict, UsageError
+from omnigraph.graph import Graph
+from tests.engine.mergegraphs import PERSON, age, change, content, knows, people, put
+from tests.engine.write.graphs import rows
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return people(tmp_path)
+
+
+def set_age(graph: Graph, name: str, value: int, branch: str = "main") -> str:
+    receipt = change(graph, f'update Person set {{ age: {value} }} where name = "{name}"', branch)
+    return str(receipt.commit.commit_id)
+
+
+def test_revert_takes_back_one_change_and_keeps_later_ones(graph: Graph) -> None:
+    before = content(graph)
+    wrong = change(graph, 'delete Person where name = "Bob"').commit.commit_id
+    set_age(graph, "Alice", 31)
+    receipt = graph.revert(f" {wrong} ")
+    assert receipt.commit is not None
+    assert (receipt.commit.kind, receipt.commit.merged_parent) == ("revert", None)
+    assert receipt.commit.properties["commit"] == wrong
+    before[PERSON]["Alice"]["age"] = 31
+    assert content(graph) == before
+
+
+def test_revert_of_a_revert_brings_the_change_back(graph: Graph) -> None:
+    first = set_age(graph, "Alice", 31)
+    second = graph.revert(first).commit
+    assert second is not None
+    assert age(graph, "Alice") == 30
+    graph.revert(second.commit_id)
+    assert age(graph, "Alice") == 31
+
+
+def test_revert_twice_changes_nothing_and_records_nothing(graph: Graph) -> None:
+    first = set_age(graph, "Alice", 31)
+    graph.revert(first)
+    head = graph.snapshot().head
+    receipt = graph.revert(first)
+    assert (receipt.outcome, receipt.commit, graph.snapshot().head) == ("already_up_to_date", None, head)
+
+
+def test_revert_of_what_was_changed_since_is_a_conflict(graph: Graph) -> None:
+    first = set_age(graph, "Alice", 31)
+    set_age(graph, "Alice", 32)
+    dry = graph.revert(first, dry_run=True)
+    assert [one.kind for one in dry.conflicts] == ["DivergentUpdate"]
+    with pytest.raises(MergeConflict, match="revert of"):
+        graph.revert(first)
+    graph.revert(first, resolutions=[{"type_key": PERSON, "entity_id": "Alice", "take": "theirs"}])
+    assert age(graph, "Alice") == 30
+
+
+def test_revert_that_would_orphan_an_edge_is_a_conflict(graph: Graph) -> None:
+    added = change(graph, 'insert Person { name: "Eve" }').commit.commit_id
+    put(graph, knows("Eve", "Bob", "eb"))
+    with pytest.raises(MergeConflict) as caught:
+        graph.revert(added)
+    conflicts: Any = caught.value.context["conflicts"]
+    assert [one["kind"] for one in conflicts] == ["OrphanEdge"]
+
+
+def test_revert_of_a_merge_takes_all_of_it_back(graph: Graph) -> None:
+    graph.branches.create("review")
+    set_age(graph, "Alice", 31, "review")
+    set_age(graph, "Carol", 21, "review")
+    set_age(graph, "Bob", 26)
+    before = content(graph)
+    merged = graph.branches.merge("review").commit
+    assert merged is not None
+    graph.revert(merged.commit_id)
+    assert content(graph) == before
+
+
+def test_revert_of_a_commit_the_branch_does_not_have_is_usage(graph: Graph) -> None:
+    graph.branches.create("review")
+    there = set_age(graph, "Alice", 31, "review")
+    with pytest.raises(UsageError, match="does not have commit"):
+        graph.revert(there)
+    graph.revert(there, "review")
+    assert age(graph, "Alice", "review") == 30
+
+
+@pytest.mark.parametrize("verb", ["revert", "cherry_pick"])
+def test_replay_of_the_first_commit_has_no_parent(graph: Graph, verb: str) -> None:
+    first = graph.commits()[-1].commit_id
+    with pytest.raises(GraphError) as caught:
+        getattr(graph, verb)(first)
+    assert caught.value.code == "commit.parentless"
+
+
+@pytest.mark.parametrize("verb", ["revert", "cherry_pick"])
+def test_replay_of_an_unknown_commit_is_not_found(graph: Graph, verb: str) -> None:
+    with pytest.raises(GraphError) as caught:
+        getattr(graph, verb)("nope")
+    assert caught.value.code == "commit.not_found"
+
+
+def test_revert_over_a_schema_change_is_refused(graph: Graph) -> None:
+    first = set_age(graph, "Alice", 31)
+    graph.schema.apply(graph.schema.source.replace("city: String?", "city: String?  zip: String?"))
+    with pytest.raises(GraphError) as caught:
+        graph.revert(first)
+    assert caught.value.code == "merge.schema_differs"
+
+
+def test_cherry_pick_takes_one_commit_and_not_those_around_it(graph: Graph) -> None:
+    graph.branches.create("review")
+    set_age(graph, "Alice", 31, "review")
+    wanted = change(graph, 'insert Person { name: "Eve" }', "review").commit.commit_id
+    set_age(graph, "Bob", 26, "review")
+    set_age(graph, "Carol", 21)
+    receipt = graph.cherry_pick(wanted)
+    assert receipt.commit is not None
+    assert (receipt.commit.kind, receipt.commit.merged_parent) == ("cherry_pick", None)
+    assert {name: row["age"] for name, row in rows(graph, PERSON).items()} == {
+        "Alice": 30,
+        "Bob": 25,
+        "Carol": 21,
+        "Eve": None,
+    }
+    assert graph.cherry_pick(wanted).outcome == "already_up_to_date"
+    assert graph.branches.merge("review").outcome == "merged"
+
+
+def test_cherry_pick_of_a_merge_takes_what_it_brought_in(graph: Graph) -> None:
+    graph.branches.create("review")
+    graph.branches.create("release")
+    set_age(graph, "Alice", 31, "review")
+    set_age(graph, "Bob", 26)
+    merged = graph.branches.merge("review").commit
+    assert merged is not None
+    graph.cherry_pick(merged.commit_id, "release")
+    assert (age(graph, "Alice", "release"), age(graph, "Bob", "release")) == (31, 25)
+
+
+def test_cherry_pick_that_clashes_is_a_conflict(graph: Graph) -> None:
+    graph.branches.create("review")
+    there = set_age(graph, "Alice", 31, "review")
+    set_age(graph, "Alice", 32)
+    before = graph.snapshot()
+    with pytest.raises(MergeConflict):
+        graph.cherry_pick(there)
+    assert graph.snapshot() == before
