@@ -16,18 +16,20 @@ from omnigraph.engine.write.convert import Converter
 from omnigraph.engine.write.envelopes import Gathered
 from omnigraph.engine.write.loaded import Part, Type
 from omnigraph.errors import DataError, UsageError
-from omnigraph.ids import new_ulid
+from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.query.words import suggestion
 from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
-from omnigraph.lang.types import FLOATS, PropertyType, Scalar
+from omnigraph.lang.types import NUMBERS, PropertyType, Scalar
 from omnigraph.pipeline.sources import Columns, end_columns
-from omnigraph.rules.datecolumns import date_column, datetime_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.parsed import reader_type, stored_column
 from omnigraph.rules.violation import Findings
 
+# What a text of a CSV file can be read as by a kernel.
+_NUMBERS: Final = NUMBERS | {Scalar.BOOL}
 _UNFIT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
 
 
@@ -101,8 +103,8 @@ class Mapper:
             return spelled
         if given is not None and given.null_count == 0:
             return given.cast(pa.string())
-        known = given.cast(pa.string()).to_pylist() if given is not None else [None] * count
-        return pa.array([one if one is not None else new_ulid() for one in known], pa.string())
+        fresh: Column = pa.array(new_ulids(count).astype(str), pa.string())
+        return fresh if given is None else pc.coalesce(given.cast(pa.string()), fresh)
 
     def _ends(self, values: Column, node: str) -> Column:
         """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
@@ -117,32 +119,16 @@ class Mapper:
         """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
-        target = arrow_type(type_)
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            return self._from_texts(column.cast(pa.string()), type_)
-        if type_.is_list or type_.scalar is Scalar.VECTOR:
-            return _fitted_lists(column, type_)
+        if self._is_text and type_.scalar in _NUMBERS and not type_.is_list:
+            return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             whole = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
             return whole.cast(pa.int64()).view(pa.date64())
-        if _family(column.type) != _family(target):
-            return None
-        fitted = column.cast(target)
-        is_finite = type_.scalar not in FLOATS or pc.all(pc.is_finite(fitted), min_count=0).as_py()
-        return fitted if is_finite else None
-
-    def _from_texts(self, texts: Column, type_: PropertyType) -> Column | None:
-        if type_.is_text:
-            return texts
-        if type_.scalar is Scalar.DATE and not type_.is_list:
-            return date_column(texts)
-        if type_.scalar is Scalar.DATETIME and not type_.is_list:
-            return datetime_column(texts)
-        if not self._is_text or type_.is_list or type_.scalar in (Scalar.VECTOR, Scalar.BLOB):
-            return None
-        column = texts.cast(arrow_type(type_))
-        is_finite = type_.scalar not in FLOATS or pc.all(pc.is_finite(column), min_count=0).as_py()
-        return column if is_finite else None
+        stored = arrow_type(type_)
+        if _family(column.type) == _family(stored) in ("binary", "date"):
+            return column.cast(stored)
+        read = reader_type(type_)
+        return stored_column(column.cast(read), type_) if _family(column.type) == _family(read) else None
 
     # -- value by value ----------------------------------------------------------------------------------------
 
@@ -190,26 +176,15 @@ def _parsed(text: Any, type_: PropertyType) -> object:
         return text
 
 
-def _fitted_lists(column: Column, type_: PropertyType) -> Column | None:
-    if not pa.types.is_nested(column.type) or pa.types.is_struct(column.type):
-        return None
-    given: Any = column.type
-    wanted: Any = arrow_type(type_)
-    if _family(given.value_type) != _family(wanted.value_type):
-        return None
-    fitted = column.cast(arrow_type(type_))
-    items = fitted.flatten()
-    is_whole = items.null_count == 0 or type_.scalar is not Scalar.VECTOR
-    is_finite = not pa.types.is_floating(items.type) or pc.all(pc.is_finite(items), min_count=0).as_py()
-    return fitted if is_whole and is_finite else None
-
-
-def _family(type_: pa.DataType) -> str:
+def _family(type_: Any) -> str:
     """Return the kind of values between which a checked cast changes nothing."""
-    if pa.types.is_integer(type_):
-        return "integer"
-    if pa.types.is_floating(type_):
-        return "float"
-    if pa.types.is_binary(type_) or pa.types.is_large_binary(type_):
-        return "binary"
-    return str(type_)
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return f"list of {_family(type_.value_type)}"
+    families = {
+        "integer": pa.types.is_integer,
+        "float": pa.types.is_floating,
+        "text": lambda one: pa.types.is_string(one) or pa.types.is_large_string(one),
+        "binary": lambda one: pa.types.is_binary(one) or pa.types.is_large_binary(one),
+        "date": pa.types.is_date32,
+    }
+    return next((name for name, is_one in families.items() if is_one(type_)), str(type_))
