@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.lang.schema.arrow import arrow_type
@@ -128,6 +128,34 @@ def test_parse_milliseconds_reads_every_instant(moment: dt.datetime, offset: int
     shifted = parse_milliseconds(moment.isoformat() + zone)
     assert shifted == expected - offset * 60_000
     assert parse_days(moment.isoformat() + zone) == shifted // 86_400_000
+
+
+DATES = st.tuples(
+    st.sampled_from([0, 1, 1969, 1970, 2000, 2023, 2024, 9999]), st.integers(0, 13), st.integers(0, 32)
+).map(lambda parts: "{:04d}-{:02d}-{:02d}".format(*parts))
+TIMES = st.tuples(
+    st.sampled_from("T x"), st.sampled_from([0, 23, 24]), st.sampled_from([0, 59, 60]), st.sampled_from([0, 59, 60])
+).map(lambda parts: "{}{:02d}:{:02d}:{:02d}".format(*parts))
+FRACTIONS = st.one_of(st.just(""), st.integers(1, 8).map(lambda count: "." + "1998877665"[:count]), st.just("."))
+ZONES = st.sampled_from(["", "Z", "+00:00", "-01:30", "+23:59", "+24:00", "+01:60", "*01:00", "+0100"])
+SPELLINGS = st.one_of(DATES, st.tuples(DATES, TIMES, FRACTIONS, ZONES).map("".join))
+
+
+@settings(max_examples=500)
+@given(st.lists(st.one_of(st.none(), SPELLINGS), max_size=3))
+def test_date_columns_agree_with_single_texts(texts: list[str | None]) -> None:
+    column: Any = pa.array(texts, pa.string())
+    for read, parse, stored in (
+        (date_column, parse_days, pa.int32()),
+        (datetime_column, parse_milliseconds, pa.int64()),
+    ):
+        expected = [None if text is None else parse(text) for text in texts]
+        found = read(column)
+        if expected.count(None) > texts.count(None):
+            assert found is None
+        else:
+            assert found is not None
+            assert found.view(stored).to_pylist() == expected
 
 
 @pytest.mark.parametrize(

@@ -11,16 +11,14 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.dateplaces import DAY_MS, read_days, read_milliseconds
+from omnigraph.rules.kernels import Column
 
 _DATE: Final = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2})|(\d{4})(\d{2})(\d{2})", re.ASCII)
 _DATETIME: Final = re.compile(
     r"(\d{4}-\d{1,2}-\d{1,2})[T ](\d{2}):(\d{2}):(\d{2})(?:\.(\d+))?(?:Z|([+-])(\d{2}):(\d{2}))?", re.ASCII
 )
 _EPOCH: Final = dt.date(1970, 1, 1).toordinal()
-_DAY_MS: Final = 86_400_000
-_PLAIN_DATES: Final = r"^\d{4}-\d{2}-\d{2}$"
-_PLAIN_DATETIMES: Final = r"^\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}:\d{2}(\.\d{1,6})?Z?$"
 
 
 def parse_days(text: str) -> int | None:
@@ -31,7 +29,7 @@ def parse_days(text: str) -> int | None:
     """
     days = _days(text)
     if days is None and (milliseconds := _milliseconds(text)) is not None:
-        days = milliseconds // _DAY_MS
+        days = milliseconds // DAY_MS
     return days
 
 
@@ -42,7 +40,7 @@ def parse_milliseconds(text: str) -> int | None:
     (1001, 86400000, None)
     """
     days = _days(text)
-    return days * _DAY_MS if days is not None else _milliseconds(text)
+    return days * DAY_MS if days is not None else _milliseconds(text)
 
 
 def _days(text: str) -> int | None:
@@ -67,33 +65,27 @@ def _milliseconds(text: str) -> int | None:
         return None
     offset = (offset_hours * 60 + offset_minutes) * (-1 if found[6] == "-" else 1)
     minutes = hour * 60 + minute - offset
-    return days * _DAY_MS + minutes * 60_000 + second * 1_000 + int((found[5] or "")[:3].ljust(3, "0"))
+    return days * DAY_MS + minutes * 60_000 + second * 1_000 + int((found[5] or "")[:3].ljust(3, "0"))
 
 
 def date_column(texts: Column) -> Column | None:
     """Return a column of texts as Date; None when one of them is no date, which `parse_days` then finds."""
-    if _all_match(texts, _PLAIN_DATES):
-        try:
-            return texts.cast(pa.date32())
-        except pa.ArrowInvalid:
-            return None
-    return _each(texts, parse_days, pa.int32(), pa.date32())
+    days = read_days(texts)
+    return (
+        days.cast(pa.int32()).view(pa.date32())
+        if days is not None
+        else _each(texts, parse_days, pa.int32(), pa.date32())
+    )
 
 
 def datetime_column(texts: Column) -> Column | None:
     """Return a column of texts as DateTime; None when one of them is no date."""
-    if _all_match(texts, _PLAIN_DATETIMES):
-        try:
-            instants = pc.utf8_rtrim(texts, characters="Z").cast(pa.timestamp("us"))
-        except pa.ArrowInvalid:
-            return None
-        # Rounding down, not towards zero, keeps the order of instants before 1970.
-        return pc.floor_temporal(instants, unit="millisecond").cast(pa.timestamp("ms")).view(pa.date64())
-    return _each(texts, parse_milliseconds, pa.int64(), pa.date64())
-
-
-def _all_match(texts: Column, pattern: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py())
+    instants = read_milliseconds(texts)
+    return (
+        instants.view(pa.date64())
+        if instants is not None
+        else _each(texts, parse_milliseconds, pa.int64(), pa.date64())
+    )
 
 
 def _each(texts: Column, parse: Any, stored: pa.DataType, logical: pa.DataType) -> Column | None:
