@@ -66,7 +66,6 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
-FUZZY_TERMS_MAX: Final = 10_000
 SEARCH_CACHE_MAX: Final = 8
 VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128

@@ -21,10 +21,10 @@ from lance.dataset import serialize_row_addrs
 from lance.query import MatchQuery
 from numpy.typing import NDArray
 
-from omnigraph.limits import FUZZY_TERMS_MAX
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 from omnigraph.store.index import IndexKind
+from omnigraph.store.spelling import Words
 
 RowIds: TypeAlias = NDArray[np.uint64]
 Scores: TypeAlias = NDArray[np.float64]
@@ -75,10 +75,10 @@ class MemoryIndex:
             self._lance = lance.write_dataset(texts.select([_TEXT]), f"memory://text-{next(_names)}")
             self._lance.create_scalar_index(_TEXT, "INVERTED", with_position=False, **options)
 
-    def search(self, text: str, edits: int = 0) -> Hits:
+    def search(self, text: str) -> Hits:
         if len(self._rows) == 0:
             return NO_HITS
-        query = MatchQuery(text, _TEXT, fuzziness=edits, max_expansions=FUZZY_TERMS_MAX)
+        query = MatchQuery(text, _TEXT)
         with lance_errors("searching text in memory"):
             # Without stable row ids and with one fragment, a row id is the position of the text.
             found = self._lance.to_table(columns=[_SCORE], full_text_query=query, with_row_id=True)
@@ -89,18 +89,18 @@ class Vocabulary:
     """The distinct words of a column, to be asked for those that resemble a given one."""
 
     def __init__(self, texts: pa.Table) -> None:
-        lowered = pc.utf8_lower(texts.column(_TEXT)).combine_chunks()
-        words = pc.split_pattern_regex(lowered, _BETWEEN_WORDS)
-        self._words = pc.unique(pc.list_flatten(words))
-        positions = pa.array(np.arange(len(self._words), dtype=np.uint64))
-        table = pa.table({_TEXT: self._words, _ROW_ID: positions})
-        self._index = MemoryIndex(table, stem=False, remove_stop_words=False, ascii_folding=False)
+        self._words = Words(_words(texts.column(_TEXT).combine_chunks()))
 
     def similar(self, text: str, edits: int) -> str:
         """Return a text of all words that are within so many edits of any word of the given one."""
-        # Lance takes the words of a fuzzy query as they are written.
-        found = self._index.search(text.lower(), edits).rows
-        return " ".join(str(word) for word in self._words.take(found).to_pylist())
+        sought = _words(pa.array([text])).to_pylist()
+        return " ".join(sorted({word for one in sought for word in self._words.within(one, edits)}))
+
+
+def _words(texts: Any) -> Any:
+    """Return the distinct words of texts, in lower case."""
+    words: Any = pc.unique(pc.list_flatten(pc.split_pattern_regex(pc.utf8_lower(texts), _BETWEEN_WORDS)))
+    return words.filter(pc.not_equal(words, pa.scalar("")))
 
 
 class TextSearch:
