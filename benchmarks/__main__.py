@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import kernel, languages, writes
+from benchmarks import changes, kernel, languages, writes
 from benchmarks.page import render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
@@ -16,6 +16,7 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "kernel": kernel.run,
     "reads": reads.run,
     "writes": writes.run,
+    "changes": changes.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

@@ -1,0 +1,92 @@
+"""What it costs to tell what changed, against comparing all rows of both versions.
+
+Both answer the same question on the same two versions, in turns.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from benchmarks.topic import Table, Topic
+from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
+from omnigraph.store.change import Change, append
+from omnigraph.store.compact import rewrite
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.delete import delete_ids
+from omnigraph.store.store import Store
+from omnigraph.store.upsert import upsert
+from omnigraph.store.uri import Location
+
+SIZES = (10_000, 100_000, 1_000_000)
+CHANGED = 100
+ROUNDS = 5
+_ID: pa.Field[pa.DataType] = pa.field(
+    "id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}
+)
+_N: pa.Field[pa.DataType] = pa.field("n", pa.int64())
+_TEXT: pa.Field[pa.DataType] = pa.field("text", pa.string())
+_SCHEMA = pa.schema([_ID, _N, _TEXT])
+
+
+def run() -> Topic:
+    """Measure what was written, deleted and compacted, in types of several sizes."""
+    rows = [row for size in SIZES for row in _rows(size)]
+    about = f"Medians of {ROUNDS} rounds; the last column says how many times longer the comparison of all rows takes."
+    header = ("entities", "between two versions", "what changed", "all rows compared", "ratio")
+    return Topic(
+        "Changes",
+        "How long it takes to tell what became of the rows of one type between two versions of it.",
+        tables=(Table(about, header, tuple(rows)),),
+    )
+
+
+def _rows(size: int) -> list[tuple[str, ...]]:
+    with tempfile.TemporaryDirectory() as directory:
+        base = Store(Location.parse(directory)).create("nodes/a", _SCHEMA)
+        for half in np.array_split(np.arange(size), 2):
+            base = _commit(base, append(base, _table(half, 0)))
+        places = np.arange(0, size, size // CHANGED)
+        updated = _commit(base, upsert(base, _table(places, 1)))
+        deleted = _commit(updated, delete_ids(updated, _table(places + 1, 0).column("id").combine_chunks()))
+        compacted = _commit(deleted, rewrite(deleted, rows_per_fragment=2 * size))
+        pairs = {
+            f"{CHANGED} updates": (base, updated),
+            f"{CHANGED} deletes": (updated, deleted),
+            "a compaction": (deleted, compacted),
+        }
+        return [_row(size, name, *pair) for name, pair in pairs.items()]
+
+
+def _row(size: int, name: str, before: Dataset, after: Dataset) -> tuple[str, ...]:
+    fast: list[float] = []
+    full: list[float] = []
+    for _ in range(ROUNDS):
+        fast.append(_milliseconds(row_changes, before, after))
+        full.append(_milliseconds(row_changes_by_comparing, before, after))
+    one, two = statistics.median(fast), statistics.median(full)
+    return f"{size:,}", name, f"{one:.1f} ms", f"{two:.0f} ms", f"{two / one:.0f} ×"
+
+
+def _milliseconds(work: Callable[[Dataset, Dataset], RowChanges], before: Dataset, after: Dataset) -> float:
+    start = time.perf_counter()
+    work(before, after)
+    return (time.perf_counter() - start) * 1_000
+
+
+def _table(numbers: np.ndarray[tuple[int], np.dtype[np.int64]], salt: int) -> pa.Table:
+    ids = pa.array([f"entity-{number:09d}" for number in numbers.tolist()])
+    text = pa.array([f"a text of some length about entity {number}" for number in numbers.tolist()])
+    return pa.table([ids, pa.array(numbers + salt), text], schema=_SCHEMA)
+
+
+def _commit(dataset: Dataset, change: Change | None) -> Dataset:
+    assert change is not None
+    staged = dataset.store.commit(dataset, [change], {})
+    dataset.store.link(staged.ref, staged.manifest)
+    return staged.dataset
