@@ -102,6 +102,8 @@ class Core:
         if isinstance(at, bool) or not isinstance(at, str | int | datetime):
             raise UsageError("`at` takes a commit id, a tag, a manifest version or a datetime", at=str(at))
         if isinstance(at, int):
+            if not 0 < at < 1 << 63:
+                raise UsageError(f"there is no version {at}; versions count from 1", at=at)
             return self.kernel.at_version(branch, at)
         if isinstance(at, datetime):
             return self.kernel.at_commit(self._newest_until(branch, at).commit_id)

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from omnigraph.errors import DataError
+from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.types import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.rules.fit import Misfit, as_sequence, fit, shown
@@ -24,6 +24,8 @@ _DIGITS_MAX: Final = 20
 
 def decode_params(declared: Sequence[Parameter], given: Mapping[str, object]) -> dict[str, Value]:
     """Return the values of declared parameters; one that was not given and is not nullable is left out."""
+    if not isinstance(given, Mapping):
+        raise UsageError(f"parameters are given by name, such as {{'limit': 10}}, not as {shown(given)}")
     decoded: dict[str, Value] = {}
     for parameter in declared:
         value = given.get(parameter.name)

@@ -168,5 +168,6 @@ def shown(value: object) -> str:
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
-    text = f'"{value}"' if isinstance(value, str) else str(value)
+    # A message must be printable even where the value is no valid text.
+    text = (f'"{value}"' if isinstance(value, str) else str(value)).encode(errors="backslashreplace").decode()
     return text if len(text) <= 80 else text[:77] + "…" + text[-1] * isinstance(value, str)

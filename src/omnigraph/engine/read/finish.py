@@ -81,9 +81,9 @@ class Finish:
     # -- columns -----------------------------------------------------------------------------------------------
 
     def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
-        if rows.count > _MANY:
-            width = sum(self._width(run, column) for column in self.query.columns)
-            run.spending.reserve(rows.count, width, "the result")
+        is_many = rows.count > _MANY
+        width = sum(self._width(run, column) if is_many else 1 for column in self.query.columns)
+        run.spending.reserve(rows.count, width, "the result")
         columns = []
         for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
             if score is not None:
