@@ -249,8 +249,11 @@ class _Evaluator:
     def tie(self, block: Block, row: Row | None) -> tuple[Any, ...]:
         if row is None:
             return ()
-        bound = [row[name] for name in sorted(block.scope) if block.scope[name] != HOPS and not name.startswith("~")]
-        return tuple((one is not None, one.id if isinstance(one, Node | Edge) else "") for one in bound)
+        names = [name for name in sorted(block.scope) if not name.startswith("~")]
+        bound = [row[name] for name in names if block.scope[name] != HOPS]
+        hops = [row[name] for name in names if block.scope[name] == HOPS]
+        ids = tuple((one is not None, one.id if isinstance(one, Node | Edge) else "") for one in bound)
+        return ids + tuple((one is not None, one or 0) for one in hops)
 
     def projected(self, read: ast.Read, found: list[Row]) -> list[tuple[Any, ...]]:
         return [tuple(self.value(one.expression, row) for one in read.projections) for row in found]
