@@ -96,6 +96,19 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     return found
 
 
+def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BTREE) -> int:
+    """Return how many rows a lookup by a column has to scan, because no index of the kind covers them."""
+    rows = _live(dataset)
+    known = {
+        fragment
+        for _, own, found, segments in _indexes(dataset)
+        if (own, found) == (column, kind)
+        for segment in segments
+        for fragment in segment.fragment_ids
+    }
+    return sum(count for fragment, count in rows.items() if fragment not in known)
+
+
 def fold(dataset: Dataset) -> Change | None:
     """Stage segments for the fragments that indexes do not cover yet, as one transaction.
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from omnigraph import clock
 from omnigraph.engine.core import View
 from omnigraph.engine.params import decode_params
-from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending
+from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending, charging
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.explain import Explanation, Profile, explain_plan
@@ -40,7 +40,8 @@ def run(
     """Run a compiled read on one view."""
     plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
     try:
-        table = plan.run(running)
+        with charging(running.spending):
+            table = plan.run(running)
     finally:
         caches.trim()
     return Result(table, query.name, view.snapshot.branch, view.snapshot.head)
@@ -65,7 +66,8 @@ def explain(
     with own_requests() as requests:
         running.observer = watch = Profile(requests)
         try:
-            table = plan.run(running)
+            with charging(running.spending):
+                table = plan.run(running)
         finally:
             caches.trim()
     totals: dict[str, object] = {

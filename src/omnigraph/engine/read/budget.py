@@ -6,6 +6,9 @@ Every operator asks before it makes something large, so a query ends in a result
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
@@ -69,6 +72,12 @@ class Spending:
                 where=where,
             )
 
+    def reserve_bytes(self, needed: int, where: str) -> None:
+        """Raise unless this much may be held, in however many rows; called before it is."""
+        self.check(where)
+        self._compare("bytes", needed, self.budget.bytes_max, where)
+        self.bytes_peak = max(self.bytes_peak, needed)
+
     def reserve(self, rows: int, row_bytes: int, where: str) -> None:
         """Raise unless this many rows of this width may be made; called before they are."""
         self.check(where)
@@ -86,3 +95,28 @@ class Spending:
                 needed=needed,
                 where=where,
             )
+
+
+# The query that this thread runs: what is read for it may stay for others, but it is this one that waits.
+_running: ContextVar[Spending | None] = ContextVar("running", default=None)
+
+
+@contextmanager
+def charging(spending: Spending) -> Iterator[None]:
+    """Let a query pay for what is read into memory meanwhile."""
+    token = _running.set(spending)
+    try:
+        yield
+    finally:
+        _running.reset(token)
+
+
+@contextmanager
+def loading(count: int, row_bytes: int, where: str) -> Iterator[None]:
+    """Hold a read of whole columns against the budget of the running query: its size before, its time after."""
+    spending = _running.get()
+    if spending is not None:
+        spending.reserve_bytes(count * row_bytes, where)
+    yield
+    if spending is not None:
+        spending.check(where)

@@ -232,19 +232,24 @@ def _gather(adjacency: Adjacency, ids: Ids, dense: Weights) -> Weights:
         return sums
     if located.is_all:
         return _gather_all(adjacency, dense)
-    return _sums(dense[located.neighbours()], located.degrees)
+    return _sums(dense[located.neighbours()], located.degrees, dense.dtype)
 
 
 def _gather_all(adjacency: Adjacency, dense: Weights) -> Weights:
-    return _sums(dense[adjacency.neighbours], adjacency.degrees)
+    with np.errstate(invalid="ignore"):
+        narrow = dense.astype(np.int32)
+    # Weights that are small integers take half the time to gather, and their sums are exact.
+    values = narrow if bool((narrow == dense).all()) else dense
+    return _sums(values.take(adjacency.neighbours), adjacency.degrees, dense.dtype)
 
 
-def _sums(values: Weights, lengths: npt.NDArray[np.int64]) -> Weights:
+def _sums(values: Weights, lengths: npt.NDArray[np.int64], dtype: np.dtype[Any]) -> Weights:
     """Return the sums of consecutive stretches of values; a stretch may be empty."""
-    sums = np.zeros(len(lengths), values.dtype)
+    sums = np.zeros(len(lengths), dtype)
     some = np.flatnonzero(lengths)
     if len(some):
-        sums[some] = np.add.reduceat(values, (np.cumsum(lengths) - lengths)[some])
+        wide = np.int64 if values.dtype == np.int32 else values.dtype
+        sums[some] = np.add.reduceat(values, (np.cumsum(lengths) - lengths)[some], dtype=wide)
     return sums
 
 

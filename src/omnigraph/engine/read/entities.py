@@ -15,9 +15,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engine.read.budget import loading
 from omnigraph.engine.read.columns import Column
 from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
 from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.index import unindexed_rows
 from omnigraph.store.tail import read_after, shared_beginning
 
 ID: Final = "id"
@@ -31,6 +33,8 @@ _TAKES_MAX: Final = 4
 # A dictionary of all ids pays for itself after this many lookups of single ids.
 _LOOKUPS_BEFORE_DICTIONARY: Final = 8
 _PROBED_IDS_MAX: Final = 4_096
+# What a text of which nothing is known is taken to need.
+_TEXT_BYTES: Final = 24
 
 
 class Entities:
@@ -51,12 +55,19 @@ class Entities:
         self._all: Ids | None = None
         self._positions: dict[str, int] | None = None
         self._ranks: Ids | None = None
+        self._unindexed: dict[str, int] = {}
         self._lookups = 0
         self._lock = threading.RLock()
 
     def is_of(self, ref: DatasetRef) -> bool:
         """Tell whether these are entities of the same type as those of another version or branch."""
         return self.dataset.ref.path == ref.path
+
+    def unindexed_rows(self, name: str) -> int:
+        """Return how many entities a lookup by a column has to scan; asked of storage once."""
+        if name not in self._unindexed:
+            self._unindexed[name] = unindexed_rows(self.dataset, name)
+        return self._unindexed[name]
 
     @property
     def all(self) -> Ids:
@@ -74,7 +85,8 @@ class Entities:
             with self._lock:
                 found = self._columns.get(name)
                 if found is None:
-                    found = Column(self._read(name))
+                    with loading(self.count, _row_bytes(self.dataset.schema.field(name).type), f"reading `{name}`"):
+                        found = Column(self._read(name))
                     assert len(found.array) == self.count, "columns of one version have one length"
                     self._columns[name] = found
                     self._grow()
@@ -225,6 +237,16 @@ class Entities:
         total += sum(column.nbytes for column in list(self._columns.values()))
         # A Python dictionary of texts takes about this much for each of them.
         return total + (120 * self.count if self._positions is not None else 0)
+
+
+def _row_bytes(type_: Any) -> int:
+    """Return about how many bytes one value of a column takes in memory."""
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * 4
+    try:
+        return int(type_.bit_width) // 8 or 1
+    except ValueError:
+        return _TEXT_BYTES
 
 
 def quoted(text: str) -> str:

@@ -93,8 +93,7 @@ class Groups:
             self.of: Codes = (np.cumsum(present) - 1)[combined]
             self.first: Codes = first[present]
         else:
-            _, self.first, inverse = np.unique(combined, return_index=True, return_inverse=True)
-            self.of = inverse.astype(np.int64)
+            self.of, self.first = _sorted_groups(combined, size)
 
     @property
     def size(self) -> int:
@@ -102,6 +101,22 @@ class Groups:
 
     def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.bincount(self.of, weights=values, minlength=self.size)
+
+
+def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
+    """Return the group of each row and the first row of each group, by sorting."""
+    count = len(codes)
+    if size >= 2**62 // max(count, 1):
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        return inverse.astype(np.int64), first
+    # Numbers that carry their own position are sorted several times faster than positions.
+    numbers = np.sort(codes * count + np.arange(count))
+    ordered = numbers // max(count, 1)
+    places = numbers - ordered * count
+    fresh = np.concatenate([[True], ordered[1:] != ordered[:-1]])[:count]
+    of = np.empty(count, np.int64)
+    of[places] = np.cumsum(fresh) - 1
+    return of, places[fresh]
 
 
 def _combine(keys: list[tuple[Codes, int]], count: int) -> tuple[Codes, int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Protocol
 
 import numpy as np
@@ -89,7 +90,7 @@ class Scan:
     join: Join | None = None
     inner: Pipeline | None = None
 
-    @property
+    @cached_property
     def title(self) -> str:
         how = "look up" if self.find_key is not None else "scan"
         joined = f" joined on {self.join.text}" if self.join is not None else ""
@@ -141,7 +142,7 @@ class Expand:
     is_existence: bool = False
     inner: Pipeline | None = None
 
-    @property
+    @cached_property
     def title(self) -> str:
         hops = "" if self.is_single else f"{{{self.minimum},{self.maximum}}}"
         edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
@@ -200,7 +201,7 @@ class Close:
     keep: frozenset[str] = frozenset()
     inner: Pipeline | None = None
 
-    @property
+    @cached_property
     def title(self) -> str:
         edge = f"${self.edge_variable}:{self.edge}" if self.edge_variable else self.edge
         return f"close ${self.source} {self.direction} {edge} ${self.end}"
@@ -228,7 +229,7 @@ class Filter:
     keep: frozenset[str] = frozenset()
     inner: Pipeline | None = None
 
-    @property
+    @cached_property
     def title(self) -> str:
         return f"filter{where(self.conditions).removeprefix(' where')}"
 
@@ -245,7 +246,7 @@ class Anti:
     marker: str
     keep: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def title(self) -> str:
         return "anti join"
 
@@ -293,7 +294,7 @@ class Optional:
     marker: str
     keep: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def title(self) -> str:
         return f"optional join {', '.join(f'${name}' for name in self.bindings)}".rstrip()
 

@@ -14,12 +14,15 @@ from weakref import ref
 import numpy as np
 
 from omnigraph.engine.read.adjacency import Adjacency, add_to_adjacency, build_adjacency
+from omnigraph.engine.read.budget import loading
 from omnigraph.engine.read.entities import Entities
 from omnigraph.engine.read.vectors import Ids
 from omnigraph.lang.query.ir import Direction
 from omnigraph.store.tail import read_after, shared_beginning
 
 _ENDS: Final = ("src", "dst")
+# What one edge takes while adjacency is made of it: two texts of ids, and their numbers.
+_EDGE_BYTES: Final = 64
 REVERSED: Final = {Direction.OUT: Direction.IN, Direction.IN: Direction.OUT, Direction.BOTH: Direction.BOTH}
 
 
@@ -89,12 +92,14 @@ class Topology:
             edges, sources, targets = self._entities
             previous = self._extended()
             known = Ends(*(entities.all[:0] for entities in (sources, targets, edges)))
-            if previous is None:
-                table = edges.dataset.read(_ENDS)
-            else:
+            if previous is not None:
                 known = previous._read_ends()
-                table = read_after(edges.dataset, shared_beginning(edges.dataset, previous.edges.dataset), _ENDS)
-            source, target = sources.find_all(table.column("src")), targets.find_all(table.column("dst"))
+            with loading(edges.count - known.size, _EDGE_BYTES, "reading adjacency"):
+                if previous is None:
+                    table = edges.dataset.read(_ENDS)
+                else:
+                    table = read_after(edges.dataset, shared_beginning(edges.dataset, previous.edges.dataset), _ENDS)
+                source, target = sources.find_all(table.column("src")), targets.find_all(table.column("dst"))
             ends = Ends(source.astype(sources.dtype), target.astype(targets.dtype), edges.all[known.size :])
             # Every write checks endpoints; an edge whose end is gone all the same leads nowhere.
             joined = (source >= 0) & (target >= 0)

@@ -27,6 +27,9 @@ _SMALL_EDGES: Final = 50_000
 # An edge type that was looked up this often in one version is worth reading whole.
 _PROBES_MAX: Final = 16
 _CSR_COST_PER_EDGE: Final = 1.5
+# What a lookup costs for each edge that no index covers, so that it is scanned.
+_SCAN_COST: Final = 0.5
+_LOOKED_UP: Final = {Direction.OUT: ("src",), Direction.IN: ("dst",), Direction.BOTH: ("src", "dst")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +174,15 @@ def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, fro
     if frontier > (frontier_max := _number("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
         return False, f"{frontier} nodes are more than {frontier_max}"
     near = type_.target if direction is Direction.IN else type_.source
+    topology = run.topology(edge)
     average = edge_count / max(run.row_count(f"node:{near}"), 1)
-    looked_up, whole = hops * frontier * average, _CSR_COST_PER_EDGE * edge_count
+    scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKED_UP[direction])
+    looked_up, whole = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
+    shown = f"about {looked_up:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"
     if looked_up >= whole:
-        return False, f"about {looked_up:.0f} edges to look up cost more than reading {edge_count}"
-    if run.topology(edge).is_nearly_loaded:
+        return False, f"{shown} cost more than reading {edge_count}"
+    if topology.is_nearly_loaded:
         return False, "adjacency of an older version is in memory"
-    if run.topology(edge).probes >= _PROBES_MAX:
-        return False, f"looked up {_PROBES_MAX} times already"
-    return True, f"about {looked_up:.0f} edges to look up cost less than reading {edge_count}"
+    if topology.probes >= _PROBES_MAX or (topology.probes + 1) * looked_up >= whole:
+        return False, f"looked up {topology.probes} times already"
+    return True, f"{shown} cost less than reading {edge_count}"

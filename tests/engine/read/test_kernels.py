@@ -1,0 +1,183 @@
+"""The fast kernels of reads against the plainest way to say the same, above and below the sizes that they switch at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from omnigraph.engine.read import Budget, counting, expand, ordering, walker
+from omnigraph.engine.read.adjacency import build_adjacency
+from omnigraph.engine.read.caches import Caches
+from omnigraph.engine.read.grouping import Groups
+from omnigraph.engine.read.ordering import top_places
+from omnigraph.engine.read.rows import Rows, distinct
+from omnigraph.errors import BudgetExceeded
+from omnigraph.store.dataset import DatasetRef
+from tests.engine.read.graphs import create, knows, person, write
+
+Ids = npt.NDArray[np.int32]
+
+
+def ids(chance: np.random.Generator, count: int, below: int) -> Ids:
+    return chance.integers(-1, below, count).astype(np.int32)
+
+
+@pytest.mark.parametrize("names", ["p", "pq", "pqr"])
+@pytest.mark.parametrize("below", [3, 40, 2**30])
+def test_distinct_rows_are_those_of_a_set(names: str, below: int) -> None:
+    chance = np.random.default_rng(below + len(names))
+    for count in (0, 1, 2, 300):
+        columns = {name: ids(chance, count, below) for name in names}
+        found = distinct(Rows(count, columns))
+        given = list(zip(*(columns[name].tolist() for name in names), strict=True))
+        kept = list(zip(*(found.columns[name].tolist() for name in names), strict=True))
+        assert len(kept) == found.count == len(set(given))
+        assert set(kept) == set(given)
+        assert all(found.columns[name].dtype == np.int32 for name in names)
+
+
+@pytest.mark.parametrize("sample", [4, 8_192])
+@pytest.mark.parametrize("spread", [1, 7, 100_000])
+def test_first_rows_are_those_of_a_full_sort(sample: int, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "_SAMPLE", sample)
+    chance = np.random.default_rng(spread)
+    first, second = chance.integers(0, spread, 2_000), chance.integers(0, 5, 2_000)
+    ranks = chance.permutation(2_000)
+    expected = np.lexsort((ranks, second, first))
+    for wanted in (0, 1, 10, 249, 1_999, None):
+        found = top_places([first, second], 2_000, wanted, lambda places: [ranks[places]])
+        assert found.tolist() == expected[:wanted].tolist()
+
+
+@pytest.mark.parametrize("size", [5, 10**6, 2**60])
+def test_groups_are_those_of_a_dictionary(size: int) -> None:
+    chance = np.random.default_rng(7)
+    codes = chance.choice(chance.integers(0, size, 20), 200)
+    groups = Groups([(codes, size)], 200)
+    members: dict[int, list[int]] = {}
+    for place, code in enumerate(codes.tolist()):
+        members.setdefault(code, []).append(place)
+    assert groups.size == len(members)
+    assert sorted(groups.first.tolist()) == sorted(places[0] for places in members.values())
+    assert all(len({int(groups.of[place]) for place in places}) == 1 for places in members.values())
+    assert Groups([(codes[:0], 2**60)], 0).size == 0
+
+
+@pytest.mark.parametrize("marks", [1, 64, 1 << 20])
+def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expand, "_MARKS_MAX", marks)
+    chance = np.random.default_rng(marks)
+    source, target = chance.integers(0, 12, 60), chance.integers(0, 9, 60)
+    adjacency = build_adjacency(source, target, None, 12, 9)
+    owners, others = np.sort(chance.integers(0, 12, 500)), chance.integers(0, 9, 500)
+    edges = set(zip(source.tolist(), target.tolist(), strict=True))
+    expected = [place for place, pair in enumerate(zip(owners, others, strict=True)) if pair in edges]
+    found = expand.marked_places(_Unchecked(), adjacency, owners, others, "here")  # type: ignore[arg-type]
+    assert found.tolist() == expected
+
+
+class _Unchecked:
+    def check(self, where: str) -> None:
+        """A run without a budget."""
+
+
+@pytest.mark.parametrize("pattern", ["$p knows $q $q knows $r $r knows $p", "$r knows $p $p knows $q $q knows $r"])
+def test_cycles_are_closed_alike_by_marks_and_by_looking(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = np.random.default_rng(5)
+    pairs = {(int(a), int(b)) for a, b in chance.integers(0, 15, (70, 2))}
+    lines = [person(f"p{n}") for n in range(15)] + [knows(f"p{a}", f"p{b}") for a, b in pairs]
+    graph = create(tmp_path, lines)
+    source = f"query q() {{ match {{ {pattern} }} return {{ $p, $q, $r }} }}"
+    near = {a: {b for c, b in pairs if c == a} for a in range(15)}
+    expected = {(p, q, r) for p, q in pairs for r in near[q] if p in near[r]}
+    for many in (0, 4_096):
+        monkeypatch.setattr(expand, "_MANY_PAIRS", many)
+        rows = graph.query(source).rows()
+        found = {tuple(int(row[name][1:]) for name in "pqr") for row in rows}
+        assert len(rows) == len(found)
+        assert found == expected
+
+
+@pytest.mark.parametrize("kind", ["int64", "float64"])
+def test_gathered_weights_are_sums_over_neighbours(kind: str) -> None:
+    chance = np.random.default_rng(3)
+    adjacency = build_adjacency(chance.integers(0, 30, 200), chance.integers(0, 20, 200), None, 30, 20)
+    for weights in ([1] * 20, list(range(20)), [2**40 + n for n in range(20)]):
+        dense = np.array(weights, kind)
+        near = [
+            adjacency.neighbours[low:high] for low, high in zip(adjacency.starts, adjacency.starts[1:], strict=False)
+        ]
+        for nodes in (np.arange(30), np.array([4, 9]), np.arange(29)):
+            found = counting._gather(adjacency, nodes, dense)
+            assert found.dtype == kind
+            assert found.tolist() == [sum(dense[near[node]].tolist()) for node in nodes]
+
+
+def test_value_that_no_way_leads_through_adds_nothing() -> None:
+    values = np.array([np.nan, np.inf, 2.5, np.nan])
+    found = counting._scaled(values, np.array([0, 0, 3, 1]))
+    assert found[:3].tolist() == [0.0, 0.0, 7.5]
+    assert np.isnan(found[3])
+
+
+def test_more_ways_than_integers_count_are_refused(tmp_path: Path) -> None:
+    graph = create(tmp_path, [person(f"p{n}") for n in range(8)])
+    write(graph, [knows(f"p{a}", f"p{b}") for a in range(8) for b in range(8)])
+    spokes = " ".join(f"$p knows $q{n}" for n in range(22))
+    with pytest.raises(BudgetExceeded, match="more than 2\\^62"):
+        graph.query(f"query q() {{ match {{ $p: Person {spokes} }} return {{ count(*) as n }} }}")
+    spokes = " ".join(f"$p knows $q{n}" for n in range(19))
+    [row] = graph.query(f"query q() {{ match {{ $p: Person {spokes} }} return {{ count(*) as n }} }}").rows()
+    assert row["n"] == 8 * 8**19
+
+
+def test_reading_into_memory_counts_against_the_query(tmp_path: Path) -> None:
+    graph = create(tmp_path, [person(f"p{n}", age=n) for n in range(200)] + [knows(f"p{n}", "p0") for n in range(200)])
+    scan = "query q() { match { $p: Person $p.age = 3 } return { $p } }"
+    walk = 'query q() { match { $p: Person {name: "p1"} $p knows $q } return { $q } }'
+    for source, what in ((scan, "reading `age`"), (walk, "reading adjacency")):
+        with pytest.raises(BudgetExceeded, match=what) as error:
+            graph.query(source, budget=Budget(bytes_max=700))
+        assert error.value.context["limit"] == "bytes"
+        assert len(graph.query(source)) == 1
+        # What is in memory by now costs the next query nothing.
+        assert len(graph.query(source, budget=Budget(bytes_max=700))) == 1
+
+
+def test_resolved_names_are_forgotten_with_what_they_name() -> None:
+    caches, here = Caches(bytes_max=100), DatasetRef("path", None, 1)
+    assert caches.resolved(here) is caches.resolved(here)
+    assert caches.resolved(here) is not caches.resolved(here.at(2))
+    kept = caches.resolved(here)
+    caches.get("large", lambda: _Sized(60))
+    caches.trim()
+    # Something may soon have to go, and only asking by identity shows what is in use.
+    assert caches.resolved(here) is not kept
+    assert caches.resolved(here) is not caches.resolved(here)
+    caches.clear()
+
+
+class _Sized:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+
+
+def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walker, "_SMALL_EDGES", 0)
+    lines = [person(f"p{n}") for n in range(40)] + [knows(f"p{n}", f"p{(n * 7) % 40}") for n in range(40)]
+    graph = create(tmp_path, lines)
+    source = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q } }"
+
+    def walks() -> list[str]:
+        graph._caches.clear()
+        plans = [graph.explain(source, params={"n": f"p{n}"}, profile=True) for n in range(5)]
+        return [str(plan.operators[1].actual["traversal"]) for plan in plans]
+
+    assert walks() == ["indexed", "indexed", "csr", "csr", "csr"]
+    graph.ensure_indices()
+    assert walks() == ["indexed"] * 5
