@@ -1,15 +1,12 @@
-"""The way in and the way out of every write: who may write, and what happens once it is published.
+"""The way in of every write: who may write.
 
-No write decides these for itself.
+No write decides this for itself.
 """
 
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, allow_all
-from omnigraph.engine.write.stage import Stager
 from omnigraph.errors import PolicyDenied
-from omnigraph.manifest.kernel import Prepare
-from omnigraph.manifest.plan import Receipt, Work
 
 
 def admit(core: Core, action: str, scope: str, actor: str | None) -> str | None:
@@ -23,8 +20,3 @@ def admit(core: Core, action: str, scope: str, actor: str | None) -> str | None:
         )
     core.enforce(action, scope, actor)
     return actor
-
-
-def publish(core: Core, branch: str, prepare: Prepare, work: Work, stager: Stager) -> Receipt | None:
-    """Prepare and publish a write."""
-    return core.kernel.commit(branch, prepare, work)

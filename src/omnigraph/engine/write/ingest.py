@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit, publish
+from omnigraph.engine.write.gate import admit
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
@@ -68,7 +68,7 @@ def ingest(
         effects = stager.stage(now, dict(changes.deltas), committed)
         return Plan("ingest", effects, requirements=(schema,), actor=actor, properties={"mode": mode})
 
-    receipt = publish(core, branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT, stager)
+    receipt = core.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}

@@ -14,7 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.constants import Constants
-from omnigraph.engine.write.gate import admit, publish
+from omnigraph.engine.write.gate import admit
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.predicate import ColumnTest, comparison
 from omnigraph.engine.write.receipt import MutationReceipt
@@ -48,7 +48,7 @@ def mutate(
     compiled = _compile(core, core.view(branch), source, name)
     mutation = _Mutation(core, source, name, params or {}, actor, if_commit)
     work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
-    receipt = publish(core, branch, mutation.prepare, work, mutation.stager)
+    receipt = core.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
     commit = receipt.commit if receipt else None
