@@ -11,6 +11,7 @@ import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.changes.rows import row_changes_by_comparing
 from omnigraph.engine.merge import apply, three
+from omnigraph.engine.merge import stage as staging
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PolicyDenied, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -341,11 +342,10 @@ def test_merge_over_a_schema_change_is_refused(graph: Graph) -> None:
 def test_merge_loses_to_a_writer_of_the_target(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     set_age(graph, "Alice", 31, "review")
     other = og.open(graph.uri)
-    stage = apply.stage
 
     def meanwhile(*args: Any) -> Any:
         set_age(other, "Bob", 1)
-        return stage(*args)
+        return staging.stage(*args)
 
     monkeypatch.setattr(apply, "stage", meanwhile)
     with pytest.raises(ReadSetChanged):

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from omnigraph import clock, ids
@@ -285,12 +286,13 @@ class Kernel:
                 verified = self._load_newest(branch, branch_id, now)
         else:
             verified = self._load_newest(branch, branch_id, now)
+        verified = _called(verified, branch)
         newest = self._heads.get(branch_id)
         if newest is None or newest.snapshot.version <= verified.snapshot.version:
             self._heads[branch_id] = verified
             return verified
         # A publish of this process overtook the probe; what it made is newer than what was read.
-        return newest
+        return _called(newest, branch)
 
     def _load_newest(self, branch: str, branch_id: BranchId | None, now: float) -> Verified:
         try:
@@ -427,6 +429,13 @@ class Kernel:
             task.exception()
         self._linking.clear()
         self.store.close()
+
+
+def _called(verified: Verified, name: str) -> Verified:
+    """Return a head under the name it was asked for by: a branch that was renamed is still the same branch."""
+    if verified.snapshot.branch == name.strip():
+        return verified
+    return Verified(replace(verified.snapshot, branch=name.strip()), verified.at)
 
 
 def _age(commit: Commit | None) -> tuple[int, int, str]:

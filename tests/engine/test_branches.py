@@ -1,0 +1,132 @@
+"""Branches through the facade: where they may start, what they cost, when they can be renamed or deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import GraphError
+from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
+from omnigraph.store.meter import Meter
+from tests.engine.mergegraphs import PERSON, age, change, content, people
+from tests.engine.write.graphs import rows
+from tests.kernel.graphs import wide_schema
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return people(tmp_path)
+
+
+def set_age(graph: Graph, value: int, branch: str = "main") -> str:
+    receipt = change(graph, f'update Person set {{ age: {value} }} where name = "Alice"', branch)
+    return str(receipt.commit.commit_id)
+
+
+def code_of(action: object) -> str:
+    assert callable(action)
+    with pytest.raises(GraphError) as caught:
+        action()
+    return str(caught.value.code)
+
+
+def test_branch_starts_at_a_branch_a_commit_or_a_tag(graph: Graph) -> None:
+    first = set_age(graph, 31)
+    graph.tags.create("v1")
+    set_age(graph, 32)
+    graph.branches.create("a")
+    set_age(graph, 33, "a")
+    for name, origin, expected in (("b", "a", 33), ("c", first, 31), ("d", "v1", 31), ("e", "main", 32)):
+        graph.branches.create(name, from_=origin)
+        assert age(graph, "Alice", name) == expected
+    assert graph.branches.list() == ["a", "b", "c", "d", "e", "main"]
+    assert code_of(lambda: graph.branches.create("f", from_="nowhere")) == "commit.not_found"
+
+
+def test_branch_from_an_old_commit_merges_like_any_other(graph: Graph) -> None:
+    first = graph.snapshot().head
+    assert first is not None
+    set_age(graph, 31)
+    graph.branches.create("old", from_=first)
+    change(graph, 'update Person set { age: 26 } where name = "Bob"', "old")
+    assert graph.branches.merge("old").outcome == "merged"
+    assert (age(graph, "Alice"), age(graph, "Bob")) == (31, 26)
+
+
+def test_branch_names_and_tags_share_one_space(graph: Graph) -> None:
+    graph.branches.create("x")
+    graph.tags.create("y")
+    assert code_of(lambda: graph.branches.create("x")) == "branch.exists"
+    assert code_of(lambda: graph.branches.create("y")) == "branch.exists"
+    assert code_of(lambda: graph.branches.rename("x", "y")) == "branch.exists"
+    assert code_of(lambda: graph.tags.create("x")) == "tag.exists"
+    assert code_of(lambda: graph.tags.create("y")) == "tag.exists"
+    for name in ("", "main", "two words", new_ulid()):
+        assert code_of(lambda name=name: graph.branches.create(name)) == "branch.invalid_name"
+        assert code_of(lambda name=name: graph.tags.create(name)) == "branch.invalid_name"
+
+
+def test_branch_rename_keeps_the_branch_and_frees_the_name(graph: Graph) -> None:
+    graph.branches.create("old")
+    set_age(graph, 31, "old")
+    before = content(graph, "old")
+    graph.branches.rename(" old", "new ")
+    assert content(graph, "new") == before
+    assert code_of(lambda: graph.snapshot("old")) == "branch.not_found"
+    graph.branches.create("old")
+    assert age(graph, "Alice", "old") == 30
+    assert graph.branches.merge("new").outcome == "fast_forward"
+    assert code_of(lambda: graph.branches.rename("gone", "there")) == "branch.not_found"
+    assert code_of(lambda: graph.branches.rename("main", "trunk")) == "branch.not_found"
+
+
+def test_branch_delete_is_refused_while_something_stands_on_it(graph: Graph) -> None:
+    graph.branches.create("a")
+    set_age(graph, 31, "a")
+    graph.branches.create("b", from_="a")
+    graph.tags.create("v1", branch="a")
+    with pytest.raises(GraphError) as caught:
+        graph.branches.delete("a")
+    assert (caught.value.code, caught.value.context["dependents"]) == ("branch.in_use", ["b", "v1"])
+    graph.tags.delete("v1")
+    graph.branches.delete("b")
+    graph.branches.delete("a")
+    assert graph.branches.list() == ["main"]
+    assert code_of(lambda: graph.branches.delete("a")) == "branch.not_found"
+    assert code_of(lambda: graph.branches.delete("main")) == "branch.in_use"
+
+
+def test_branch_deleted_and_made_again_is_another_branch(graph: Graph) -> None:
+    graph.branches.create("a")
+    lost = set_age(graph, 31, "a")
+    graph.branches.delete("a")
+    graph.branches.create("a")
+    assert age(graph, "Alice", "a") == 30
+    assert graph.branches.merge("a").outcome == "already_up_to_date"
+    # Its commits are still known, because a merge may have made them a part of history elsewhere.
+    assert graph.commit(lost).commit_id == lost
+
+
+def test_branch_create_costs_the_same_for_any_number_of_types(tmp_path: Path) -> None:
+    costs = []
+    for types in (1, 200):
+        root = tmp_path / str(types)
+        og.init(root, wide_schema(types)).close()
+        meter = Meter()
+        graph = og.open(root, meter=meter)
+        before = meter.snapshot()
+        graph.branches.create("review")
+        costs.append(meter.since(before))
+    assert costs[0] == costs[1]
+    assert sum(costs[0].values()) > 0
+
+
+def test_branch_without_writes_shares_every_dataset(graph: Graph) -> None:
+    graph.branches.create("a")
+    set_age(graph, 31, "a")
+    pins, main = graph.snapshot("a").state.pins, graph.snapshot().state.pins
+    assert {key for key in pins if pins[key].ref != main[key].ref} == {PERSON}
+    assert len(rows(graph, PERSON, "a")) == 3
