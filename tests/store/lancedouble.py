@@ -58,7 +58,7 @@ def stage(handle: LanceDataset, rows: pa.Table, mode: str = "append", **options:
 
 
 def upsert(handle: LanceDataset, rows: pa.Table) -> Transaction:
-    """Stage rows by id the way the store does."""
+    """Stage rows by id with a merge of Lance's own."""
     merge = handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
     return merge.conflict_retries(0).execute_uncommitted(rows)[0]
 

@@ -15,7 +15,7 @@ from lance.optimize import Compaction
 from lance.schema import LanceSchema
 
 from omnigraph.store.fields import field_ids
-from tests.store.lancedouble import SCHEMA, Registrar, commit, create, managed, stage, table, upsert
+from tests.store.lancedouble import SCHEMA, Registrar, commit, create, managed, stage, table
 
 
 @pytest.fixture
@@ -23,22 +23,27 @@ def uri(tmp_path: Path) -> str:
     return str(tmp_path / "dataset")
 
 
-def test_staged_upsert_keeps_row_ids_and_creation_versions(uri: str) -> None:
-    """`upsert` and change feeds: an update is the same row, later."""
-    handle = create(uri)
-    handle = managed(handle, stage(handle, table("a", "b")), Registrar())
-    handle = managed(handle, upsert(handle, table("b", n=5)), Registrar())
+def test_staged_update_takes_rows_out_and_adds_others_in_one_version(uri: str) -> None:
+    """`upsert`: rows without row ids of their own get new ones, and the rows they replace are gone."""
+    handle = managed(create(uri), stage(lance.dataset(uri), table("a", "b")), Registrar())
+    first = handle.get_fragment(0)
+    assert first is not None
+    left = first.delete_rows([1])
+    assert left is not None
+    added = stage(handle, table("b", "c", n=5)).operation.fragments  # type: ignore[attr-defined]  # it is an append
+    update = LanceOperation.Update([], [left], added, [], list(field_ids(handle.lance_schema).values()), "rewrite_rows")
+    handle = managed(handle, Transaction(handle.version, update), Registrar())
     columns = ["id", "_rowid", "_row_created_at_version", "_row_last_updated_at_version"]
     found = {row["id"]: tuple(row.values())[1:] for row in handle.to_table(columns=columns).to_pylist()}
-    assert found == {"a": (0, 2, 2), "b": (1, 2, 3)}
+    assert found == {"a": (0, 2, 2), "b": (2, 3, 3), "c": (3, 3, 3)}
 
 
-def test_staged_merge_reports_counts(uri: str) -> None:
-    """`upsert` and `update_only`: row counts come from these numbers, and a doubled new id is inserted twice."""
-    handle = commit(create(uri), stage(lance.dataset(uri), table("a")))
-    merge = handle.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
-    _, counts = merge.execute_uncommitted(table("a", "b", "b"))
-    assert counts == {"num_inserted_rows": 2, "num_updated_rows": 1, "num_deleted_rows": 0}
+def test_take_rows_that_are_gone_leaves_them_out_and_tells_addresses(uri: str) -> None:
+    """`lookup.find_rows`: candidates may have been deleted since, and those that stay are staged by address."""
+    handle = commit(create(uri), stage(lance.dataset(uri), table("a", "b", "c")))
+    handle.delete("id = 'b'")
+    found = handle._take_rows([2, 1, 0, 99], columns=["id", "_rowid", "_rowaddr"])
+    assert found.to_pydict() == {"id": ["c", "a"], "_rowid": [2, 0], "_rowaddr": [2, 0]}
 
 
 def test_staged_inverted_segment_unmerged_cannot_be_queried(uri: str) -> None:
