@@ -36,11 +36,12 @@ class Column:
         vector = self.vector
         if isinstance(vector, Numbers):
             return _take_numbers(vector, ids)
-        if len(ids) <= _FEW:
-            # The fixed cost of a kernel is that of many single values.
+        if isinstance(vector, Texts) and len(ids) <= _FEW:
+            # The fixed cost of a kernel is that of many single values. Lists stay with it: as Python values, instants
+            # in them would come back as whole days.
             array = self.array
             few = [array[place].as_py() if place >= 0 else None for place in ids.tolist()]
-            return type(vector)(pa.array(few, array.type))
+            return Texts(pa.array(few, array.type))
         if isinstance(vector, Texts) and self.is_coded_for(len(ids)):
             coded: Any = pa.DictionaryArray.from_arrays(_arrow_places(self.codes_of(ids)), self.dictionary)
             return Texts(coded.cast(pa.string()))

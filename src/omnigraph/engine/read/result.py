@@ -16,6 +16,7 @@ from omnigraph.errors import UsageError
 from omnigraph.limits import RESULT_BATCH_ROWS
 
 _SHOWN_ROWS: Final = 20
+_INSTANT: Final[Any] = pa.timestamp("ms", "UTC")
 _SAFE_INTEGER: Final = 2**53 - 1
 
 
@@ -42,7 +43,9 @@ class Result:
         return self._table
 
     def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches, none of them empty."""
+        """Yield the rows in batches of at most so many, none of them empty; nothing is copied."""
+        if rows < 1:
+            raise UsageError("a batch holds at least 1 row", rows=rows)
         yield from self._table.to_batches(max_chunksize=rows)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -93,28 +96,25 @@ class Result:
 
 def _with_instants(table: pa.Table) -> pa.Table:
     """Return the table with instants as timestamps; other libraries read Arrow's date64 as whole days."""
-    columns = [_as_timestamps(column, "UTC") if column.type == pa.date64() else column for column in table.columns]
-    return pa.table(columns, names=table.column_names)
+    return pa.table([_timestamps(column) for column in table.columns], names=table.column_names)
 
 
-def _as_timestamps(column: Any, zone: str) -> Any:
-    wanted: Any = pa.timestamp("ms", zone)
-    return pa.chunked_array([chunk.view(pa.int64()).cast(wanted) for chunk in column.chunks], wanted)
+def _timestamps(column: Any) -> Any:
+    if column.type == pa.date64():
+        return _cast(column, pa.int64(), _INSTANT)
+    if pa.types.is_list(column.type) and column.type.value_type == pa.date64():
+        return _cast(column, pa.list_(pa.int64()), pa.list_(_INSTANT))
+    return column
+
+
+def _cast(column: Any, stored: Any, wanted: Any) -> Any:
+    # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
+    return pa.chunked_array([chunk.view(stored).cast(wanted) for chunk in column.chunks], wanted)
 
 
 def _python_values(column: Any) -> list[Any]:
-    if column.type == pa.date64():
-        column = _as_timestamps(column, "UTC")
-    elif pa.types.is_list(column.type) and column.type.value_type == pa.date64():
-        column = _list_of_timestamps(column, "UTC")
-    values: list[Any] = column.to_pylist()
+    values: list[Any] = _timestamps(column).to_pylist()
     return values
-
-
-def _list_of_timestamps(column: Any, zone: str) -> Any:
-    array = column.combine_chunks()
-    items = array.values.view(pa.int64()).cast(pa.timestamp("ms", zone))
-    return pa.ListArray.from_arrays(array.offsets, items, mask=array.is_null() if array.null_count else None)
 
 
 def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
