@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pytest
 
-from omnigraph.engine.read import Budget, counting, expand, ordering, walker
+from omnigraph.engine.read import Budget, counting, entities, expand, ordering, walker
 from omnigraph.engine.read.adjacency import build_adjacency
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.grouping import Groups
@@ -181,3 +182,16 @@ def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypat
     assert walks() == ["indexed", "indexed", "csr", "csr", "csr"]
     graph.ensure_indices()
     assert walks() == ["indexed"] * 5
+
+
+def test_ids_are_found_alike_whether_few_or_all_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = create(tmp_path, [person(f"p{n}") for n in range(60)])
+    view = graph.core.view()
+    people = entities.Entities(view.dataset("node:Person"), lambda: None)
+    names = people.ids.to_pylist()
+    wanted = [names[7], "nobody", names[7], names[59], names[0]]
+    expected = [7, -1, 7, 59, 0]
+    for selective in (1, 1_000):
+        monkeypatch.setattr(entities, "_SELECTIVE", selective)
+        assert people.find_all(pa.chunked_array([wanted[:2], wanted[2:]])).tolist() == expected
+        assert people.find_all(pa.array([], pa.string())).tolist() == []

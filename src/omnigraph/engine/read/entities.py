@@ -205,8 +205,19 @@ class Entities:
         """Return the dense ids of an Arrow array of ids, -1 for those that are not there."""
         if ID not in self._columns and len(wanted) <= _PROBED_IDS_MAX and len(wanted) * _SELECTIVE < self.count:
             return self._probe(wanted.to_pylist())
-        places = pc.index_in(wanted if wanted.type == self.ids.type else wanted.cast(self.ids.type), value_set=self.ids)
-        found: Ids = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        wanted = wanted if wanted.type == self.ids.type else wanted.cast(self.ids.type)
+        if len(wanted) * _SELECTIVE < self.count:
+            return self._find_few(wanted)
+        return _places_in(wanted, self.ids)
+
+    def _find_few(self, wanted: Any) -> Ids:
+        # A table of the few and a look at all costs less than a table of all.
+        distinct = pc.unique(wanted)
+        places = _places_in(self.ids, distinct)
+        known = np.flatnonzero(places >= 0)
+        dense = np.full(len(distinct), -1, self.dtype)
+        dense[places[known]] = known
+        found: Ids = dense[_places_in(wanted, distinct)]
         return found
 
     def _probe(self, wanted: Sequence[str]) -> Ids:
@@ -237,6 +248,12 @@ class Entities:
         total += sum(column.nbytes for column in list(self._columns.values()))
         # A Python dictionary of texts takes about this much for each of them.
         return total + (120 * self.count if self._positions is not None else 0)
+
+
+def _places_in(wanted: Any, texts: Any) -> Ids:
+    """Return where each text is among some others, -1 when it is not."""
+    places: Ids = pc.index_in(wanted, value_set=texts).fill_null(-1).to_numpy(zero_copy_only=False)
+    return places
 
 
 def _row_bytes(type_: Any) -> int:
