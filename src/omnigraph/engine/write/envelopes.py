@@ -55,7 +55,7 @@ class Envelopes:
     def take(self, number: int, value: Any) -> Gathered | None:
         """Add one object of the strict dialect."""
         self._number = number
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             return self._refuse("N3", f"{shown(value)} is not a JSON object with a `type` or an `edge`")
         is_node, is_edge = "type" in value, "edge" in value
         if is_node == is_edge:
@@ -66,7 +66,7 @@ class Envelopes:
             extra = next(name for name in value if name not in allowed)
             return self._refuse("N5", f"there is no member `{extra}` beside `data`; properties go into `data`")
         data = value.get("data", _NONE)
-        if not isinstance(data, Mapping):
+        if type(data) is not dict and not isinstance(data, Mapping):
             return self._refuse("N5", f"`data` is {shown(data)}, not an object")
         gathered = self._node(value["type"]) if is_node else self._edge(value["edge"], value)
         if gathered is None:

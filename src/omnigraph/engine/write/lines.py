@@ -35,8 +35,9 @@ class Lines:
 
     def each(self) -> Iterator[tuple[int, bytes]]:
         """Yield the number and the text of each line."""
+        text = memoryview(self.data)
         for number, start, end in zip(self.numbers.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True):
-            yield number, self.data[start:end].tobytes()
+            yield number, text[start:end].tobytes()
 
 
 def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:

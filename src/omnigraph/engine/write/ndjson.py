@@ -46,7 +46,7 @@ def read_blocks(data: Data) -> Iterator[bytes]:
 def parse_lines(lines: Lines, findings: Findings) -> Iterator[Numbered]:
     """Yield the object of each line that is not blank, with the number of the line, one by one."""
     for number, raw in lines.each():
-        line = (raw.removeprefix(_BOM) if number == 1 else raw).strip(_BLANK)
+        line = raw.strip(_BLANK) if number != 1 else raw.removeprefix(_BOM).strip(_BLANK)
         if len(line) > INGEST_LINE_BYTES_MAX:
             message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split it, or load blobs apart"
             findings.add(Violation("N11", message, line=number))
@@ -135,7 +135,8 @@ def _has_no_repeats(line: bytes, members: int) -> bool:
     Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
     or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
     """
-    return line.count(b'":') == members and not any(odd in line for odd in (b"\\", b" :", b"\t:", b"\r:"))
+    is_odd = b"\\" in line or b" :" in line or b"\t:" in line or b"\r:" in line
+    return not is_odd and line.count(b'":') == members
 
 
 def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
