@@ -101,6 +101,7 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
         [{"type": "Person", "data": {"name": "cy", "email": "ann@x"}}, {"type": "Person", "data": {"name": "ann"}}],
     ),
     ("append", [{"edge": "Knows", "from": "ann", "to": "nobody"}]),
+    ("append", [{"type": "Person", "data": {"name": "cy"}}, {"edge": "Knows", "from": "cy", "to": "nobody"}]),
     ("overwrite", [{"type": "Person", "data": {"name": "cy"}}]),
     ("append", [{"edge": "Wrote", "from": "ann", "to": "n1"}] * 2),
     ("merge", [{"edge": "Reports", "from": "ann", "to": "bob", "data": {"id": "r1"}}]),

@@ -164,19 +164,27 @@ def _shared_tuples(check: SetCheck) -> Suspects | None:
 
 def _loose_ends(check: SetCheck) -> Suspects | None:
     rows: Rows = {}
+    nodes: dict[str, list[Numbers]] = {}
     for key, one in check.input.types.items():
         if not isinstance(one.type, EdgeType):
             continue
+        ends = (("src", f"node:{one.type.source}"), ("dst", f"node:{one.type.target}"))
         found = [np.zeros(0, np.int64)]
-        for column, node in (("src", one.type.source), ("dst", one.type.target)):
-            ours = check.input.types.get(f"node:{node}")
+        for column, node in ends:
+            ours = check.input.types.get(node)
             loose = missing(one.keys[column], [ours.keys["id"]] if ours else [])
             if len(loose):
-                loose = missing(loose, [check.their_keys(f"node:{node}", "id")["id"]])
+                loose = missing(loose, [check.their_keys(node, "id")["id"]])
             found.append(rows_of(one.keys[column], loose)[: check.violations_max])
         chosen = np.unique(np.concatenate(found))
         if len(chosen):
             rows[key] = (chosen, ("id", "src", "dst"))
+            for column, node in ends:
+                nodes.setdefault(node, []).append(one.keys[column][chosen])
+    # The rule must also see the nodes that come in at the other end of such an edge.
+    for node, hashes in nodes.items():
+        if node in check.input.types:
+            rows[node] = (rows_of(check.input.types[node].keys["id"], np.concatenate(hashes)), ("id",))
     return Suspects(rows, check.committed) if rows else None
 
 

@@ -6,6 +6,7 @@ so that what is wrong is told in the same words.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -180,7 +181,7 @@ def _family(type_: Any) -> str:
     """Return the kind of values between which a checked cast changes nothing."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return f"list of {_family(type_.value_type)}"
-    families = {
+    families: dict[str, Callable[[Any], bool]] = {
         "integer": pa.types.is_integer,
         "float": pa.types.is_floating,
         "text": lambda one: pa.types.is_string(one) or pa.types.is_large_string(one),
