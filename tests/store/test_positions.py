@@ -148,4 +148,4 @@ def test_positions_of_rows_just_written_need_no_reading_until_one_is_asked_for(t
     assert ids(find(dataset, pa.array(["k91", "k5"]))) == ["k5"]
     assert [kind for kind, _ in log] == ["take"]
     assert ids(find(dataset, pa.array(["k90", "k3"]))) == ["k3", "k90"]
-    assert [kind for kind, _ in log] == ["take", "fragment", "take"]
+    assert [kind for kind, _ in log] == ["take", "fragments", "take"]

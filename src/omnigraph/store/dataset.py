@@ -125,13 +125,14 @@ class Dataset:
         with lance_errors(f"reading {self.ref}"):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
 
-    def read_fragment(self, fragment_id: int, column: str) -> pa.Table:
-        """Return one column of one fragment, with row ids."""
-        self.store.meter.count("fragment", str(self.ref))
+    def read_fragments(self, fragment_ids: Sequence[int], column: str) -> pa.Table:
+        """Return one column of some fragments, with row ids and row addresses."""
+        self.store.meter.count("fragments", str(self.ref))
+        wanted = frozenset(fragment_ids)
         with lance_errors(f"reading {self.ref}"):
-            fragment = self.lance.get_fragment(fragment_id)
-            assert fragment is not None, f"{self.ref} has no fragment {fragment_id}"
-            return fragment.to_table(columns=[column], with_row_id=True)
+            fragments = [one for one in self.lance.get_fragments() if one.fragment_id in wanted]
+            scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
+            return scanner.to_table()
 
     @cached_property
     def fragments(self) -> list[FragmentMetadata]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -99,8 +99,8 @@ class Positions:
                 found.append(rows)
         if absent and not self._is_worth_reading(dataset, field, absent, len(values)):
             return None
-        for fragment in absent:
-            rows = self._read(dataset, column, field, fragment).rows_of(wanted)
+        for segment in self._read(dataset, column, field, absent):
+            rows = segment.rows_of(wanted)
             assert rows is not None, "a segment that was read knows its rows"
             found.append(rows)
         return np.concatenate(found)
@@ -111,7 +111,7 @@ class Positions:
         for fragment in fragments:
             own = rows.slice(start, fragment.physical_rows)
             start += fragment.physical_rows
-            for column in self._asked.get(dataset.ref.path, ()):
+            for column in tuple(self._asked.get(dataset.ref.path, ())):
                 if column in rows.column_names:
                     hashes = np.sort(hash_values(own.column(column).drop_null().combine_chunks()))
                     self._put(_key(dataset, dataset.field_ids[column], fragment), Segment(hashes, None))
@@ -136,15 +136,21 @@ class Positions:
                 self._segments.move_to_end(key)
         return segment if segment is not None and segment.serves(dataset.ref) else None
 
-    def _read(self, dataset: Dataset, column: str, field: int, fragment: FragmentMetadata) -> Segment:
-        rows = dataset.read_fragment(fragment.id, column)
-        rows = rows.filter(rows.column(column).is_valid())
-        hashes = hash_values(rows.column(column).combine_chunks())
-        order = np.argsort(hashes)
-        row_ids = rows.column("_rowid").to_numpy()[order]
-        segment = Segment(hashes[order], row_ids, dataset.ref if fragment.num_deletions else None)
-        self._put(_key(dataset, field, fragment), segment)
-        return segment
+    def _read(
+        self, dataset: Dataset, column: str, field: int, fragments: Sequence[FragmentMetadata]
+    ) -> Iterator[Segment]:
+        """Read fragments and keep what they hold; many small ones are one request."""
+        for group in _groups(fragments):
+            rows = dataset.read_fragments([fragment.id for fragment in group], column)
+            rows = rows.filter(rows.column(column).is_valid())
+            hashes = hash_values(rows.column(column).combine_chunks())
+            row_ids, owners = rows.column("_rowid").to_numpy(), rows.column("_rowaddr").to_numpy() >> np.uint64(32)
+            for fragment in group:
+                own = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
+                own = own[np.argsort(hashes[own])]
+                segment = Segment(hashes[own], row_ids[own], dataset.ref if fragment.num_deletions else None)
+                self._put(_key(dataset, field, fragment), segment)
+                yield segment
 
     def _put(self, key: _Key, segment: Segment) -> None:
         with self._lock:
@@ -154,6 +160,18 @@ class Positions:
             while self._bytes > self._bytes_max:
                 _, dropped = self._segments.popitem(last=False)
                 self._bytes -= dropped.nbytes
+
+
+def _groups(fragments: Sequence[FragmentMetadata]) -> Iterator[list[FragmentMetadata]]:
+    """Yield runs of fragments with no more rows in all than are read at once, larger ones alone."""
+    group: list[FragmentMetadata] = []
+    for fragment in fragments:
+        if group and sum(one.num_rows for one in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
+            yield group
+            group = []
+        group.append(fragment)
+    if group:
+        yield group
 
 
 def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:

@@ -37,7 +37,7 @@ class Count:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.rows = 0
-        for name in ("take", "read_fragment"):
+        for name in ("take", "read_fragments"):
             patch.setattr(Dataset, name, self._counting(getattr(Dataset, name)))
 
     def _counting(self, work: Any) -> Any:
@@ -88,7 +88,7 @@ def test_warm_inserts_scan_nothing(tmp_path: Path) -> None:
     for number in range(5):
         run(graph, f'insert N {{k: "a{number}" u: {100 + number}}} insert E {{from: "a{number}" to: "k2"}}')
         load(graph, f'{{"type":"N","data":{{"k":"l{number}"}}}}', mode="merge")
-    assert [one for one in log if one[0] in ("scan", "open", "fragment") and "__manifest" not in one[1]] == []
+    assert [one for one in log if one[0] in ("scan", "open", "fragments") and "__manifest" not in one[1]] == []
     assert len(rows(graph, "node:N")) == 31
 
 
@@ -106,8 +106,8 @@ def test_large_cold_type_is_read_only_when_that_pays(
     for number in range(4):
         log.clear()
         run(graph, f'insert N {{k: "k{number}" v: 7}}')
-        kinds.append({kind for kind, target in log if kind in ("scan", "fragment") and "__manifest" not in target})
-    assert kinds == [{"scan"}] * 4 if indexed else [{"scan"}, {"fragment"}, {"fragment"}, {"fragment"}]
+        kinds.append({kind for kind, target in log if kind in ("scan", "fragments") and "__manifest" not in target})
+    assert kinds == [{"scan"}] * 4 if indexed else [{"scan"}, {"fragments"}, {"fragments"}, {"fragments"}]
     assert [rows(graph, "node:N")[f"k{number}"]["v"] for number in range(5)] == [7, 7, 7, 7, None]
 
 
