@@ -25,7 +25,7 @@ class Line:
     """One question; an engine without a text for it cannot answer it.
 
     `calls` are timed one by one in each round, each with parameters of its own; `aim` is the least ratio to the best
-    peer that we want to reach.
+    peer that we want to reach. A heavy line takes peers most of a minute at full size, so it is asked at a tenth of it.
     """
 
     name: str
@@ -38,6 +38,7 @@ class Line:
     calls: int = 1
     is_ordered: bool = False
     is_fetched_as_rows: bool = False
+    is_heavy: bool = False
 
     @property
     def is_search(self) -> bool:
@@ -150,6 +151,7 @@ LINES = (
         "MATCH (a:Person)-[:Follows]->(b:Person)-[:Follows]->(c:Person), (a)-[:Follows]->(c) RETURN count(*)",
         "SELECT count(*) FROM follows f JOIN follows g ON g.src = f.dst"
         " JOIN follows h ON h.src = f.src AND h.dst = g.dst",
+        is_heavy=True,
     ),
     Line(
         "anti_count",

@@ -21,9 +21,11 @@ _REASONS: Mapping[str, str] = {}
 def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[Cold]) -> tuple[Table, ...]:
     """Return the tables of the section."""
     peers = [name for name in names if name != OURS]
+    timings = {timing.line.title: timing for timing in large.timings}
+    timings |= {f"{one.line.title} (a tenth of the size)": one for one in small.timings if one.line.is_heavy}
     return (
-        _warm_table(peers, large),
-        _short_table(large),
+        _warm_table(peers, timings),
+        _short_table(timings),
         _cold_table(peers, cold),
         _growth_table(peers, small, large),
         _cost_table(large, cold),
@@ -32,14 +34,14 @@ def make_tables(names: Sequence[str], small: Warm, large: Warm, cold: Sequence[C
     )
 
 
-def _warm_table(peers: Sequence[str], warm: Warm) -> Table:
+def _warm_table(peers: Sequence[str], timings: Mapping[str, Timing]) -> Table:
     rows = []
-    for timing in warm.timings:
+    for title, timing in timings.items():
         ratios = timing.ratios()
         best = min(ratios, key=lambda name: ratios[name]) if ratios else ""
         rows.append(
             (
-                timing.line.title,
+                title,
                 _ms(timing.median(OURS)) if OURS in timing.rounds else "fails",
                 f"{ratios[best]:.2g}× ({best})" if best else "",
                 f"{timing.line.aim:g}×",
@@ -48,18 +50,17 @@ def _warm_table(peers: Sequence[str], warm: Warm) -> Table:
         )
     about = "Warm: every call was made once before. The best peer is the fastest; the aim is against it."
     failures = [
-        f"{one.line.title}: {name} fails with {why}." for one in warm.timings for name, why in one.failures.items()
+        f"{title}: {name} fails with {why}." for title, one in timings.items() for name, why in one.failures.items()
     ]
     return Table(" ".join([about, *failures]), ("Line", "Ours", "Best peer", "Aim", *peers), tuple(rows))
 
 
-def _short_table(warm: Warm) -> Table:
+def _short_table(timings: Mapping[str, Timing]) -> Table:
     rows = []
-    for timing in warm.timings:
+    for title, timing in timings.items():
         reached = min(timing.ratios().values(), default=None)
         if reached is not None and reached < timing.line.aim:
-            why = _REASONS.get(timing.line.name, "")
-            rows.append((timing.line.title, f"{reached:.2g}×", f"{timing.line.aim:g}×", why))
+            rows.append((title, f"{reached:.2g}×", f"{timing.line.aim:g}×", _REASONS.get(timing.line.name, "")))
     return Table("Short of the aim:", ("Line", "Reached", "Aim", "Why"), tuple(rows))
 
 

@@ -11,7 +11,7 @@ from benchmarks.reads.cold import Cold, measure_cold
 from benchmarks.reads.data import FULL, TENTH
 from benchmarks.reads.draws import Deck
 from benchmarks.reads.engines import OURS, PEERS, THREADS
-from benchmarks.reads.lines import BY_NAME
+from benchmarks.reads.lines import BY_NAME, LINES
 from benchmarks.reads.processes import available
 from benchmarks.reads.tables import make_tables
 from benchmarks.reads.warm import Warm, measure_warm
@@ -24,8 +24,10 @@ _COLD_LINES = ("point", "scan", "hop2", "hop2_all", "anti", "group", "bm25", "ve
 
 def run() -> Topic:
     names = [OURS, *available(PEERS)]
-    small = measure_warm(TENTH, names, CACHE)
-    large = measure_warm(FULL, names, CACHE)
+    if missing := _missing(names):
+        print(missing, flush=True)
+    small = measure_warm(TENTH, LINES, names, CACHE)
+    large = measure_warm(FULL, [line for line in LINES if not line.is_heavy], names, CACHE)
     cold = _measure_cold(names, large)
     return Topic("Reads", _about(names), tables=make_tables(names, small, large, cold))
 
@@ -37,9 +39,12 @@ def _measure_cold(names: Sequence[str], warm: Warm) -> list[Cold]:
     return measure_cold(lines, Deck.read(data), able, homes)
 
 
-def _about(names: Sequence[str]) -> str:
+def _missing(names: Sequence[str]) -> str:
     missing = [name for name in PEERS if name not in names]
-    absent = f" Not installed here, so not measured: {', '.join(missing)}; `make bench` brings them." if missing else ""
+    return f" Not installed here, so not measured: {', '.join(missing)}; `make bench` brings them." if missing else ""
+
+
+def _about(names: Sequence[str]) -> str:
     return (
         f"A seeded social graph: {FULL.people:,} people, about {FULL.follows:,} follows with power-law degrees,"
         f" {FULL.posts:,} posts with text and vectors of 64 numbers. Every engine runs in a process of its own with"
@@ -49,5 +54,5 @@ def _about(names: Sequence[str]) -> str:
         " compared, and they are equal on every line but the searches. Kuzu, Ladybug and DuckDB have a pool of 6 GB and"
         " prepared statements where they offer them; reachability uses their shortest-path form; DuckDB has dense"
         " integer ends sorted by source. LanceDB is compared in search only. Kuzu and Ladybug scan vectors, as DuckDB"
-        f" does: Kuzu's vector index takes too long to build, Ladybug's extensions are downloads.{absent}"
+        f" does: Kuzu's vector index takes too long to build, Ladybug's extensions are downloads.{_missing(names)}"
     )

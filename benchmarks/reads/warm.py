@@ -14,7 +14,7 @@ from benchmarks.reads.compare import Timing, compare, prepare
 from benchmarks.reads.data import Size
 from benchmarks.reads.draws import Deck
 from benchmarks.reads.engines import OURS
-from benchmarks.reads.lines import LINES, Draw
+from benchmarks.reads.lines import Draw, Line
 from benchmarks.reads.processes import serving
 from benchmarks.reads.quality import Truth
 
@@ -30,17 +30,14 @@ class Warm:
     shares: Mapping[str, Mapping[str, float]]
 
 
-def measure_warm(size: Size, names: Sequence[str], cache: Path) -> Warm:
-    """Build every engine at one size, and ask all of them everything."""
+def measure_warm(size: Size, lines: Sequence[Line], names: Sequence[str], cache: Path) -> Warm:
+    """Build every engine at one size, and ask all of them these lines."""
     data, homes = prepare(size, names, cache)
     deck = Deck.read(data)
     with serving(homes) as workers:
         timings = []
-        for timing in compare(LINES, deck, workers):
-            print(
-                f"{size.name} {timing.line.name}: {timing.median(OURS) if OURS in timing.rounds else 'failed'}",
-                flush=True,
-            )
+        for timing in compare(lines, deck, workers):
+            print(f"reads, {size.name} size: {timing.line.title}", flush=True)
             timings.append(timing)
         peaks = {name: int(worker.ask("memory")["peak_bytes"]) for name, worker in workers.items()}
         able = [timing.line for timing in timings if OURS in timing.rounds]

@@ -37,6 +37,5 @@ class Maker(Protocol):
 
 def load_maker(name: str) -> Maker:
     """Import the module of an engine, and with it the engine."""
-    # Ladybug descends from Kuzu and kept its interface; one process can hold only one of them.
-    module: Any = import_module(f"benchmarks.reads.engines.{'ours' if name == OURS else f'{name}_engine'}")
+    module: Any = import_module(f"benchmarks.reads.engines.{name}_engine")
     return module  # type: ignore[no-any-return]
