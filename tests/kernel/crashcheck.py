@@ -139,7 +139,8 @@ class Check:
         kernel = open_graph(self.root)
         before = image_of(kernel)
         intents, _ = pending(kernel.store)
-        published = {commit.operation_id: commit.commit_id for commit in kernel.history()}
+        names = (MAIN, *kernel.snapshot(MAIN).state.branches)
+        published = {one.operation_id: one.commit_id for name in names for one in kernel.history(name)}
         sweep(kernel, 0.0)
         kernel.close()
         kernel = open_graph(self.root)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from omnigraph.engine.merge import apply
 from omnigraph.manifest import audit, commit_log, sweep
 from omnigraph.manifest import init as birth
 from omnigraph.manifest.kernel import Kernel
@@ -102,6 +103,12 @@ def audit_repeats() -> None:
     vars(audit)["read"] = lambda store: []
 
 
+def merge_publishes_half() -> None:
+    """A merge stages only the first of the types that it changes, and counts as merged all the same."""
+    stage = apply.stage  # type: ignore[attr-defined]
+    vars(apply)["stage"] = lambda view, merges: stage(view, merges)[:1]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -116,5 +123,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
         init_releases_its_claim_early,
         spill_forgets,
         audit_repeats,
+        merge_publishes_half,
     )
 }

@@ -13,6 +13,8 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import failpoints
+from omnigraph.engine.core import Core
+from omnigraph.engine.merge import merge, revert
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
@@ -39,6 +41,7 @@ from omnigraph.store.uri import Location
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
 
 REVIEW: Final = "review/a"
+TARGET: Final = "target"
 NEXT_SCHEMA: Final = """
 node Person { name: String @key  age: I32? }
 node Town { name: String @key }
@@ -82,6 +85,22 @@ def _diverged(root: str) -> None:
     _branched(root)
     kernel = open_graph(root)
     insert(kernel, {PERSON: ["d"], CITY: ["y"]}, REVIEW)
+    kernel.close()
+
+
+def _apart(root: str) -> None:
+    """Main and review have both moved on; merging them inserts, deletes, and touches two types."""
+    _diverged(root)
+    kernel = open_graph(root)
+    _change(PERSON, lambda dataset: delete_ids(dataset, pa.array(["a"])), branch=REVIEW)(kernel)
+    insert(kernel, {PERSON: ["m"]})
+    kernel.close()
+
+
+def _with_target(root: str) -> None:
+    _diverged(root)
+    kernel = open_graph(root)
+    branches.create_branch(kernel, TARGET, kernel.snapshot())
     kernel.close()
 
 
@@ -201,6 +220,19 @@ def _next_schema(snapshot: Snapshot) -> tuple[CompiledSchema, Pin]:
     return compiled, Pin(identity, town.table_key, identity.path(town.table_key), 1, None, 0)
 
 
+def _merge(into: str) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        merge(Core(kernel), REVIEW, into)
+
+    return run
+
+
+def _revert(kernel: Kernel) -> None:
+    # Counted from the beginning, so that it is the same commit however often this is done again.
+    third = list(kernel.history())[-3]
+    revert(Core(kernel), third.commit_id)
+
+
 def _create_branch(kernel: Kernel) -> None:
     branches.create_branch(kernel, REVIEW, kernel.snapshot())
 
@@ -269,6 +301,9 @@ SCENARIOS: Final = {
         Scenario("branch_rename", _diverged, lambda kernel: _rename(kernel)),
         Scenario("tag_create", _small, _create_tag),
         Scenario("tag_delete", _tagged, lambda kernel: branches.delete_tag(kernel, "v1")),
+        Scenario("merge", _apart, _merge(MAIN)),
+        Scenario("merge_adopting", _with_target, _merge(TARGET)),
+        Scenario("revert", _small, _revert),
         Scenario("init", _nothing, _init),
         Scenario("spill", _full_window, _spill),
         Scenario("sweep", _littered, _sweep),

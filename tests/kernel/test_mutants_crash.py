@@ -17,6 +17,7 @@ AT_WORK = {
     "spill_forgets": ("spill", "publish.after"),
     "sweep_ignores_live_owners": ("sweep_beside_long_work", None),
     "sweep_ignores_intents": ("sweep_beside_long_work", None),
+    "merge_publishes_half": ("merge", None),
 }
 # A sound crash, and then a broken sweep.
 AT_SWEEP = {
