@@ -90,8 +90,7 @@ def datetime_column(texts: Column) -> Column | None:
 
 def _each(texts: Column, parse: Any, stored: pa.DataType, logical: pa.DataType) -> Column | None:
     # Unusual spellings are parsed one by one, but each only once.
-    encoded = texts.dictionary_encode()
-    parsed = [parse(text) for text in encoded.dictionary.to_pylist()]
-    if None in parsed:
+    distinct = {text: parse(text) for text in set(texts.to_pylist()) if text is not None}
+    if None in distinct.values():
         return None
-    return pa.array(parsed, stored).view(logical).take(encoded.indices)
+    return pa.array(map(distinct.get, texts.to_pylist()), stored).view(logical)

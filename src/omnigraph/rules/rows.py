@@ -58,6 +58,8 @@ def finite_vectors(type_: Type, batch: pa.Table) -> Iterator[Breach]:
     for name, item in type_.properties.items():
         if item.type.scalar is Scalar.VECTOR:
             column = one_array(batch.column(name))
+            if pc.all(pc.fill_null(pc.is_finite(column.flatten()), False), min_count=0).as_py():
+                continue
             present = pc.indices_nonzero(pc.is_valid(column)).to_numpy()
             elements = column.drop_null().flatten()
             fine = pc.fill_null(pc.is_finite(elements), False).to_numpy(zero_copy_only=False)

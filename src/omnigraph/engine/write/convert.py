@@ -20,7 +20,7 @@ from omnigraph.lang.schema.keys import key_ids
 from omnigraph.rules.columns import decode_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.fit import shown
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.kernels import Column, arrays, pc
 from omnigraph.rules.violation import Findings, Violation
 
 
@@ -100,5 +100,8 @@ def with_fresh_ids(given: Column) -> Column:
     """Return a column of ids with a fresh one wherever none is given."""
     if not given.null_count:
         return given
-    fresh = pa.array(new_ulids(given.null_count), pa.string())
+    ulids = new_ulids(given.null_count)
+    offsets = np.arange(len(ulids) + 1, dtype=np.int32) * ulids.itemsize
+    buffers = [None, arrays.py_buffer(offsets), arrays.py_buffer(ulids)]
+    fresh = arrays.Array.from_buffers(pa.string(), len(ulids), buffers)
     return fresh if given.null_count == len(given) else pc.replace_with_mask(given, given.is_null(), fresh)
