@@ -257,6 +257,15 @@ def test_merge_of_a_grandchild_keeps_every_fork_it_stands_on(graph: Graph) -> No
     _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 20})
 
 
+@pytest.mark.parametrize("keeps", ["nothing", "its own fork"])
+def test_merge_that_forgets_what_it_stands_on_is_caught_by_a_sweep(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch, keeps: str
+) -> None:
+    monkeypatch.setattr(apply, "forks_of", lambda view, pin, target: [pin.fork] if keeps == "its own fork" else [])
+    with pytest.raises((OmniGraphError, OSError, ValueError)):
+        test_merge_of_a_grandchild_keeps_every_fork_it_stands_on(graph)
+
+
 def test_merge_of_much_into_main_adopts_and_main_goes_on(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply, "MERGE_ADOPT_ENTITIES_MIN", 1)
     change(graph, 'insert Person { name: "Eve" age: 1 }', "review")
