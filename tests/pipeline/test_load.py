@@ -295,10 +295,8 @@ def test_load_of_nothing_is_a_commit_too(graph: Graph, tmp_path: Path) -> None:
 
 _DYING = """
 import sys
-from pathlib import Path
 import omnigraph as og
-import omnigraph as og
-from omnigraph.engine.core import View
+from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.pipeline import load
 with failpoints.armed({Point(sys.argv[3]): failpoints.kill}):

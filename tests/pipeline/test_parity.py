@@ -79,14 +79,14 @@ def compare(raw: bytes, mode: Any, size: int) -> None:
 
 
 @given(raw=_INPUT, mode=_MODES, size=st.sampled_from([17, 200, 10_000]))
-@settings(max_examples=25)
+@settings(max_examples=15)
 def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int) -> None:
     compare(raw, mode, size)
 
 
 @pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=st.sampled_from([17, 200, 10_000]))
-@settings(max_examples=250)
+@settings(max_examples=100)
 def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int) -> None:
     compare(raw, mode, size)
 

@@ -1,0 +1,198 @@
+"""Loads of Parquet and CSV: every property type, columns by other names, ends by key, compression, and storage."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import DataError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import Columns, load, mapping
+from omnigraph.pipeline.files import filesystem
+from tests.engine.write.graphs import rows
+from tests.pipeline.graphs import lines_of, load_bytes, splits_of
+from tests.s3server import S3Server, s3_server
+
+__all__ = ["s3_server"]
+
+SCHEMA = """
+node Thing {
+  code: I64 @key
+  name: String
+  small: I32?
+  big: U64?
+  ratio: F32?
+  exact: F64?
+  is_on: Bool?
+  day: Date?
+  at: DateTime?
+  tags: [String]?
+  vec: Vector(3)?
+  raw: Blob?
+}
+node Free { label: String? }
+edge Links: Thing -> Thing { weight: F64? }
+edge Has: Thing -> Free
+"""
+AT = dt.datetime(2024, 5, 6, 7, 8, 9, 123000, dt.UTC)
+TYPED = pa.table(
+    {
+        "code": pa.array([1, 2], pa.int32()),
+        "name": pa.array(["a", "b"], pa.large_string()).dictionary_encode(),
+        "small": pa.array([3, None], pa.int64()),
+        "big": pa.array([2**63, None], pa.uint64()),
+        "ratio": pa.array([0.5, None], pa.float64()),
+        "exact": pa.array([0.1, None], pa.float32()),
+        "is_on": [True, None],
+        "day": pa.array([dt.date(2024, 1, 2), None], pa.date32()),
+        "at": pa.array([AT, None], pa.timestamp("us", "UTC")),
+        "tags": pa.array([["x", "y"], None], pa.list_(pa.string())),
+        "vec": pa.array([[1.0, 2.0, 3.0], None], pa.list_(pa.float64())),
+        "raw": pa.array([b"bytes", None], pa.binary()),
+    }
+)
+CSV = """code,name,small,big,ratio,exact,is_on,day,at,tags,vec,raw
+1,a,3,9223372036854775808,0.5,0.1,true,2024-01-02,2024-05-06T07:08:09.123Z,"[""x"",""y""]","[1,2,3]",base64:Ynl0ZXM=
+2,b,,,,,,,,,,
+"""
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    return og.init(tmp_path / "g.omni", SCHEMA)
+
+
+def check_things(graph: Graph, exact: float) -> None:
+    found = rows(graph, "node:Thing")
+    instants = graph.core.view().dataset("node:Thing").read(["at"]).column("at").combine_chunks().view(pa.int64())
+    assert instants.drop_null().to_pylist() == [int(AT.timestamp() * 1000)]
+    assert found["1"] | {"at": AT} == {
+        "id": "1", "code": 1, "name": "a", "small": 3, "big": 2**63, "ratio": 0.5, "exact": exact, "is_on": True,
+        "day": dt.date(2024, 1, 2), "at": AT, "tags": ["x", "y"], "vec": [1.0, 2.0, 3.0],
+        "raw": b"bytes",
+    }  # fmt: skip
+    assert {name for name, value in found["2"].items() if value is not None} == {"id", "code", "name"}
+
+
+@pytest.mark.parametrize("row_group", [1, 100])
+def test_load_parquet_of_every_type(graph: Graph, tmp_path: Path, row_group: int) -> None:
+    pq.write_table(TYPED, tmp_path / "t.parquet", row_group_size=row_group)
+    with splits_of(1):
+        report = load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
+    assert report.total_entities == 2
+    check_things(graph, pa.scalar(0.1, pa.float32()).as_py())
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_load_csv_of_every_type(graph: Graph, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(CSV.encode()) if name.endswith("gz") else CSV.encode())
+    load(graph, nodes={"Thing": str(tmp_path / name)}, mode="append", engine="local")
+    check_things(graph, 0.1)
+
+
+def test_mapper_value_by_value_equals_whole_columns(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pq.write_table(TYPED, tmp_path / "t.parquet")
+    monkeypatch.setattr(mapping.Mapper, "_whole", lambda self, named: None)
+    load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
+    check_things(graph, pa.scalar(0.1, pa.float32()).as_py())
+
+
+def test_load_edges_by_key_value_and_mapped_columns(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "things.csv").write_text('kode,name\n07,x\n8,""\n')
+    (tmp_path / "links.csv").write_text("a,b,weight\n007,8,0.5\n")
+    pq.write_table(pa.table({"id": ["f1", None], "label": [None, "l"]}), tmp_path / "free.parquet")
+    pq.write_table(pa.table({"src": [7], "dst": ["f1"]}), tmp_path / "has.parquet")
+    report = load(
+        graph,
+        nodes={
+            "Thing": Columns(tmp_path / "things.csv", properties={"kode": "code"}),
+            "Free": tmp_path / "free.parquet",
+        },
+        edges={"Links": f"{tmp_path}/links.csv:a->b", "has": tmp_path / "has.parquet"},
+        mode="append",
+        engine="local",
+    )
+    assert (dict(report.nodes), dict(report.edges)) == ({"Free": 2, "Thing": 2}, {"Has": 1, "Links": 1})
+    [link] = rows(graph, "edge:Links").values()
+    assert (link["src"], link["dst"], link["weight"]) == ("7", "8", 0.5)
+    assert rows(graph, "node:Thing")["8"]["name"] == ""
+    [has] = rows(graph, "edge:Has").values()
+    assert (has["src"], has["dst"]) == ("7", "f1")
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "line"),
+    [
+        ("code,name\n1,a\nx,b\n", "N10", 2),
+        ("code,name,small\n1,a,99999999999\n", "N10", 1),
+        ("code,name,day\n1,a,someday\n", "N10", 1),
+        ("code,name,vec\n1,a,\"[1,2]\"\n", "N10", 1),
+        ("code,name\n1,a\n2,\n", "N10", 2),
+        ("code,name,extra\n1,a,b\n", "N6", None),
+        ("code,name\n1,a\n1,b\n", "E5", 2),
+    ],
+)  # fmt: skip
+def test_load_csv_with_a_wrong_value_names_its_record(
+    graph: Graph, tmp_path: Path, text: str, rule: str, line: int | None
+) -> None:
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(DataError) as caught:
+        load(graph, nodes={"Thing": tmp_path / "t.csv"}, mode="append", engine="local")
+    assert (caught.value.context["rule"], caught.value.context.get("line")) == (rule, line)
+
+
+def test_load_overwrite_with_an_empty_file_empties_the_type(graph: Graph, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("code,name\n1,a\n")
+    load(graph, nodes={"Thing": tmp_path / "t.csv"}, mode="append", engine="local")
+    pq.write_table(TYPED.slice(0, 0).select(["code", "name"]), tmp_path / "t.parquet")
+    load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="overwrite", engine="local")
+    assert rows(graph, "node:Thing") == {}
+
+
+def test_load_ndjson_compressed_in_directories_and_patterns(graph: Graph, tmp_path: Path) -> None:
+    records = [{"type": "Thing", "data": {"code": place, "name": f"{place}"}} for place in range(40)]
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "a.ndjson").write_bytes(lines_of(records[:10]))
+    (folder / "b.jsonl.gz").write_bytes(gzip.compress(lines_of(records[10:20])))
+    with pa.CompressedOutputStream(str(folder / "c.ndjson.zst"), "zstd") as stream:
+        stream.write(lines_of(records[20:30]))
+    (folder / "_SUCCESS").write_bytes(b"")
+    (tmp_path / "d-1.json").write_bytes(lines_of(records[30:])[:-1])
+    with splits_of(64):
+        report = load(graph, [folder, f"{tmp_path}/d-*.json"], mode="append", engine="local")
+    assert report.total_entities == 40
+    assert len(rows(graph, "node:Thing")) == 40
+
+
+def test_load_blobs_that_lie_beside_their_file_survive_a_load(graph: Graph, tmp_path: Path) -> None:
+    large = b"x" * 300_000
+    pq.write_table(pa.table({"code": [1], "name": ["a"], "raw": [large]}), tmp_path / "t.parquet")
+    load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
+    load_bytes(graph, lines_of([{"type": "Thing", "data": {"code": 2, "name": "b"}}]), tmp_path, "merge")
+    assert rows(graph, "node:Thing")["1"]["raw"] == large
+
+
+@pytest.mark.s3
+def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
+    root = s3_server.uri("load")
+    with og.init(f"{root}/g", SCHEMA) as graph:
+        records = [{"type": "Thing", "data": {"code": place, "name": "n"}} for place in range(20)]
+        for name, part in (("a", records[:10]), ("b", records[10:])):
+            with filesystem(root).open_output_stream(f"{root.removeprefix('s3://')}/in/{name}.ndjson") as stream:
+                stream.write(lines_of(part))
+        with splits_of(100):
+            report = load(graph, f"{root}/in/*.ndjson", mode="append", engine="local")
+            assert report.total_entities == 20
+            load(graph, f"{root}/in/a.ndjson", mode="merge", engine="local")
+        assert len(rows(graph, "node:Thing")) == 20
+        objects = graph.core.kernel.store.objects.list("")
+        assert not [one.path for one in objects if "_staging" in one.path or "__recovery/" in one.path]
