@@ -170,13 +170,13 @@ class Graph:
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
     ) -> MergeReceipt:
-        """Take the change of a commit back, as a new commit; of a merge, all that it brought in."""
+        """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
         return revert(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def cherry_pick(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
     ) -> MergeReceipt:
-        """Apply the change of a commit of another branch, as a new commit."""
+        """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
         return cherry_pick(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def export(

@@ -16,7 +16,6 @@ from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.ids import CommitId
 from omnigraph.manifest.model import MAIN, Commit
 
 
@@ -62,16 +61,18 @@ def cherry_pick(
 
 
 def _states(core: Core, commit_id: str, branch: str, actor: str | None) -> tuple[Commit, View, View]:
-    """Return a commit, and the graph before and after it."""
+    """Return a commit, which a tag may name, and the graph before and after it."""
     core.enforce("read", branch.strip(), actor if actor is not None else core.actor)
-    commit = core.kernel.find_commit(CommitId(commit_id.strip()))
+    after = core.view(at=commit_id.strip())
+    assert after.snapshot.head is not None, "every state has a commit that made it"
+    commit = core.kernel.find_commit(after.snapshot.head)
     if commit.parent is None:
         raise GraphError(
             f"commit {commit.commit_id} is the first of the graph; it has no change to apply or take back",
             code="commit.parentless",
             commit_id=commit.commit_id,
         )
-    return commit, core.view(at=commit.parent), core.view(at=commit.commit_id)
+    return commit, core.view(at=commit.parent), after
 
 
 def _apply(
