@@ -1,4 +1,4 @@
-"""`omnigraph branch …`."""
+"""`omnigraph branch …`: names of branches. Merges have their own module."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from omnigraph.cli.output import print_json
 from omnigraph.cli.target import address, announce, confirm, open_to_read, open_to_write
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
-From = Annotated[str, typer.Option("--from", metavar="NAME", help="The branch to start from.")]
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
+From = Annotated[str, typer.Option("--from", metavar="NAME", help="The branch, commit or tag to start from.")]
 
 
 def create(
@@ -39,6 +40,24 @@ def list_branches(uri: Uri = None, store: Store = None, as_json: Json = False) -
         print_json({"branches": names})
     else:
         typer.echo("\n".join(names))
+    return 0
+
+
+def rename(
+    name: BranchName,
+    new_name: NewName,
+    store: Store = None,
+    actor: Actor = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    announce("branch rename", address(None, store), quiet=quiet)
+    with open_to_write(None, store, actor) as graph:
+        made = graph.branches.rename(name, new_name)
+    if as_json:
+        print_json({"uri": graph.uri, "from": name.strip(), "name": made.name, "actor_id": actor})
+    else:
+        typer.echo(f"branch {name.strip()} is now {made.name}")
     return 0
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from omnigraph.cli import branch, commit, schema
+from omnigraph.cli import blob, branch, changes, commit, schema, tag
+from omnigraph.cli.diff import diff
 from omnigraph.cli.init import init
 from omnigraph.cli.lint import lint
 from omnigraph.cli.load import load
+from omnigraph.cli.merge import merge
 from omnigraph.cli.read import explain, query
+from omnigraph.cli.revert import cherry_pick, revert
 from omnigraph.cli.snapshot import export, snapshot
 from omnigraph.cli.version import version
 from omnigraph.cli.write import ingest, mutate
@@ -34,8 +37,11 @@ class Command:
 
 GROUPS = {
     "schema": "Look at schemas and change them.",
-    "branch": "Make, list and delete branches.",
+    "branch": "Make, list, rename, delete and merge branches.",
+    "tag": "Name commits.",
     "commit": "Look at history.",
+    "changes": "Follow what happens on a branch.",
+    "blob": "Read blobs.",
 }
 
 COMMANDS = (
@@ -103,15 +109,53 @@ COMMANDS = (
     Command(
         ("branch", "create"),
         branch.create,
-        "Make a branch that starts where another is.",
+        "Make a branch that starts where another is, or at a commit or tag.",
         "omnigraph branch create review/ada --store graph.omni",
     ),
     Command(("branch", "list"), branch.list_branches, "List the branches.", "omnigraph branch list graph.omni"),
+    Command(
+        ("branch", "rename"),
+        branch.rename,
+        "Give a branch another name.",
+        "omnigraph branch rename review/ada review/ann --store graph.omni",
+    ),
     Command(
         ("branch", "delete"),
         branch.delete,
         "Delete a branch.",
         "omnigraph branch delete review/ada --store graph.omni",
+    ),
+    Command(
+        ("branch", "merge"),
+        merge,
+        "Merge a branch into another, as one commit.",
+        "omnigraph branch merge review/ada --into main --store graph.omni --dry-run",
+    ),
+    Command(
+        ("tag", "create"),
+        tag.create,
+        "Name a commit, and protect it from cleanup.",
+        "omnigraph tag create release-1 --store graph.omni",
+    ),
+    Command(("tag", "list"), tag.list_tags, "List the tags.", "omnigraph tag list graph.omni"),
+    Command(("tag", "delete"), tag.delete, "Delete a tag.", "omnigraph tag delete release-1 --store graph.omni"),
+    Command(
+        ("revert",),
+        revert,
+        "Take the change of a commit back, as a new commit.",
+        "omnigraph revert 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
+    ),
+    Command(
+        ("cherry-pick",),
+        cherry_pick,
+        "Apply the change of a commit of another branch, as a new commit.",
+        "omnigraph cherry-pick 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main --store graph.omni",
+    ),
+    Command(
+        ("diff",),
+        diff,
+        "Show what differs between two branches, tags or commits.",
+        "omnigraph diff main review/ada --store graph.omni --type Package",
     ),
     Command(
         ("commit", "list"),
@@ -124,6 +168,36 @@ COMMANDS = (
         commit.show,
         "Show one commit.",
         "omnigraph commit show 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
+    ),
+    Command(
+        ("commit", "changes"),
+        commit.changes,
+        "Show what one commit changed.",
+        "omnigraph commit changes 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni --op delete",
+    ),
+    Command(
+        ("changes", "poll"),
+        changes.poll,
+        "Show what the commits of a branch changed since a position, and the next position.",
+        "omnigraph changes poll graph.omni --start beginning",
+    ),
+    Command(
+        ("changes", "baseline"),
+        changes.baseline,
+        "Write a whole branch to a file, and print the position from which its feed goes on.",
+        "omnigraph changes baseline graph.omni --out baseline.ndjson",
+    ),
+    Command(
+        ("blob", "get"),
+        blob.get,
+        "Read the bytes of a blob.",
+        "omnigraph blob get node Package wide-term logo --store graph.omni --out logo.png",
+    ),
+    Command(
+        ("blob", "stat"),
+        blob.stat,
+        "Show the length and tag of a blob, or where it is kept.",
+        "omnigraph blob stat node Package wide-term logo --store graph.omni",
     ),
     Command(
         ("lint",),

@@ -1,16 +1,17 @@
-"""`omnigraph commit …`: history."""
+"""`omnigraph commit …`: history, and what one commit of it changed."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
-from omnigraph.cli.formats import plain, table
-from omnigraph.cli.options import Json, ReadBranch, Store, Uri
+from omnigraph.cli.changetext import block_lines
+from omnigraph.cli.formats import plain, table, when
+from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Store, Types, Uri
 from omnigraph.cli.output import print_json
 from omnigraph.cli.target import open_to_read
+from omnigraph.limits import CHANGE_PAGE_CHANGES
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
 
@@ -24,7 +25,7 @@ def list_commits(uri: Uri = None, store: Store = None, branch: ReadBranch = None
         print_json({"commits": commits})
         return 0
     shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
-    rows = ([_when(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
+    rows = ([when(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         typer.echo(line)
     return 0
@@ -40,10 +41,35 @@ def show(commit_id: CommitId, store: Store = None, as_json: Json = False) -> int
         return 0
     width = max(map(len, found))
     for name, value in found.items():
-        typer.echo(f"{name:<{width}}  {_when(value) if name == 'created_at' else plain(value)}")
+        typer.echo(f"{name:<{width}}  {when(value) if name == 'created_at' else plain(value)}")
     return 0
 
 
-def _when(microseconds: object) -> str:
-    assert isinstance(microseconds, int)
-    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="milliseconds")
+def changes(
+    commit_id: CommitId,
+    store: Store = None,
+    kinds: Kinds = None,
+    types: Types = None,
+    ops: Ops = None,
+    limit: Limit = None,
+    page_token: PageToken = None,
+    as_json: Json = False,
+) -> int:
+    # Whoever asks for a page gets one page; a person who asks for a commit gets all of it.
+    is_one_page = as_json or limit is not None or page_token is not None
+    size = CHANGE_PAGE_CHANGES if limit is None else limit
+    is_begun = False
+    with open_to_read(None, store) as graph:
+        while True:
+            page = graph.commit_changes(commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token)
+            if as_json:
+                print_json(page.to_json())
+                return 0
+            for line in block_lines(page.block.to_json(), is_continued=is_begun):
+                typer.echo(line)
+            is_begun, page_token = True, page.next_page_token
+            if is_one_page or page_token is None:
+                break
+    if page_token is not None:
+        typer.echo(f"page token {page_token}")
+    return 0

@@ -10,6 +10,7 @@ import io
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from omnigraph.cli.options import Format
@@ -45,6 +46,16 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[
 def plain(value: object) -> str:
     """Return a value as people read it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def when(microseconds: object) -> str:
+    """Return a point in time as people read it.
+
+    >>> when(1_700_000_000_000_000)
+    '2023-11-14T22:13:20.000+00:00'
+    """
+    assert isinstance(microseconds, int)
+    return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="milliseconds")
 
 
 def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:

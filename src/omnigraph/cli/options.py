@@ -55,3 +55,21 @@ ParamsFile = Annotated[
 ]
 SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
 DataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Make drops final: cleanup purges what they drop.")]
+
+Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
+Types = Annotated[
+    list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; give the option again for more.")
+]
+Ops = Annotated[
+    list[str] | None,
+    typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; give the option again for more."),
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="One page of at most this many changes.")]
+PageToken = Annotated[
+    str | None, typer.Option("--page-token", metavar="TOKEN", help="Go on where a page ended inside a commit.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would come out, and write nothing.")]
+ResolutionFile = Annotated[
+    Path | None,
+    typer.Option("--resolutions", metavar="FILE", help="What was decided about conflicts; `-` is standard input."),
+]

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
 import typer
 
 from omnigraph.cli.formats import table
-from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store, Uri
+from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store, Types, Uri
 from omnigraph.cli.output import print_json
 from omnigraph.cli.target import open_to_read
 from omnigraph.errors import UsageError
-
-Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; give the option again for more.")
-]
 
 
 def snapshot(uri: Uri = None, store: Store = None, branch: ReadBranch = None, as_json: Json = False) -> int:

@@ -1,0 +1,108 @@
+"""`omnigraph blob …`: the bytes of one property of one entity."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store
+from omnigraph.cli.output import print_json
+from omnigraph.cli.target import open_to_read
+from omnigraph.cli.whole import write_whole
+from omnigraph.errors import UsageError
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+
+if TYPE_CHECKING:
+    from omnigraph.engine.blob import Blob
+    from omnigraph.graph import Graph
+
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.")]
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type.")]
+EntityId = Annotated[str, typer.Argument(metavar="ID", help="The id of the entity.")]
+PropertyName = Annotated[str, typer.Argument(metavar="PROPERTY", help="The property that holds the blob.")]
+Offset = Annotated[int, typer.Option("--offset", metavar="N", help="The first byte to read.")]
+Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Most bytes to read; all if unset.")]
+Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="A file for the bytes, not standard output.")]
+
+_OFFSET_MAX = 2**63 - 1
+
+
+def get(
+    entity: Entity,
+    type_name: TypeName,
+    entity_id: EntityId,
+    property_name: PropertyName,
+    store: Store = None,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    offset: Offset = 0,
+    length: Length = None,
+    out: Out = None,
+) -> int:
+    if offset < 0 or (length is not None and length < 1) or offset + (length or 0) > _OFFSET_MAX:
+        raise UsageError(
+            f"`--offset {offset}`{'' if length is None else f' `--length {length}`'} is not a range of bytes; an"
+            " offset counts from 0, and a length from 1",
+            offset=offset,
+            length=length,
+        )
+    with open_to_read(None, store) as graph:
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
+        chunks = _chunks(found, offset, length)
+        if out is not None:
+            write_whole(out, chunks)
+            return 0
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def stat(
+    entity: Entity,
+    type_name: TypeName,
+    entity_id: EntityId,
+    property_name: PropertyName,
+    store: Store = None,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    as_json: Json = False,
+) -> int:
+    with open_to_read(None, store) as graph:
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
+    place: dict[str, object] = {"length": found.length} if found.uri is None else {"uri": found.uri}
+    shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, **place}
+    if as_json:
+        print_json(shown)
+        return 0
+    for name, value in shown.items():
+        typer.echo(f"{name:<18}  {value}")
+    return 0
+
+
+def _find(
+    graph: Graph,
+    entity: str,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+    branch: str | None,
+    snapshot: str | None,
+) -> Blob:
+    if branch is not None and snapshot is not None:
+        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+    return graph.blob(type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot)
+
+
+def _chunks(blob: Blob, offset: int, length: int | None) -> Iterator[bytes]:
+    """Yield the bytes of a range whose end may lie past that of the blob."""
+    end = blob.length if length is None else min(blob.length, offset + length)
+    if offset >= end:
+        # An empty blob has no bytes to give, and an offset past the end is for the engine to refuse.
+        yield blob.read(offset, max(offset, end))
+    for start in range(offset, end, BLOB_READ_BYTES_MAX):
+        yield blob.read(start, min(end, start + BLOB_READ_BYTES_MAX))

@@ -1,0 +1,40 @@
+"""`omnigraph diff`: what differs between two states of a graph."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from omnigraph.cli.formats import table
+from omnigraph.cli.options import Json, Kinds, Ops, Store, Types
+from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.target import open_to_read
+
+A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
+B = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to get to.")]
+
+
+def diff(
+    a: A,
+    b: B,
+    store: Store = None,
+    kinds: Kinds = None,
+    types: Types = None,
+    ops: Ops = None,
+    as_json: Json = False,
+) -> int:
+    with open_to_read(None, store) as graph:
+        found = graph.diff(a, b, kinds=kinds, types=types, ops=ops)
+    if as_json:
+        print_json(found.to_json())
+        return 0
+    changes = found.changes.select(["op", "kind", "type_name", "id", "from", "to"]).to_pylist()
+    if changes:
+        rows = (["" if value is None else value for value in row.values()] for row in changes)
+        for line in table(["op", "kind", "type", "id", "from", "to"], rows):
+            typer.echo(line)
+    stats = found.stats()
+    counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
+    typer.echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
+    return 0

@@ -1,0 +1,121 @@
+"""`omnigraph branch merge`, and what it prints alike with reverts and cherry-picks."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from omnigraph.cli.options import Actor, DryRun, Json, Quiet, ResolutionFile, Store
+from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.target import address, announce, open_to_read, open_to_write
+from omnigraph.errors import MergeConflict
+from omnigraph.limits import MERGE_CONFLICTS_SHOWN
+
+if TYPE_CHECKING:
+    from omnigraph.engine.merge import MergeReceipt
+    from omnigraph.graph import Graph
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")]
+Into = Annotated[str, typer.Option("--into", metavar="NAME", help="The branch that takes them.")]
+DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the source once it is merged.")]
+
+
+def merge(
+    source: Source,
+    store: Store = None,
+    into: Into = "main",
+    delete_branch: DeleteBranch = False,
+    dry_run: DryRun = False,
+    resolutions: ResolutionFile = None,
+    actor: Actor = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    given = decided(resolutions)
+    with opened("branch merge", store, actor, dry_run=dry_run, quiet=quiet) as graph:
+        return report(
+            graph,
+            f"merge of {source} into {into}",
+            ("branch", "merge", source, "--into", into, "--store", address(None, store)),
+            lambda: graph.branches.merge(source, into, delete_branch, dry_run, given),
+            as_json=as_json,
+        )
+
+
+def decided(file: Path | None) -> Path | bytes | None:
+    """Return the resolutions that were given, as the engine takes them."""
+    return sys.stdin.buffer.read() if str(file) == "-" else file
+
+
+def opened(command: str, store: str | None, actor: str | None, *, dry_run: bool, quiet: bool) -> Graph:
+    """Open a graph for a change, or for a look at what it would be."""
+    if dry_run:
+        return open_to_read(None, store)
+    announce(command, address(None, store), quiet=quiet)
+    return open_to_write(None, store, actor)
+
+
+def report(graph: Graph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool) -> int:
+    """Run a merge, revert or cherry-pick, print what came out, and return the exit status: 1 with conflicts."""
+    try:
+        receipt = run()
+    except MergeConflict as error:
+        conflicts = error.context["conflicts"]
+        if as_json or not isinstance(conflicts, list):
+            raise
+        head = typer.style(f"error[{error.code}]", fg="red", bold=True)
+        typer.echo(f"{head}: the {what} has {plural(len(conflicts), 'conflict')}, and nothing was changed", err=True)
+        for line in (*conflict_lines(conflicts), *_advice(words)):
+            typer.echo(line, err=True)
+        return error.kind.exit_status
+    status = 1 if receipt.conflicts else 0
+    if as_json:
+        print_json({"uri": graph.uri, **receipt.to_json()})
+        return status
+    for line in (*_receipt_lines(what, receipt), *(_advice(words) if receipt.conflicts else ())):
+        typer.echo(line)
+    if receipt.branch_delete_error is not None:
+        typer.echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
+    return status
+
+
+def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield conflicts by kind, with the first few of each.
+
+    >>> list(conflict_lines([{"kind": "OrphanEdge", "message": "`k1` of `Knows`: `ann` is gone"}]))
+    ['1 OrphanEdge', '  `k1` of `Knows`: `ann` is gone']
+    """
+    by_kind: dict[str, list[str]] = {}
+    for one in conflicts:
+        by_kind.setdefault(one["kind"], []).append(one["message"])
+    for kind, messages in by_kind.items():
+        yield f"{len(messages)} {kind}"
+        yield from (f"  {message}" for message in messages[:MERGE_CONFLICTS_SHOWN])
+        if len(messages) > MERGE_CONFLICTS_SHOWN:
+            yield f"  and {len(messages) - MERGE_CONFLICTS_SHOWN} more"
+
+
+def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
+    for one in receipt.types:
+        counts = f"{one.inserted} inserted, {one.updated} updated, {one.deleted} deleted"
+        yield f"{one.type_key.replace(':', ' ')}: {counts}"
+    outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
+    if receipt.conflicts:
+        yield f"the {what} would have {plural(len(receipt.conflicts), 'conflict')}"
+        yield from conflict_lines([one.to_json() for one in receipt.conflicts])
+    elif receipt.commit is not None:
+        yield f"{what}: {outcome}, commit {receipt.commit.commit_id}"
+    else:
+        yield f"{what}{', if it were run now' if receipt.dry_run else ''}: {outcome}"
+    if receipt.branch_deleted:
+        yield f"branch {receipt.source} is gone"
+
+
+def _advice(words: Sequence[str]) -> Iterator[str]:
+    yield f"see both sides of each: omnigraph {shlex.join(words)} --dry-run --json"
+    yield 'decide in a file for --resolutions, one a line: {"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'

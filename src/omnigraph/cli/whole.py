@@ -1,0 +1,35 @@
+"""Files that appear only when they are whole, and then stay.
+
+A surface's own output; what a graph is made of is written by the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from omnigraph.errors import UsageError
+from omnigraph.ids import new_ulid
+
+
+def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file so that even after a power cut its name stands for all of it, or for what it stood for before."""
+    # Imported here so that `--help` does not pay for it.
+    from omnigraph.store.durable import Disk
+    from omnigraph.store.uri import Location
+
+    directory = path.absolute().parent
+    part = directory / f".{path.name}.{new_ulid()}.part"
+    disk = Disk(Location.parse(str(directory)))
+    try:
+        with part.open("xb") as file:
+            file.writelines(chunks)
+        disk.sync([str(part)], [])
+        os.replace(part, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
+    finally:
+        part.unlink(missing_ok=True)
+    disk.sync([], [""])
