@@ -97,3 +97,7 @@ LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
 LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000
 LOAD_ROUNDS_MAX: Final = 16
+
+# Analytics: how many rounds one measure may take, and how many edges are measured without Spark.
+ALGO_ROUNDS_MAX: Final = 1_000
+ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
