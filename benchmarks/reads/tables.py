@@ -14,7 +14,7 @@ from benchmarks.reads.lines import BY_NAME
 from benchmarks.reads.warm import Warm
 from benchmarks.topic import Table
 
-# Where the time of a line goes that has been short of its aim: from profiles and the code of the line, not from guesses.
+# Where the time goes of a line that has been short of its aim: from its profile and its code, not from guesses.
 _REASONS: Mapping[str, str] = {
     "point": "a fixed cost per query, which hardly grows with the graph; not taken apart further",
     "reach3_count": "marking what is new at each hop, and gathering its neighbours",
