@@ -141,7 +141,7 @@ ZONES = st.sampled_from(["", "Z", "+00:00", "-01:30", "+23:59", "+24:00", "+01:6
 SPELLINGS = st.one_of(DATES, st.tuples(DATES, TIMES, FRACTIONS, ZONES).map("".join))
 
 
-@settings(max_examples=500)
+@settings(max_examples=150)
 @given(st.lists(st.one_of(st.none(), SPELLINGS), max_size=3))
 def test_date_columns_agree_with_single_texts(few: list[str | None]) -> None:
     texts = few * 40

@@ -69,7 +69,14 @@ def _floats(values: Sequence[object], type_: PropertyType) -> Column | None:
         return None
     wide = pa.array(values, pa.float64())
     column = wide.cast(arrow_type(type_), safe=False)
-    return column if pc.all(pc.is_finite(column), min_count=0).as_py() else None
+    return column if is_finite(column) else None
+
+
+def is_finite(numbers: Column) -> bool:
+    """Tell whether all numbers of a column that are there are finite."""
+    if not numbers.null_count:
+        return bool(np.isfinite(numbers.to_numpy()).all())
+    return bool(pc.all(pc.is_finite(numbers), min_count=0).as_py())
 
 
 def _dates(values: Sequence[object], type_: PropertyType) -> Column | None:

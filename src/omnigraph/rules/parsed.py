@@ -13,7 +13,7 @@ import pyarrow as pa
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import FLOATS, PropertyType, Scalar
 from omnigraph.rules.base64 import decode_base64
-from omnigraph.rules.columns import list_column, vector_column
+from omnigraph.rules.columns import is_finite, list_column, vector_column
 from omnigraph.rules.dates import date_column, datetime_column
 from omnigraph.rules.fit import MANAGED
 from omnigraph.rules.kernels import Column, pc
@@ -51,7 +51,7 @@ def stored_column(column: Column, type_: PropertyType) -> Column | None:
         return None if items is None else list_column(column.offsets, items, column.is_null())
     if type_.scalar in FLOATS:
         numbers = column.cast(arrow_type(type_), safe=False)
-        return numbers if _is_finite(numbers) else None
+        return numbers if is_finite(numbers) else None
     if type_.scalar in INSTANTS:
         if not pa.types.is_string(column.type):
             return column.view(arrow_type(type_))
@@ -66,10 +66,6 @@ def has_negative_zero(column: Column) -> bool:
         return False
     bits = np.frombuffer(numbers.buffers()[1], np.int64)[numbers.offset : numbers.offset + len(numbers)]
     return bool((bits == _NEGATIVE_ZERO).any())
-
-
-def _is_finite(numbers: Column) -> bool:
-    return bool(pc.all(pc.is_finite(numbers), min_count=0).as_py())
 
 
 def _vectors(column: Column, dimension: int) -> Column | None:

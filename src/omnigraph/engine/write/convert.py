@@ -76,7 +76,7 @@ class Converter:
         type_ = gathered.type
         if not isinstance(type_, NodeType) or not type_.key:
             return with_fresh_ids(pa.array(gathered.ids, pa.string()))
-        keys = pa.table({name: columns[name] for name in type_.key})
+        keys = pa.Table.from_arrays([columns[name] for name in type_.key], names=list(type_.key))
         spelled = one_array(key_ids(type_, keys))
         if gathered.ids.count(None) == len(gathered.ids):
             return spelled

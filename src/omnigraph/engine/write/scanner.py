@@ -29,6 +29,8 @@ from omnigraph.rules.parsed import INSTANTS, has_negative_zero, reader_type, sto
 
 _SPLIT: Final = 8
 _TRIES: Final = 4
+_AFTER_LINES: Final = 8_192
+_ROW: Final = re.compile(r" in row (\d+)")
 _INTEGER_ZERO: Final = re.compile(rb"-0(?![.0-9eE])")
 _CHANGED: Final = re.compile(
     r"Column\(/(?:data/)?([^/)]+)(?:/\[\])?\) changed from (string|number) to (string|number) "
@@ -56,21 +58,20 @@ class Scanner:
         parts: list[Part] = []
         left = [odd] if len(odd) else []
         for head, group in sorted_:
-            for batch in _split(group, DECODE_BATCH_LINES):
-                self._add(head, batch, parts, left)
+            todo = list(_split(group, DECODE_BATCH_LINES))
+            while todo:
+                lines = todo.pop()
+                found = self._part(head, lines) if len(lines) > DECODE_ODD_LINES else None
+                if isinstance(found, Part):
+                    parts.append(found)
+                elif len(lines) <= DECODE_ODD_LINES:
+                    left.append(lines)
+                else:
+                    todo += _around(lines, found)
         return parts, left
 
-    def _add(self, head: Head, lines: Lines, parts: list[Part], left: list[Lines]) -> None:
-        part = self._part(head, lines) if len(lines) > DECODE_ODD_LINES else None
-        if part is not None:
-            parts.append(part)
-        elif len(lines) <= DECODE_ODD_LINES:
-            left.append(lines)
-        else:
-            for batch in _split(lines, max(len(lines) // _SPLIT, DECODE_ODD_LINES)):
-                self._add(head, batch, parts, left)
-
-    def _part(self, head: Head, lines: Lines) -> Part | None:
+    def _part(self, head: Head, lines: Lines) -> Part | int | None:
+        """Return the entities of lines with one head; if there is doubt, the row where it began, or None if unknown."""
         texts = cut(head, lines)
         if texts is None or not _is_unicode(texts):
             return None
@@ -79,10 +80,10 @@ class Scanner:
             try:
                 table = _read(texts, head.type, form)
             except pa.ArrowInvalid as error:
-                other = _corrected(form, head.type, str(error))
-                if other == form:
-                    return None
-                form = other
+                before, form = form, _corrected(form, head.type, str(error))
+                if form == before:
+                    row = _ROW.search(str(error))
+                    return int(row[1]) if row else None
                 continue
             rows = _rows(head.type, texts, table) if _is_one_each(texts, table) else None
             if rows is None:
@@ -90,6 +91,17 @@ class Scanner:
             self._forms[head.type.table_key] = form
             return Part(head.type, rows, lines.numbers)
         return None
+
+
+def _around(lines: Lines, row: int | None) -> list[Lines]:
+    """Return lines in smaller parts: what lies before, at and after a row that is known to be odd, or equal shares."""
+    if row is None or row >= len(lines):
+        return list(_split(lines, max(len(lines) // _SPLIT, DECODE_ODD_LINES)))
+    start = row - row % DECODE_ODD_LINES
+    stop = start + DECODE_ODD_LINES
+    # What comes after is cut into pieces, so that the next odd row does not cost reading all of it once more.
+    after = _split(lines.take(slice(stop, None)), _AFTER_LINES)
+    return [lines.take(slice(start)), lines.take(slice(start, stop)), *after]
 
 
 def _split(lines: Lines, count: int) -> Iterator[Lines]:
