@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from omnigraph.cli.formats import when
+from omnigraph.cli.formats import cut, when
 
 
 def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
@@ -57,4 +57,4 @@ def _members(image: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _value(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return cut(json.dumps(value, ensure_ascii=False))

@@ -48,6 +48,11 @@ def plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+def cut(text: str) -> str:
+    """Return a text, or the beginning of a long one."""
+    return text if len(text) <= TABLE_CELL_CHARACTERS_MAX else f"{text[: TABLE_CELL_CHARACTERS_MAX - 1]}…"
+
+
 def when(microseconds: object) -> str:
     """Return a point in time as people read it.
 
@@ -100,8 +105,7 @@ _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metada
 
 def _short(value: object) -> str:
     # A line break or a control character inside a cell would tear the table apart.
-    text = "".join(one if one.isprintable() else " " for one in plain(value))
-    return text if len(text) <= TABLE_CELL_CHARACTERS_MAX else f"{text[: TABLE_CELL_CHARACTERS_MAX - 1]}…"
+    return cut("".join(one if one.isprintable() else " " for one in plain(value)))
 
 
 def _width(text: str) -> int:
