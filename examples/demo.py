@@ -1,10 +1,14 @@
-"""A tour of what OmniGraph does today, on the supply chain graph beside this file.
+"""A tour of what OmniGraph does, on the packages of Debian: load, ask, branch, compare, merge, look back.
 
 Shows the product and adds nothing to it; `make demo` runs it.
 """
 
 from __future__ import annotations
 
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,23 +16,28 @@ from rich.console import Console
 from rich.table import Table
 
 import omnigraph as og
+from omnigraph import pipeline
 from omnigraph.engine.read import Result
 from omnigraph.files import read_source
+from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.lang.query import LintReport, compile_query, format_plan, lint_queries
+from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
+from omnigraph.pipeline.progress import bar
+from omnigraph.pipeline.session import session
 
-SUPPLY = Path(__file__).parent / "supply"
-ADVISORY = "OG-2025-0006"
-SEVERITIES = ("low", "medium", "high", "critical")
+DEBIAN = Path(__file__).parent / "debian"
+JOB = "debian-12"
+LIBRARY = "libgtk2.0-0"
+TRANSITION = "transition/gtk2"
 MISTAKE = """query mistake() {
   match {
     $p: Package
-    $p dependsOn $q
-    $q.donwloads > 1000
+    $p needs $q
+    $q.instaled_kib > 1000
   }
   return { $q.name }
 }"""
@@ -37,18 +46,26 @@ console = Console(highlight=False, soft_wrap=True)
 
 
 def main() -> None:
-    schema = compile_schema(read_source(SUPPLY / "schema.pg", "S1"), domain=new_ulid())
-    queries = read_source(SUPPLY / "queries.gq", "Q000")
-    step("A schema becomes a catalog of types", "examples/supply/schema.pg")
+    started = time.perf_counter()
+    queries = read_source(DEBIAN / "queries.gq", "Q000")
+    show_languages(queries)
+    with TemporaryDirectory() as folder, og.init(Path(folder) / "g.omni", DEBIAN / "schema.pg", actor="ada") as graph:
+        load(graph)
+        ask(graph, queries.text)
+        change(graph, queries.text)
+    console.print(f"\nAll of it took {time.perf_counter() - started:.0f} s.")
+    console.print("[bold]Next:[/] the quickstart in README.md, docs/pipeline.md, docs/index.md")
+
+
+def show_languages(queries: Source) -> None:
+    schema = compile_schema(read_source(DEBIAN / "schema.pg", "S1"), domain=new_ulid())
+    step("A schema becomes a catalog of types", "examples/debian/schema.pg")
     console.print(catalog_table(schema.catalog))
 
-    step("Queries are checked against it before anything runs", "examples/supply/queries.gq")
+    step("Queries are checked against it before anything runs", "examples/debian/queries.gq")
     report = lint_queries([queries], schema.catalog)
-    console.print(query_table(report))
     console.print(f"{len(report.queries)} queries, {len(report.findings)} findings, status {report.status}")
-
-    step("Each compiles to a typed plan", "the query `blast_radius`")
-    console.print(format_plan(compile_query(queries, schema.catalog, name="blast_radius").ir), markup=False)
+    console.print(format_plan(compile_query(queries, schema.catalog, name="breaks").ir), markup=False)
 
     step("A mistake is explained where it stands", "a misspelt property")
     try:
@@ -56,43 +73,91 @@ def main() -> None:
     except LanguageError as error:
         console.print(error.render(), markup=False, style="red")
 
-    with TemporaryDirectory() as folder:
-        work_on_a_graph(Path(folder) / "supply.omni", queries.text)
-    console.print("\n[bold]Next:[/] make test, then docs/index.md")
+
+def load(graph: Graph) -> None:
+    step("Spark starts by itself", "on this machine; any other master is one option away")
+    with timed("session"):
+        session()
+
+    step("Debian's packages are loaded on it, as one commit", "examples/debian/*.ndjson.zst")
+    files = [DEBIAN / "nodes.ndjson.zst", DEBIAN / "edges.ndjson.zst"]
+    with bar() as watcher:
+        report = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark", watcher=watcher)
+    for kind, counts in (("nodes", report.nodes), ("edges", report.edges)):
+        named = ", ".join(f"{count:,} {name}" for name, count in counts.items())
+        console.print(f"{sum(counts.values()):,} {kind}: {named}")
+    console.print(f"commit {report.commit.commit_id} in {report.seconds:.1f} s, every rule of the schema checked")
+
+    step("The same job again does nothing", f"job {JOB}")
+    again = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark")
+    console.print(f"already applied: {again.already_applied}, as commit {again.commit.commit_id}")
 
 
-def work_on_a_graph(place: Path, queries: str) -> None:
-    step("A graph is created and filled, each as one commit", "examples/supply/data.ndjson")
-    with og.init(place, SUPPLY / "schema.pg", actor="ada") as graph:
-        loaded = graph.ingest(SUPPLY / "data.ndjson", mode="append")
-        console.print(f"{loaded.total_entities} entities, commit {loaded.commit.commit_id}")
+def ask(graph: Graph, queries: str) -> None:
+    step("Indexes are built, as one commit", "what the schema asks for")
+    with timed("indexes"):
+        console.print(f"{len(graph.ensure_indices().built)} indexes")
 
-        step("Queries run on it", "`ecosystems`, then `dependencies` of one package")
-        console.print(result_table(graph.query(queries, "ecosystems")))
-        console.print(result_table(graph.query(queries, "dependencies", {"name": "wide-term", "most": 5})))
+    step("Queries join and aggregate", "`sections`, the five largest")
+    show(graph, queries, "sections", most=5)
 
-        step("A branch is a place to try things", "`withdraw` one advisory on review/ada")
-        graph.branches.create("review/ada")
-        graph.mutate(queries, "withdraw", {"code": ADVISORY}, branch="review/ada")
-        for branch in graph.branches.list():
-            open_ones = graph.query(queries, "open_advisories", {"severities": list(SEVERITIES)}, branch=branch)
-            codes = {row["a.code"] for row in open_ones.rows()}
-            found = "among" if ADVISORY in codes else "not among"
-            console.print(f"{branch}: {len(codes)} open advisories, {ADVISORY} {found} them")
+    step("What breaks if a library goes away?", f"`breaks` and `broken`: everything that needs {LIBRARY}")
+    show(graph, queries, "breaks", name=LIBRARY)
+    show(graph, queries, "broken", name=LIBRARY, most=5)
 
-        step("A new schema is planned, then applied as one commit", "examples/supply/next.pg")
-        graph.branches.delete("review/ada")
-        console.print(graph.schema.plan(SUPPLY / "next.pg").render(), markup=False)
-        graph.schema.apply(SUPPLY / "next.pg")
+    step("Texts are searched in the same language", "`find` ranks, `misspelt` forgives")
+    show(graph, queries, "find", words="terminal music player", most=4)
+    show(graph, queries, "misspelt", words="spredsheet", most=3)
 
-        step("History remembers all of it", "newest first, and the past can still be asked")
-        for commit in graph.commits():
-            console.print(f"{commit.commit_id}  {commit.kind:<12}  {commit.actor}")
-        console.print(result_table(graph.query(queries, "ecosystems", at=loaded.commit.commit_id)))
+
+def change(graph: Graph, queries: str) -> None:
+    step("A branch is a place to try things", f"take {LIBRARY} out on {TRANSITION}; main goes on meanwhile")
+    before = graph.commits()[0].commit_id
+    graph.branches.create(TRANSITION)
+    graph.mutate(queries, "retire", {"name": LIBRARY}, branch=TRANSITION)
+    graph.mutate(queries, "note", {"name": "ardour", "text": "moves to GTK 3"})
+    for branch in graph.branches.list():
+        users = graph.query(queries, "breaks", {"name": LIBRARY}, branch=branch).rows()
+        console.print(f"{branch}: {sum(row['packages'] for row in users)} packages stand on {LIBRARY}")
+
+    step("A diff tells what was done there", f"{before} against {TRANSITION}")
+    with timed("diff"):
+        changes = graph.diff(before, TRANSITION).changes
+    counted = Counter(zip(*(changes.column(name).to_pylist() for name in ("op", "kind", "type_name")), strict=True))
+    for (op, kind, name), count in sorted(counted.items()):
+        console.print(f"{op} {count} {kind} {name}")
+
+    step("A merge brings both together", f"{TRANSITION} into main")
+    with timed("merge"):
+        receipt = graph.branches.merge(TRANSITION, into="main", delete_branch=True)
+    console.print(f"{receipt.outcome.value}, {len(receipt.conflicts)} conflicts, branch deleted")
+    show(graph, queries, "reviewed")
+
+    step("History remembers all of it", "newest first, and the past can still be asked")
+    for commit in graph.commits():
+        console.print(f"{commit.commit_id}  {commit.kind:<15}  {commit.actor or ''}")
+    now, then = (graph.query(queries, "breaks", {"name": LIBRARY}, at=at).rows() for at in (None, before))
+    packages = sum(row["packages"] for row in then)
+    console.print(f"{LIBRARY}: {len(now)} rows today, {packages} packages stood on it at {before}")
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    console.print(f"[dim]{what}: {time.perf_counter() - start:.2f} s[/]")
 
 
 def step(title: str, subject: str) -> None:
     console.print(f"\n[bold cyan]{title}[/] [dim]({subject})[/]")
+
+
+def show(graph: Graph, queries: str, query: str, **params: object) -> None:
+    start = time.perf_counter()
+    result = graph.query(queries, query, params)
+    took = time.perf_counter() - start
+    console.print(result_table(result))
+    console.print(f"[dim]{query}: {took * 1_000:.0f} ms[/]")
 
 
 def catalog_table(catalog: Catalog) -> Table:
@@ -109,16 +174,14 @@ def catalog_table(catalog: Catalog) -> Table:
 def result_table(result: Result) -> Table:
     table = Table(*result.columns, box=None, header_style="bold")
     for row in result.rows():
-        table.add_row(*(str(row[name]) for name in result.columns))
+        table.add_row(*(_cell(row[name]) for name in result.columns))
     return table
 
 
-def query_table(report: LintReport) -> Table:
-    table = Table("query", "kind", "what it answers or does", box=None, header_style="bold")
-    for query in report.queries:
-        if query.compiled is not None:
-            table.add_row(query.name, query.compiled.kind, query.compiled.description or "")
-    return table
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value.is_integer() else f"{value:.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 if __name__ == "__main__":
