@@ -1,0 +1,25 @@
+"""Graph analytics: degrees, components, PageRank and communities of one snapshot, in arrays of numbers.
+
+May import `engine.core`, `engine.write` and everything below the engine; knows nothing of Spark.
+"""
+
+from omnigraph.engine.algo.block import Block, LocalGraph, Sweeps, build_block
+from omnigraph.engine.algo.measure import components, degrees, label_propagation, pagerank
+from omnigraph.engine.algo.nodes import Nodes, read_ends, select_nodes
+from omnigraph.engine.algo.values import NodeValues, write_values
+
+__all__ = [
+    "Block",
+    "LocalGraph",
+    "NodeValues",
+    "Nodes",
+    "Sweeps",
+    "build_block",
+    "components",
+    "degrees",
+    "label_propagation",
+    "pagerank",
+    "read_ends",
+    "select_nodes",
+    "write_values",
+]

@@ -1,0 +1,119 @@
+"""Values of nodes: what a measure found, as a table, and written back as a property.
+
+Written in one commit, by the rules of every write, and only where the value differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.algo.block import Numbers
+from omnigraph.engine.algo.nodes import Nodes
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.engine.write.gate import admit
+from omnigraph.engine.write.predicate import ColumnTest
+from omnigraph.engine.write.stage import Stager
+from omnigraph.errors import UsageError
+from omnigraph.lang.catalog import NodeType
+from omnigraph.lang.query.words import suggestion
+from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
+from omnigraph.lang.types import NUMBERS
+from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
+from omnigraph.rules.delta import Changes, Delta, Intent, one_array
+from omnigraph.rules.kernels import pc
+from omnigraph.rules.validate import validate
+
+_ANY_ROW = ColumnTest("id", pa.string(), None, True)
+
+
+@dataclass(frozen=True)
+class NodeValues:
+    """What was measured of every node of a view; the first column is what is written back."""
+
+    view: View
+    nodes: Nodes
+    columns: Mapping[str, Numbers]
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per node: its type, its id and what was measured."""
+        parts = [self._of_type(name) for name in self.nodes.types]
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _of_type(self, node_type: str) -> pa.Table:
+        ids = self.view.dataset(f"node:{node_type}").read(["id"]).column("id")
+        columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+        return pa.table(columns | {name: self.nodes.of(node_type, one) for name, one in self.columns.items()})
+
+
+def write_values(core: Core, values: NodeValues, property_name: str, branch: str) -> Commit | None:
+    """Write the first column to a property of all types that have it; None when every node has its value already.
+
+    The nodes must still be as they were measured, else it is a conflict.
+    """
+    actor = admit(core, "change", branch, None)
+    types = _types_with(values, property_name)
+    measured = values.view.snapshot.state.pins
+
+    def prepare(snapshot: Snapshot) -> Plan | None:
+        view = View(core.kernel, snapshot, core.catalog(snapshot))
+        requirements: list[Requirement] = [SchemaIs(values.view.catalog.ir_hash)]
+        requirements += [PinIs(one.table_key, measured[one.table_key].ref.version) for one in types]
+        for requirement in requirements:
+            requirement.check(snapshot)
+        committed = CommittedRows(view)
+        deltas = {one.table_key: _delta(one, values, property_name, committed) for one in types}
+        deltas = {key: delta for key, delta in deltas.items() if delta.rows.num_rows}
+        if not deltas:
+            return None
+        validate(Changes(view.catalog, deltas), committed).raise_if_any()
+        effects = Stager().stage(view, deltas, committed)
+        return Plan("mutation", effects, requirements=tuple(requirements), actor=actor)
+
+    receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    return receipt.commit if receipt is not None else None
+
+
+def _types_with(values: NodeValues, name: str) -> list[NodeType]:
+    all_types = [values.view.catalog.nodes[one] for one in values.nodes.types]
+    types = [one for one in all_types if name in one.properties]
+    if not types:
+        known = sorted({known for one in all_types for known in one.properties})
+        hint = suggestion(name, known) or f"add it to {' or '.join(f'`{one.name}`' for one in all_types[:4])}"
+        raise UsageError(f"no node type that was measured has a property `{name}`; {hint}", property=name)
+    for one in types:
+        wanted = one.properties[name].type
+        if wanted.scalar not in NUMBERS or wanted.is_list or name in one.key:
+            raise UsageError(
+                f"`{one.name}.{name}` cannot hold what was measured; it takes a number that is no key",
+                property=f"{one.name}.{name}",
+            )
+    return types
+
+
+def _delta(type_: NodeType, values: NodeValues, name: str, committed: CommittedRows) -> Delta:
+    """Return the rows of a type whose value differs, with the new one."""
+    measured = next(iter(values.columns.values()))
+    wanted = arrow_type(type_.properties[name].type)
+    try:
+        fresh = pa.array(values.nodes.of(type_.name, measured)).cast(wanted, safe=not pa.types.is_floating(wanted))
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"`{type_.name}.{name}` is too narrow for what was measured: {error}", property=name) from None
+    schema, changed, first = arrow_schema(type_), [], 0
+    for rows in committed.rows(type_, _ANY_ROW):
+        # Rows come in the order in which their nodes are numbered.
+        own = fresh.slice(first, rows.num_rows)
+        first += rows.num_rows
+        known = one_array(rows.column(name))
+        differs = pc.fill_null(pc.not_equal(known, own), True).to_numpy(zero_copy_only=False)
+        rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), own)
+        changed.append(rows.filter(pa.array(np.asarray(differs))))
+    table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
+    return Delta(type_, table, Intent.UPSERT)
