@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph import failpoints
 from omnigraph.engine.core import View
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
+from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.sweep import sweep
 from omnigraph.pipeline import load
@@ -289,6 +291,20 @@ def test_load_of_nothing_is_a_commit_too(graph: Graph, tmp_path: Path) -> None:
     before = graph.snapshot()
     report = load_bytes(graph, b"", tmp_path, "append")
     assert (report.total_entities, report.commit.parent) == (0, before.head)
+
+
+@pytest.mark.parametrize("point", [Point.COMMIT_PREPARED, Point.PUBLISH_AFTER, Point.LINK_BEFORE])
+def test_load_interrupted_around_its_publish_takes_no_data_away(graph: Graph, tmp_path: Path, point: Point) -> None:
+    def interrupt(_: str) -> None:
+        raise KeyboardInterrupt
+
+    raw = lines_of([person("ann", level=6), person("cy")])
+    with failpoints.armed({point: interrupt}), pytest.raises(KeyboardInterrupt):
+        load_bytes(graph, raw, tmp_path, "merge")
+    is_published = point is not Point.COMMIT_PREPARED
+    found = rows(og.open(graph.uri), "node:Person")
+    assert (found["ann"]["level"] == 6, "cy" in found) == (is_published, is_published)
+    assert [path for path in _files(graph) if "_staging" in path or "__recovery/" in path] == []
 
 
 # -- a driver that dies ----------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from omnigraph.pipeline.loading import Done, Loading, Options, Work
 from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.reading import digest_split
 from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
-from omnigraph.pipeline.sources import Columns, Split, parse_columns, plan_columns, plan_ndjson, table_key_of
+from omnigraph.pipeline.sources import Columns, parse_columns, plan_columns, plan_ndjson, table_key_of
 from omnigraph.pipeline.sources import Path as Source
 from omnigraph.pipeline.tasks import Executors, Runner, Threads
 
@@ -68,25 +68,16 @@ def load(
         admit(core, "branch_create", branch, actor)
     folder = prepare_folder(report) if report is not None else None
     catalog = core.view(base if base is not None else branch).catalog
-    named = _named(catalog, nodes or {}, edges or {})
-    sources = [data] if isinstance(data, str | os.PathLike) else list(data)
-    if not sources and not named:
-        raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
-    frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
-    splits = plan_ndjson(sources)
-    for key, columns in named.items():
-        splits += plan_columns(key, columns) if key not in frames else []
-    size = sum(split.size for split in splits)
-    runner = _runner(engine, master, size, frames, watcher)
-    digest = _digest(runner, mode, splits, frames) if job_id is not None else ""
+    work = _work(catalog, [data] if isinstance(data, str | os.PathLike) else list(data), nodes or {}, edges or {})
+    size = sum(split.size for split in work.splits)
+    runner = _runner(engine, master, size, work.frames, watcher)
+    digest = _digest(runner, mode, work) if job_id is not None else ""
     job = job_id if job_id is not None else new_ulid()
     applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
     if applied is not None:
         return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, applied, actor, already_applied=True)
-    is_rejecting = on_error == "quarantine"
-    options = Options(mode, branch, job, digest, actor, max_errors, folder if is_rejecting else None)
-    touched = _all_keys(catalog) if sources else sorted(named)
-    done = _run(core, runner, options, base, Work(splits, frames, touched, list(named)))
+    options = Options(mode, branch, job, digest, actor, max_errors, folder if on_error == "quarantine" else None)
+    done = _run(core, runner, options, base, work)
     result = LoadReport(
         branch,
         base,
@@ -147,6 +138,18 @@ def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | Non
     return None
 
 
+def _work(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> Work:
+    """Return what is to be loaded; NDJSON may hold any type, other files hold the type that they are given for."""
+    named = _named(catalog, nodes, edges)
+    if not data and not named:
+        raise UsageError("there is nothing to load; give `data`, `nodes` or `edges`")
+    frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
+    splits = plan_ndjson(data)
+    for key, columns in named.items():
+        splits += plan_columns(key, columns) if key not in frames else []
+    return Work(splits, frames, _all_keys(catalog) if data else sorted(named), list(named))
+
+
 def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> dict[str, Columns]:
     named: dict[str, Columns] = {}
     for kind, given in (("node", nodes), ("edge", edges)):
@@ -174,14 +177,14 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
     return Executors(session(master), watcher)
 
 
-def _digest(runner: Runner, mode: str, splits: Sequence[Split], frames: Mapping[str, Columns]) -> str:
+def _digest(runner: Runner, mode: str, work: Work) -> str:
     """Return a digest of what is loaded and how; the places of files do not count.
 
     Of a DataFrame only the columns count: computing it just to compare it may cost as much as the load.
     """
-    parts = runner.run("digesting", digest_split, splits, [split.size for split in splits])
-    kinds = [f"{split.table_key}:{split.columns}" for split in splits]
-    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
+    parts = runner.run("digesting", digest_split, work.splits, [split.size for split in work.splits])
+    kinds = [f"{split.table_key}:{split.columns}" for split in work.splits]
+    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(work.frames.items())]
     return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
 
 

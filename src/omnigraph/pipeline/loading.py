@@ -110,14 +110,19 @@ class Loading:
                 self.input = StagedInput(self.job, self.runner, tasks, work.named)
                 self.input.stage()
                 self._drop_superseded()
+                # From here on, whatever interrupts us may come after the publish, which names these files.
+                keep = self._files()
                 kind = plan.Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else plan.Work.INSERT
                 receipt = kernel.commit(self.options.branch, self._prepare, kind)
                 assert receipt is not None
                 assert receipt.commit is not None
                 keep = self._files()
             except OmniGraphError as error:
-                # Nobody may take away files that a publish of unknown outcome may have named.
-                keep = self._files() if error.effect is not Effect.NONE else set()
+                keep = set() if error.effect is Effect.NONE else keep | self._files()
+                raise
+            except BaseException:
+                if keep:
+                    keep |= self._files()
                 raise
             finally:
                 self._clean(keep)
