@@ -1,0 +1,75 @@
+"""The process that dies in a load: that of the crash suite, with loads among its scenarios and broken ones of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Point
+from omnigraph.graph import Graph
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.sweep import sweep
+from omnigraph.pipeline import load, sources
+from omnigraph.pipeline.loading import Loading
+from omnigraph.store.store import Store
+from omnigraph.store.uri import Location
+from tests.kernel import crashchild
+from tests.kernel.crashmutants import MUTANTS
+from tests.kernel.scenarios import REVIEW, SCENARIOS, Scenario
+from tests.pipeline.graphs import lines_of
+
+# So small that the input makes three tasks.
+SPLIT_BYTES = 200
+NEW: list[dict[str, Any]] = [
+    *({"type": "Person", "data": {"name": name, "age": 3}} for name in ("p", "q", "r")),
+    {"type": "City", "data": {"name": "z"}},
+    *({"edge": "Knows", "from": name, "to": "a", "data": {"id": f"k{name}"}} for name in ("p", "q", "r")),
+]
+# The first two are there already, and are replaced where that is allowed.
+KNOWN: list[dict[str, Any]] = [{"type": "Person", "data": {"name": name, "age": 4}} for name in ("a", "b")]
+
+
+def _load(mode: str, records: list[dict[str, Any]], branch: str = MAIN) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        # Beside the graph's disk, so that it outlives what a campaign does to that.
+        file = Path(kernel.store.root.uri).parents[1] / "input.ndjson"
+        file.write_bytes(lines_of(records))
+        vars(sources)["LOAD_SPLIT_BYTES"] = SPLIT_BYTES
+        load(Graph(kernel), file, mode=mode, branch=branch, job_id="job", engine="local")  # type: ignore[arg-type]
+
+    return run
+
+
+def load_removes_what_it_published() -> None:
+    """Cleaning up takes away every file that was staged, also those that count."""
+    Loading._files = lambda self: set()  # type: ignore[method-assign]
+
+
+def _load_beside_sweep(kernel: Kernel) -> None:
+    """A sweep of age zero meets a live load that has staged everything and published nothing."""
+    other = Kernel(Store(Location.parse(kernel.store.root.uri)))
+
+    def meet(_: str) -> None:
+        sweep(other, 0.0)
+
+    with failpoints.armed({Point.COMMIT_PREPARED: meet}):
+        _load("append", NEW)(kernel)
+
+
+SMALL, BRANCHED = (SCENARIOS[name].prepare for name in ("insert_one", "first_write_on_branch"))
+LOADS = (
+    Scenario("load_append", SMALL, _load("append", NEW)),
+    Scenario("load_merge", SMALL, _load("merge", [*KNOWN, *NEW])),
+    Scenario("load_overwrite", SMALL, _load("overwrite", [*KNOWN, *NEW])),
+    Scenario("load_on_branch", BRANCHED, _load("merge", [*KNOWN, *NEW], REVIEW)),
+    Scenario("load_beside_sweep", SMALL, _load_beside_sweep),
+)
+SCENARIOS.update((one.name, one) for one in LOADS)
+MUTANTS[load_removes_what_it_published.__name__] = load_removes_what_it_published
+
+
+if __name__ == "__main__":
+    crashchild.serve()

@@ -1,0 +1,140 @@
+"""Loads that die: a real process is killed at the steps of a load, and a driver while Spark is at work for it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.manifest import audit
+from omnigraph.manifest.audit import Outcome
+from omnigraph.manifest.intent import pending
+from omnigraph.manifest.sweep import sweep
+from omnigraph.pipeline import load
+from tests.kernel.crash import REPOSITORY, Campaign, LocalPlace, Zygote
+from tests.pipeline.driver import SPLIT_BYTES
+from tests.pipeline.graphs import contents, lines_of, splits_of, world
+
+LOADS = ("load_append", "load_merge", "load_overwrite", "load_on_branch")
+# What one step leaves is what the next one finds, so one side of each is enough.
+PASSED_BY = ("sync", "sync.temporary", "durable.after")
+STRIDE = 5
+
+
+class LoadZygote(Zygote):
+    """The process that forks those that die, with loads among its scenarios."""
+
+    def __enter__(self) -> Zygote:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.pipeline.crashchild"],
+            cwd=REPOSITORY,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)},
+        )
+        return self
+
+
+@pytest.fixture(scope="module")
+def zygote() -> Iterator[Zygote]:
+    with LoadZygote() as one:
+        yield one
+
+
+def crash(zygote: Zygote, name: str, folder: Path, stride: int) -> Campaign:
+    """Die at every so many-th storage operation of a load, and at every point of its commit."""
+    campaign = Campaign(zygote, name, LocalPlace(folder))
+    campaign.prepare()
+    for moment, number in campaign.all_moments():
+        if moment not in PASSED_BY and (moment != "durable.before" or number % stride == 0):
+            campaign.kill_at(moment, number)
+    assert campaign.moments["durable.before"] > 30
+    return campaign
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LOADS)
+def test_crash_in_a_load_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    assert crash(zygote, name, tmp_path, STRIDE).violations == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", LOADS)
+def test_crash_anywhere_in_a_load_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
+    assert crash(zygote, name, tmp_path, 1).violations == []
+
+
+@pytest.mark.slow
+def test_crash_never_beside_a_sweep_leaves_a_load_alone(zygote: Zygote, tmp_path: Path) -> None:
+    campaign = Campaign(zygote, "load_beside_sweep", LocalPlace(tmp_path))
+    campaign.prepare()
+    campaign.kill_at("never", 1)
+    assert campaign.violations == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("mutant", "name"),
+    [
+        ("load_removes_what_it_published", "load_merge"),
+        ("sweep_ignores_intents", "load_beside_sweep"),
+        ("link_before_publish", "load_append"),
+    ],
+)
+def test_crash_oracle_catches_broken_loads(zygote: Zygote, tmp_path: Path, mutant: str, name: str) -> None:
+    campaign = Campaign(zygote, name, LocalPlace(tmp_path))
+    campaign.prepare()
+    campaign.mutant = mutant
+    campaign.kill_at("publish.before" if mutant == "link_before_publish" else "never", 1)
+    assert campaign.violations
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again(tmp_path: Path) -> None:
+    people = [
+        {"type": "Person", "data": {"name": f"p{place}", "email": "x" * 400 + str(place)}} for place in range(8_000)
+    ]
+    file = tmp_path / "people.ndjson"
+    file.write_bytes(lines_of(people))
+    graph = world(tmp_path / "g")
+    before = contents(graph)
+    given = {"graph": graph.uri, "file": str(file), "master": "local[2]", "kill": [0]}
+    # The pipes are closed only when the JVM is gone as well.
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.driver", json.dumps(given)],
+        cwd=REPOSITORY,
+        env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr
+    assert "struck at" in run.stdout
+    assert contents(og.open(graph.uri)) == before
+    kernel = graph.core.kernel
+    [intent] = pending(kernel.store)[0]
+    assert staged_by(graph, intent.operation_id)
+    with splits_of(SPLIT_BYTES):
+        report = load(graph, file, mode="append", job_id="job", engine="local")
+    assert not report.already_applied
+    assert len(contents(graph)) == len(before) + len(people)
+    assert sweep(kernel, 0.0).rolled_back == 1
+    assert staged_by(graph, intent.operation_id) == []
+    assert [(row.operation_id, row.outcome) for row in audit.read(kernel.store)] == [
+        (intent.operation_id, Outcome.ROLLED_BACK)
+    ]
+    with splits_of(SPLIT_BYTES):
+        assert load(og.open(graph.uri), file, mode="append", job_id="job", engine="local").already_applied
+
+
+def staged_by(graph: og.Graph, operation_id: str) -> list[Path]:
+    """Return the files of an operation among those of the types, by their name or that of their folder."""
+    files = (path for path in (Path(graph.uri) / "nodes").rglob("*") if path.is_file())
+    return [path for path in files if operation_id in path.name or operation_id in path.parent.name]
