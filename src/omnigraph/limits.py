@@ -59,6 +59,11 @@ POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
+# Maintenance: how often a type is optimized anew because writers were faster, and how long old versions of the catalog
+# are safe from cleanup, in deadlines of a publish.
+OPTIMIZE_ATTEMPTS_MAX: Final = 3
+CLEANUP_DEADLINES_MIN: Final = 10
+
 # Merges: when main takes over a branch's dataset instead of copying the change, and how far clocks may differ.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 MERGE_CONFLICTS_SHOWN: Final = 3
@@ -101,3 +106,6 @@ LOAD_ROUNDS_MAX: Final = 16
 # Analytics: how many rounds one measure may take, and how many edges are measured without Spark.
 ALGO_ROUNDS_MAX: Final = 1_000
 ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
+
+# Queries on Spark: up to how many entities a type is sent to every task instead of being shuffled.
+SPARK_BROADCAST_ROWS_MAX: Final = 100_000
