@@ -6,18 +6,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from omnigraph.engine.read.search import nearest
 from omnigraph.errors import DataError
-from omnigraph.store import vector as store_vector
+from omnigraph.store import matrix, vector
 from tests.engine.search.notes import Notes
 
-# Each way forces one path of the search: all in memory, by the index, as a stream.
-WAYS = {
-    "memory": {},
-    "index": {"UNINDEXED_ROWS_MAX": 0},
-    "stream": {"VECTOR_MATRIX_BYTES_MAX": 0},
-    "rough": {"_BLOCK_ROWS": 2},
+# Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
+WAYS: dict[str, list[tuple[object, str, int]]] = {
+    "memory": [],
+    "index": [(vector, "UNINDEXED_ROWS_MAX", 0)],
+    "stream": [(vector, "VECTOR_MATRIX_BYTES_MAX", 0)],
+    "rough": [(matrix, "_BLOCK_ROWS", 2)],
+    "clusters": [
+        (vector, "UNINDEXED_ROWS_MAX", 0),
+        (vector, "SEARCHES_BEFORE_CLUSTERS", 0),
+        (matrix, "_CLUSTER_ROWS", 8),
+    ],
 }
 
 
@@ -48,8 +54,8 @@ def by_hand(vectors: dict[str, list[float]], query: list[float]) -> list[tuple[f
 def test_nearest_any_way_gives_the_exact_best(
     way: str, query: list[float], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in WAYS[way].items():
-        monkeypatch.setattr(store_vector, name, value)
+    for module, name, value in WAYS[way]:
+        monkeypatch.setattr(module, name, value)
     notes, vectors = many(tmp_path)
     rows, distances = nearest(notes.view, "Note", "vec", query, None, 7)
     expected = by_hand(vectors, query)[:7]
@@ -62,9 +68,9 @@ def test_nearest_any_way_gives_the_exact_best(
 def test_nearest_candidates_restrict_before_the_limit(
     way: str, told: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in WAYS[way].items():
-        monkeypatch.setattr(store_vector, name, value)
-    monkeypatch.setattr(store_vector, "TOLD_ROWS_MAX", told)
+    for module, name, value in WAYS[way]:
+        monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(vector, "TOLD_ROWS_MAX", told)
     notes, vectors = many(tmp_path)
     names = ["n001", "n002", "n003", "n004", "n005"]
     among = np.array(notes.rows(*names, "none1"), np.uint64)
@@ -88,7 +94,7 @@ def test_nearest_equal_distances_at_the_limit_are_all_given_in_row_order(tmp_pat
 
 
 def test_nearest_hardly_different_vectors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_vector, "_BLOCK_ROWS", 2)
+    monkeypatch.setattr(matrix, "_BLOCK_ROWS", 2)
     base = np.float32(1000.0)
     step = np.spacing(base)
     vectors = {f"v{index:02}": [float(base + index * step), 1000.0, 1000.0] for index in range(40)}
@@ -110,3 +116,49 @@ def test_nearest_vector_that_does_not_fit_is_refused(query: list[float], tmp_pat
     with pytest.raises(DataError) as caught:
         nearest(Notes.at(tmp_path).view, "Note", "vec", query, None, 3)
     assert caught.value.context["rule"] == "E4"
+
+
+def matrix_of(numbers: NDArray[np.float32]) -> matrix.Matrix:
+    return matrix.Matrix(np.arange(len(numbers), dtype=np.uint64), numbers)
+
+
+@pytest.mark.parametrize("limit", [1, 10, 500, 3_000])
+@pytest.mark.parametrize("spread", [0.05, 5.0], ids=["apart", "mixed"])
+def test_clusters_whatever_the_spread_find_what_the_matrix_finds(limit: int, spread: float) -> None:
+    random = np.random.default_rng(3)
+    centres = random.normal(size=(12, 6))
+    numbers = (centres[random.integers(0, 12, 2_000)] + spread * random.normal(size=(2_000, 6))).astype(np.float32)
+    # Many equal distances, so that ties at the limit lie in several clusters.
+    numbers[::7] = numbers[::7].round()
+    whole = matrix_of(numbers)
+    clusters = matrix.Clusters(whole)
+    for query in [numbers[0], numbers[1].round(), np.zeros(6, np.float32), np.full(6, 50, np.float32)]:
+        rows, distances = clusters.nearest(query, limit)
+        expected, exact = whole.nearest(query, limit)
+        assert rows.tolist() == expected.tolist()
+        assert distances.tolist() == exact.tolist()
+
+
+def test_clusters_apart_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(5)
+    centres = 100 * np.eye(8, dtype=np.float32)
+    numbers = centres[random.integers(0, 8, 4_000)] + random.normal(size=(4_000, 8)).astype(np.float32)
+    clusters = matrix.Clusters(matrix_of(numbers))
+    compared: list[int] = []
+    exactly = matrix.distances_to
+
+    def counted(query: matrix.Vectors, vectors: matrix.Vectors) -> NDArray[np.float64]:
+        compared.append(len(vectors))
+        return exactly(query, vectors)
+
+    monkeypatch.setattr(matrix, "distances_to", counted)
+    clusters.nearest(centres[3], 5)
+    assert 0 < sum(compared) < 1_000
+
+
+def test_clusters_of_numbers_too_large_to_multiply_are_all_looked_at() -> None:
+    numbers = np.array([[scale, 0.0] for scale in np.linspace(-3e38, 3e38, 400)], np.float32)
+    whole = matrix_of(numbers)
+    for query in (numbers[7], numbers[200]):
+        rows, _ = matrix.Clusters(whole).nearest(query, 3)
+        assert rows.tolist() == whole.nearest(query, 3)[0].tolist()

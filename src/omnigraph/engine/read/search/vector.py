@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from omnigraph.engine.core import View
 from omnigraph.engine.read.search.prepared import vector_search
 from omnigraph.errors import DataError
+from omnigraph.store.matrix import Vectors
 from omnigraph.store.text import RowIds, Scores
-from omnigraph.store.vector import Vectors
 
 
 def nearest(
