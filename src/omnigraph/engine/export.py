@@ -61,8 +61,8 @@ def records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]
     for one in types:
         dataset = view.dataset(one.table_key)
         for batch in ordered_batches(dataset, _columns(one)):
-            for part in _slices(batch, _blobs(one)):
-                yield _lines(dataset, one, part)
+            for part in slices(batch, _blobs(one)):
+                yield record_lines(dataset, one, part)
 
 
 def _columns(one: NodeType | EdgeType) -> list[str]:
@@ -74,7 +74,7 @@ def _blobs(one: NodeType | EdgeType) -> list[str]:
     return [name for name, property_ in one.properties.items() if property_.type.scalar is Scalar.BLOB]
 
 
-def _slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Cut a batch where its values, blobs included, would outgrow a chunk."""
     if batch.num_rows == 0:
         return
@@ -87,7 +87,7 @@ def _slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBa
         yield batch.slice(start, end - start)
 
 
-def _lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
+def record_lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
     word = "edge" if isinstance(one, EdgeType) else "type"
     parts: list[Any] = [f'{{"{word}":{_quoted(one.name)}']

@@ -71,7 +71,7 @@ class Job:
 
     @property
     def catalog(self) -> Catalog:
-        return _catalog(self.ir)
+        return catalog_from(self.ir)
 
     def type_of(self, table_key: str) -> Type:
         kind, _, name = table_key.partition(":")
@@ -79,5 +79,5 @@ class Job:
 
 
 @lru_cache(maxsize=4)
-def _catalog(ir: str) -> Catalog:
+def catalog_from(ir: str) -> Catalog:
     return catalog_of(SchemaIR.from_json(orjson.loads(ir)))

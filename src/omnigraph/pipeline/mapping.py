@@ -22,8 +22,9 @@ from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.query.words import suggestion
 from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
-from omnigraph.lang.types import NUMBERS, PropertyType, Scalar
+from omnigraph.lang.types import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.pipeline.sources import Columns, end_columns
+from omnigraph.rules.columns import list_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, pc
 from omnigraph.rules.parsed import reader_type, stored_column
@@ -120,6 +121,12 @@ class Mapper:
         """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
+        if type_.is_list and pa.types.is_list(column.type):
+            items = self._fitted(column.values, PropertyType(type_.scalar))
+            return None if items is None else list_column(column.offsets, items, column.is_null())
+        if type_.scalar in INTEGERS and pa.types.is_decimal(column.type):
+            # Spark has no other home for unsigned numbers of 64 bits.
+            return column.cast(arrow_type(type_))
         if self._is_text and type_.scalar in _NUMBERS and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):

@@ -146,6 +146,8 @@ def ship(spark: Any) -> None:
         for path in sorted(root.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 packed.write(path, Path("omnigraph") / path.relative_to(root))
+        # By this name Spark finds the data source.
+        packed.write(root.with_name("pyspark_omnigraph.py"), "pyspark_omnigraph.py")
     spark.addArtifacts(str(archive), pyfile=True)
 
 

@@ -6,7 +6,7 @@ The seam for executors: a task stages files and sends back texts. Nothing here c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -115,6 +115,31 @@ def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) ->
         return _fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
 
 
+def scan_fragments(
+    dataset: Dataset, fragment_ids: Sequence[int], columns: Sequence[str], where: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Stream columns of the rows of some fragments that satisfy a condition, with their row ids."""
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}"):
+        fragments = [_fragment(dataset, one) for one in fragment_ids]
+        scanner = dataset.lance.scanner(columns=list(columns), filter=where, fragments=fragments, with_row_id=True)
+        yield from scanner.to_batches()
+
+
+def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
+    """Return the fragments of a dataset in runs of about a size, in order; no fragment is cut."""
+    runs: list[list[int]] = []
+    size = bytes_max
+    for fragment in dataset.fragments:
+        own = sum(file.file_size_bytes or 0 for file in fragment.files)
+        if size + own > bytes_max:
+            runs.append([])
+            size = 0
+        runs[-1].append(fragment.id)
+        size += own
+    return runs
+
+
 def mark_rows(dataset: Dataset, fragment_id: int, rows: pa.Table) -> Marked:
     """Stage the removal of rows of one fragment, given with their addresses; each fragment is one task's alone."""
     if rows.num_rows == 0:
@@ -143,4 +168,3 @@ def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
 
 def _parsed(text: FragmentText) -> FragmentMetadata:
     return FragmentMetadata.from_json(text)
-

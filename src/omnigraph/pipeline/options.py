@@ -1,0 +1,87 @@
+"""Options of the data source `omnigraph`: read once, checked, and refused with a hint when unknown.
+
+Plain values; what they mean is decided by those who read and write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from omnigraph.engine.core import Moment
+from omnigraph.errors import UsageError
+from omnigraph.graph import Graph
+from omnigraph.graph import open as open_graph
+from omnigraph.lang.query.words import suggestion
+from omnigraph.manifest.model import MAIN
+
+READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenOptions:
+    """What a caller of Spark gave, by names in lower case."""
+
+    values: Mapping[str, str]
+
+    @property
+    def graph(self) -> str:
+        found = self.values.get("graph") or self.values.get("path")
+        if not found:
+            raise UsageError('no graph was given; add `.option("graph", URI)` with its path or `s3://` address')
+        return found
+
+    @property
+    def type(self) -> str:
+        return self.needed("type", 'add `.option("type", NAME)` with a node or edge type of the graph')
+
+    @property
+    def branch(self) -> str:
+        return self.values.get("branch", MAIN).strip()
+
+    @property
+    def at(self) -> Moment | None:
+        """The state to read: a commit, a tag, a point in time, or a manifest version; None is the newest."""
+        at, version = self.values.get("at"), self.values.get("version")
+        if at is not None and version is not None:
+            raise UsageError("`at` and `version` both say what to read; use one of them")
+        if version is not None:
+            return self.number("version")
+        try:
+            return datetime.fromisoformat(at) if at is not None else None
+        except ValueError:
+            return at
+
+    def needed(self, name: str, hint: str) -> str:
+        """Return an option that has no default."""
+        if not self.values.get(name):
+            raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
+        return self.values[name]
+
+    def number(self, name: str) -> int:
+        """Return an option that is a whole number."""
+        try:
+            return int(self.values[name])
+        except ValueError:
+            raise UsageError(f"`{name}` takes a whole number, not `{self.values[name]}`", option=name) from None
+
+    def names(self, name: str) -> list[str] | None:
+        """Return an option that lists names with commas between them; None when it was not given."""
+        given = self.values.get(name)
+        return None if given is None else [one.strip() for one in given.split(",") if one.strip()]
+
+    def open(self) -> Graph:
+        """Open the graph."""
+        return open_graph(self.graph, actor=self.values.get("actor"))
+
+
+def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOptions:
+    """Return the options of a read or write; one that it does not know is refused."""
+    values = {name.lower(): value for name, value in options.items()}
+    for name in values:
+        if name not in known:
+            hint = suggestion(name, known) or f"it takes {', '.join(known)}"
+            raise UsageError(f"there is no option `{name}` here; {hint}", option=name)
+    return GivenOptions(values)

@@ -1,0 +1,131 @@
+"""Reading a type as a DataFrame: columns, conditions and states are options, and each task reads whole fragments.
+
+Conditions are never taken from Spark's own push-down: it keeps them on a relation that other parts of a query share,
+and answers would be wrong. One reader reads one commit, whatever is written meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from omnigraph.engine.core import View
+from omnigraph.engine.write.loaded import Type
+from omnigraph.errors import StorageError, UsageError
+from omnigraph.graph import Graph
+from omnigraph.lang.query.words import suggestion
+from omnigraph.pipeline.options import READ, GivenOptions, given_options
+from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows
+from omnigraph.pipeline.types import column_names, find_type, spark_fields, to_frame
+
+
+def pinned(options: Mapping[str, str]) -> str | None:
+    """Return the commit that a read of these options shows from now on; None for a write or a stream."""
+    if not {name.lower() for name in options} <= {*READ}:
+        return None
+    given = given_options(options, READ)
+    with given.open() as graph:
+        return _view(graph, given, None).snapshot.head
+
+
+def schema_of(options: Mapping[str, str], commit: str | None) -> Any:
+    """Return the Spark schema of a read."""
+    given = given_options(options, READ)
+    with given.open() as graph:
+        type_ = find_type(_view(graph, given, commit).catalog, given.type)
+        return StructType.fromJson({"type": "struct", "fields": spark_fields(type_, _columns(given, type_))})
+
+
+class Reader(DataSourceReader):
+    """Plans a read in the driver, and reads fragments in tasks."""
+
+    def __init__(self, options: Mapping[str, str], commit: str | None, schema: Any) -> None:
+        given = given_options(options, READ)
+        with given.open() as graph:
+            view = _view(graph, given, commit)
+            type_ = find_type(view.catalog, given.type)
+            self._layout = checked_layout(type_, schema)
+            self._where = _checked_filter(view, type_, given)
+            self._scan, self._runs = plan_scan(view, type_.table_key)
+
+    def partitions(self) -> list[Any]:
+        return [Run(one) for one in self._runs]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        # A type without entities has no fragments, and Spark then reads one partition of nothing.
+        if not isinstance(partition, Run):
+            return iter(())
+        return frame_rows(self._scan, partition.value, self._layout, self._where)
+
+
+class Run(InputPartition):
+    """Fragments that one task reads."""
+
+
+def frame_rows(scan: Scan, fragment_ids: list[int], layout: pa.Schema, where: str | None) -> Iterator[pa.RecordBatch]:
+    """Yield rows as Spark takes them."""
+    for batch in read_rows(scan, fragment_ids, layout.names, where):
+        yield framed(scan.type, batch, layout)
+
+
+def framed(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
+    """Return rows of a type with every column in the type that Spark has for it."""
+    columns = []
+    for field in layout:
+        column, property_ = batch.column(field.name), type_.properties.get(field.name)
+        columns.append(column.cast(field.type) if property_ is None else to_frame(column, property_.type, field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=layout)
+
+
+def checked_layout(type_: Type, schema: Any) -> pa.Schema:
+    """Return the Arrow schema of a Spark schema, which may leave columns out but not change them."""
+    names = [str(name) for name in schema.fieldNames()]
+    _refuse_unknown(type_, names)
+    own = StructType.fromJson({"type": "struct", "fields": spark_fields(type_, names)})
+    for given, known in zip(schema.fields, own.fields, strict=True):
+        if given.dataType.simpleString() != known.dataType.simpleString():
+            raise UsageError(
+                f"`{type_.name}.{known.name}` is `{known.dataType.simpleString()}` in Spark, and the given schema says"
+                f" `{given.dataType.simpleString()}`; leave the schema away and cast afterwards",
+                column=known.name,
+            )
+    layout: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+    return layout
+
+
+def _view(graph: Graph, given: GivenOptions, commit: str | None) -> View:
+    graph.core.enforce("read", given.branch, graph.core.actor)
+    return graph.core.view(given.branch, commit if commit is not None else given.at)
+
+
+def _columns(given: GivenOptions, type_: Type) -> list[str]:
+    names = given.names("columns")
+    if names is None:
+        return column_names(type_)
+    _refuse_unknown(type_, names)
+    return names
+
+
+def _refuse_unknown(type_: Type, names: list[str]) -> None:
+    known = column_names(type_)
+    for name in names:
+        if name not in known:
+            hint = suggestion(name, known) or f"it has {', '.join(known)}"
+            raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
+
+
+def _checked_filter(view: View, type_: Type, given: GivenOptions) -> str | None:
+    where = given.values.get("filter")
+    if where is None:
+        return None
+    try:
+        # Nothing satisfies this, so only the text is looked at.
+        view.dataset(type_.table_key).count(f"({where}) AND false")
+    except StorageError as error:
+        raise UsageError(f"`{where}` is no condition on `{type_.name}`: {error.message}", option="filter") from error
+    return where

@@ -1,0 +1,35 @@
+"""The data source `omnigraph`, under a name by which Spark finds it without being told.
+
+Spark imports this module to look up any format, so it loads nothing of ours until it is used.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
+
+
+class DefaultSource(DataSource):
+    """Types of a graph as DataFrames, and its change feed as a stream; see `omnigraph.pipeline.source`."""
+
+    def __init__(self, options: Any) -> None:
+        super().__init__(options)
+        from omnigraph.pipeline.source import pinned
+
+        # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
+        self._commit = pinned(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "omnigraph"
+
+    def schema(self) -> Any:
+        from omnigraph.pipeline.source import schema_of
+
+        return schema_of(self.options, self._commit)
+
+    def reader(self, schema: Any) -> Any:
+        from omnigraph.pipeline.source import Reader
+
+        return Reader(self.options, self._commit, schema)

@@ -1,0 +1,144 @@
+"""Types as DataFrames: every value, columns, conditions, states of the past, and what a DataFrame is pinned to."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.errors import UsageError
+from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.pipeline import source
+from omnigraph.pipeline.options import READ, given_options
+from omnigraph.pipeline.scanning import plan_scan, read_rows
+from omnigraph.pipeline.types import column_names, find_type
+from tests.pipeline.things import FULL, things
+
+
+def read(spark: Any, graph: Any, **options: str) -> Any:
+    reader = spark.read.format("omnigraph").option("graph", graph.uri)
+    for name, value in {"type": "Thing", **options}.items():
+        reader = reader.option(name, value)
+    return reader.load()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_read_gives_every_value_as_spark_has_it(spark: Any, tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    frame = read(spark, graph)
+    rows = {row["name"]: row.asDict() for row in frame.collect()}
+    assert rows["full"] == FULL | {
+        "id": "full",
+        "total": Decimal(2**64 - 1),
+        "ratio": pytest.approx(0.1),
+        "near": pytest.approx([0.1, -2.5, 3.0]),
+        "day": dt.date(1969, 12, 31),
+        # Spark hands out instants without a zone, in the one of the session.
+        "at": dt.datetime(1969, 12, 31, 23, 59, 59, 999_000),
+        "body": b"\x00\x01\xff",
+        "totals": [Decimal(0), Decimal(2**64 - 1)],
+        "days": [dt.date(2024, 2, 29)],
+        "instants": [dt.datetime(2024, 2, 29, 12, 30, 0, 123_000), dt.datetime(1900, 1, 1)],
+    }
+    assert (rows["empty"]["texts"], rows["empty"]["body"], rows["none"]["texts"]) == ([], b"", None)
+    fields = {field.name: field for field in frame.schema.fields}
+    assert fields["name"].metadata == {"omnigraph.type": "String", "omnigraph.key": True}
+    assert fields["near"].metadata == {"omnigraph.type": "Vector(3)?"}
+    assert (fields["id"].nullable, fields["total"].dataType.simpleString()) == (False, "decimal(20,0)")
+    edges = read(spark, graph, type="Likes", columns="src,dst,weight").orderBy("src").collect()
+    assert [tuple(row) for row in edges] == [("a", "b", Decimal(2**64 - 1)), ("b", "b", None)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_read_of_one_dataframe_shows_one_commit(spark: Any, tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    first = graph.snapshot().head
+    frame, named = read(spark, graph), spark.read.format("omnigraph").schema("name string").option("type", "Thing")
+    named = named.load(graph.uri)
+    graph.ingest([{"type": "Thing", "data": {"name": "later"}}], mode="append")
+    assert (frame.count(), named.count(), read(spark, graph).count()) == (3, 3, 4)
+    assert named.columns == ["name"]
+    assert read(spark, graph, at=str(first)).count() == 3
+    assert read(spark, graph, version=str(graph.snapshot().version)).count() == 4
+    # Conditions that Spark pushed down would stick to the relation, and the second use would see them.
+    some = frame.where("count > 5")
+    assert (some.count(), frame.count(), some.join(frame, "id").count(), some.union(frame).count()) == (1, 3, 1, 4)
+    assert [row["name"] for row in read(spark, graph, filter="count > 5", columns="name").collect()] == ["full"]
+    assert read(spark, graph, filter="name = 'nobody'").count() == 0
+    graph.branches.create("side")
+    graph.ingest([{"type": "Thing", "data": {"name": "aside"}}], mode="append", branch="side")
+    assert (read(spark, graph, branch="side").count(), read(spark, graph).count()) == (5, 4)
+
+
+# -- without Spark ---------------------------------------------------------------------------------------------
+
+
+def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("omnigraph.pipeline.scanning.LOAD_SPLIT_BYTES", 1)
+        scan, runs = plan_scan(graph.core.view(), "node:Thing")
+    assert runs == [[0], [1]]
+    names = column_names(scan.type)
+    found = [pa.Table.from_batches(read_rows(scan, run, names)) for run in runs]
+    assert [one.num_rows for one in found] == [2, 1]
+    assert found[0].schema.equals(arrow_schema(scan.type))
+    assert found[0].column("body").to_pylist() == [b"\x00\x01\xff", b""]
+    assert found[1].column("body").to_pylist() == [None]
+    _, together = plan_scan(graph.core.view(), "node:Thing")
+    assert together == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "no graph was given"),
+        ({"graph": "g"}, "option `type` is missing"),
+        ({"graph": "g", "type": "Thign"}, "did you mean `Thing`"),
+        ({"graph": "g", "type": "edge:Thing"}, "no type `edge:Thing`"),
+        ({"graph": "g", "type": "Thing", "columns": "name,cuont"}, "did you mean `count`"),
+        ({"graph": "g", "type": "Thing", "colums": "name"}, "did you mean `columns`"),
+        ({"graph": "g", "type": "Thing", "version": "x"}, "whole number"),
+        ({"graph": "g", "type": "Thing", "version": "1", "at": "x"}, "use one of them"),
+    ],
+)
+def test_schema_of_wrong_options_says_what_to_do(tmp_path: Path, options: Mapping[str, str], said: str) -> None:
+    things(tmp_path / "g").close()
+    given = {name: str(tmp_path / "g") if name == "graph" else value for name, value in options.items()}
+    with pytest.raises(UsageError, match=said):
+        source.schema_of(given, None)
+
+
+def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Path) -> None:
+    from pyspark.sql.types import LongType, StringType, StructType
+
+    graph = things(tmp_path / "g")
+    options = {"graph": graph.uri, "type": "Thing"}
+    with pytest.raises(UsageError, match="no condition on `Thing`"):
+        source.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
+    with pytest.raises(UsageError, match=r"`Thing\.count` is `bigint` in Spark"):
+        source.Reader(options, None, StructType().add("count", StringType()))
+    reader = source.Reader(options, None, StructType().add("count", LongType()))
+    (run,) = reader.partitions()
+    assert [batch.to_pylist() for batch in reader.read(run)] == [
+        [{"count": 2**32 - 1}, {"count": None}],
+        [{"count": None}],
+    ]
+
+
+def test_at_is_a_time_if_it_reads_as_one() -> None:
+    assert given_options({"at": "2024-01-31T12:00:00"}, READ).at == dt.datetime(2024, 1, 31, 12)
+    assert given_options({"AT": "v1"}, READ).at == "v1"
+
+
+def test_find_type_of_two_kinds_asks_which(tmp_path: Path) -> None:
+    catalog = things(tmp_path / "g").core.view().catalog
+    assert find_type(catalog, "node:Thing").table_key == "node:Thing"
+    assert find_type(catalog, "likes").table_key == "edge:Likes"
