@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.engine.write.modelschema import BOUNDS, PATTERN, Schema, Type
+from tests.engine.write.modelschema import BOUNDS, PATTERN, Property, Schema, Type
 
 EPOCH = dt.date(1970, 1, 1)
 OPERATORS = {"=": operator.eq, "!=": operator.ne, ">=": operator.ge, "<": operator.lt}
@@ -31,6 +31,16 @@ def spelled(value: Any) -> str:
 def id_of(type_: Type, row: Row) -> str:
     parts = [spelled(row[name]) for name in type_.key]
     return parts[0] if len(parts) == 1 else json.dumps(parts, separators=(",", ":"))
+
+
+def is_allowed(one: Property, value: Any) -> bool:
+    """Tell whether the rules of a property allow a value that is not null."""
+    is_within = not one.is_bounded or BOUNDS[0] <= value <= BOUNDS[1]
+    return (
+        is_within
+        and (not one.is_checked or bool(re.search(PATTERN, value)))
+        and (one.kind != "enum" or value in one.words)
+    )
 
 
 @dataclass
@@ -126,9 +136,7 @@ class Model:
         for type_ in self.schema.types:
             for one in type_.properties:
                 held = [row[one.name] for row in image[type_.name].values() if row[one.name] is not None]
-                if one.is_bounded and any(not BOUNDS[0] <= value <= BOUNDS[1] for value in held):
-                    return "E8"
-                if one.is_checked and any(not re.search(PATTERN, value) for value in held):
+                if one.kind != "enum" and not all(is_allowed(one, value) for value in held):
                     return "E8"
         return None
 

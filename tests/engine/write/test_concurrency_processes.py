@@ -1,0 +1,85 @@
+"""Writers in processes of their own, and writers against maintenance: one winner per id, nobody lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from omnigraph import failpoints
+from omnigraph.errors import ReadSetChanged
+from omnigraph.failpoints import Point
+from tests.engine.write.graphs import create, rows, run
+from tests.engine.write.racer import race
+from tests.engine.write.test_concurrency import THREADS, at_once, elsewhere, once
+from tests.kernel.fleetworker import rewrite
+from tests.kernel.graphs import check_invariants
+from tests.s3server import S3Server, s3_server
+
+__all__ = ["s3_server"]
+
+SCHEMA = "node Note { text: String } node N { k: String @key  v: I32? @index }"
+
+
+def check_race(root: str, kind: str, count: int) -> None:
+    """Have two processes write the same or different ids, and hold the graph against what they say they got."""
+    graph = create(root, SCHEMA)
+    won = race(root, ["ann", "bob"], count, kind)
+    held = {entity: row["text"] for entity, row in rows(graph, "node:Note").items()}
+    assert held == {entity: name for name, ids in won.items() for entity in ids}
+    assert len(held) == count * (2 if kind == "disjoint" else 1)
+    assert sum(map(len, won.values())) == len(held), "two processes got one id"
+    assert len(graph.commits()) == len(held) + 1
+    check_invariants(graph.core.kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["same", "disjoint"])
+def test_processes_that_insert_have_one_winner_an_id(tmp_path: Path, kind: str) -> None:
+    check_race(str(tmp_path / "g"), kind, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.s3
+def test_processes_that_insert_the_same_ids_into_a_bucket_have_one_winner(s3_server: S3Server) -> None:
+    check_race(s3_server.uri("race"), "same", 4)
+
+
+def test_update_after_maintenance_elsewhere_needs_no_second_try(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g", SCHEMA, *(f'{{"type":"N","data":{{"k":"{number}"}}}}' for number in range(4)))
+    run(graph, 'delete N where k = "0"')
+    foreign = elsewhere(graph)
+    foreign.ensure_indices()
+    rewrite(foreign.core.kernel, "node:N")
+    assert run(graph, 'update N set {v: 1} where k = "1"').affected_nodes == 1
+    assert rows(graph, "node:N")["1"]["v"] == 1
+
+
+def test_update_over_maintenance_in_between_is_a_conflict_and_an_insert_is_not(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"a"}}')
+    race_ = once(partial(elsewhere(graph).ensure_indices))
+    with failpoints.armed({Point.COMMIT_PREPARED: race_}), pytest.raises(ReadSetChanged) as caught:
+        run(graph, 'update N set {v: 1} where k = "a"')
+    assert caught.value.effect == "none"
+    assert rows(graph, "node:N")["a"]["v"] is None
+    run(graph, 'insert N {k: "b"}')
+    race_ = once(partial(rewrite, elsewhere(graph).core.kernel, "node:N"))
+    with failpoints.armed({Point.COMMIT_PREPARED: race_}):
+        run(graph, 'insert N {k: "c"}')
+    assert set(rows(graph, "node:N")) == {"a", "b", "c"}
+    check_invariants(graph.core.kernel)
+
+
+@pytest.mark.slow
+def test_writers_beside_maintenance_all_survive(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"start"}}')
+    foreign = elsewhere(graph)
+    writers: list[Callable[[], object]] = [
+        partial(run, graph, f'insert N {{k: "k{number}" v: {number}}}') for number in range(THREADS - 2)
+    ]
+    writers += [foreign.ensure_indices, partial(rewrite, foreign.core.kernel, "node:N")]
+    assert at_once(writers) == [None] * THREADS
+    assert len(rows(graph, "node:N")) == THREADS - 1
+    check_invariants(graph.core.kernel)
