@@ -1,0 +1,194 @@
+"""What branches cost: making one, writing to one, merging and comparing them, and following one.
+
+Sizes and depths take turns, so that they meet the same machine. What is compared is what should not matter: how many
+types a graph has, how large they are, and how long its history is.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pyarrow as pa
+
+import omnigraph as og
+from benchmarks.topic import Table, Topic
+from omnigraph.engine.changes.rows import row_changes_by_comparing
+from omnigraph.engine.merge import three
+from omnigraph.graph import Graph
+from omnigraph.manifest.model import Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.rules.kernels import pc
+from omnigraph.store.change import append
+from omnigraph.store.upsert import upsert
+
+TYPES = (1, 20, 200)
+SIZES = (100_000, 5_000_000)
+CHANGED = (100, 10_000)
+DEPTHS = (10, 1_000)
+ROUNDS = 5
+KEY = "node:T0"
+INSERT = "query q($k: String) { insert T0 {k: $k} }"
+_numbers = count()
+
+
+@dataclass
+class Subject:
+    """A graph, and how long each thing took on it."""
+
+    graph: Graph
+    durations: dict[str, list[float]] = field(default_factory=dict)
+
+    def time(self, name: str, work: Callable[..., Any], *given: object, **options: object) -> Any:
+        start = time.perf_counter()
+        result = work(*given, **options)
+        self.durations.setdefault(name, []).append((time.perf_counter() - start) * 1_000)
+        return result
+
+    def median(self, name: str) -> float:
+        # The first round reads what the others find in memory.
+        return statistics.median(self.durations[name][1:])
+
+
+def run() -> Topic:
+    with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
+        root = Path(folder)
+        tables = (_types_table(root), *_size_tables(root), _depth_table(root))
+    return Topic("Branches", "Warm calls of the Python interface, every write synced as by default.", tables=tables)
+
+
+def _types_table(root: Path) -> Table:
+    subjects = [Subject(_graph(root / f"types{number}", number)) for number in TYPES]
+    for _ in range(2 * ROUNDS + 1):
+        for one in subjects:
+            name = f"b{next(_numbers)}"
+            one.time("create", one.graph.branches.create, name)
+            for what in ("first write", "second write"):
+                one.time(what, one.graph.mutate, INSERT, params={"k": f"k{next(_numbers)}"}, branch=name)
+            one.time("delete", one.graph.branches.delete, name)
+    titles = {
+        "create": "create a branch",
+        "first write": "first write on it, one node",
+        "second write": "second write on it, one node",
+        "delete": "delete it",
+    }
+    about = "By the number of types of the graph; the ratio is between the most and the fewest."
+    header = ("What", *(f"{number} type{'s' if number > 1 else ''}" for number in TYPES), "Ratio")
+    return Table(about, header, tuple(_row(title, subjects, name) for name, title in titles.items()))
+
+
+def _size_tables(root: Path) -> tuple[Table, Table]:
+    subjects = [Subject(_graph(root / f"size{size}", 1, size)) for size in SIZES]
+    for _ in range(ROUNDS + 1):
+        for number in CHANGED:
+            for one, size in zip(subjects, SIZES, strict=True):
+                _merge_round(one, size, number)
+    for _ in range(3):
+        for one, size in zip(subjects, SIZES, strict=True):
+            _compare_round(one, size)
+    rows = [
+        _row(f"{what} {number:,} changed entities", subjects, f"{what} {number}")
+        for what in ("diff of", "dry run of a merge of", "merge of")
+        for number in CHANGED
+    ]
+    header = ("What", *(f"{size:,} entities" for size in SIZES), "Ratio")
+    about = "By the size of the type; both sides changed as many entities, none of them the same (aim: 1.5)."
+    fast = tuple(
+        (f"{size:,}", f"{quick:.1f} ms", f"{full:.0f} ms", f"{full / quick:.0f} ×")
+        for one, size in zip(subjects, SIZES, strict=True)
+        for quick, full in [(one.median("fast"), one.median("full"))]
+    )
+    compared = "The dry run of a merge of 100 changed entities, against one that compares all rows of the versions."
+    return Table(about, header, tuple(rows)), Table(compared, ("Entities", "Ours", "All rows", "Ratio"), fast)
+
+
+def _merge_round(one: Subject, size: int, number: int) -> None:
+    name = _diverged(one.graph, size, number)
+    one.time(f"diff of {number}", one.graph.diff, "main", name)
+    one.time(f"dry run of a merge of {number}", one.graph.branches.merge, name, dry_run=True)
+    receipt = one.time(f"merge of {number}", one.graph.branches.merge, name)
+    assert receipt.types[0].updated == number
+    one.graph.branches.delete(name)
+
+
+def _compare_round(one: Subject, size: int) -> None:
+    name = _diverged(one.graph, size, CHANGED[0])
+    quick = vars(three)["row_changes"]
+    one.time("fast", one.graph.branches.merge, name, dry_run=True)
+    vars(three)["row_changes"] = row_changes_by_comparing
+    try:
+        one.time("full", one.graph.branches.merge, name, dry_run=True)
+    finally:
+        vars(three)["row_changes"] = quick
+    one.graph.branches.delete(name)
+
+
+def _diverged(graph: Graph, size: int, number: int) -> str:
+    """Make a branch; change some entities on it, and as many others on main."""
+    name = f"b{next(_numbers)}"
+    graph.branches.create(name)
+    places = np.arange(number) * (size // number)
+    for branch, shift in ((name, 0), ("main", 1)):
+        _commit(graph, branch, _rows(places + shift, next(_numbers)), upsert)
+    return name
+
+
+def _depth_table(root: Path) -> Table:
+    subjects = []
+    for depth in DEPTHS:
+        subject = Subject(_graph(root / f"depth{depth}", 1))
+        with patch.dict(os.environ, OMNIGRAPH_DURABILITY="process"):
+            for _ in range(depth):
+                subject.graph.mutate(INSERT, params={"k": f"k{next(_numbers)}"})
+        subjects.append(subject)
+    for _ in range(2 * ROUNDS + 1):
+        for one in subjects:
+            page = one.time("caught up", one.graph.changes)
+            one.graph.mutate(INSERT, params={"k": f"k{next(_numbers)}"})
+            found = one.time("one commit", one.graph.changes, cursor=page.cursor)
+            assert [block.count for block in found.blocks] == [1]
+    titles = {"caught up": "poll that has nothing to tell", "one commit": "poll that tells one commit"}
+    header = ("What", *(f"{depth:,} commits" for depth in DEPTHS), "Ratio")
+    about = "The feed, by the number of commits before."
+    return Table(about, header, tuple(_row(title, subjects, name) for name, title in titles.items()))
+
+
+def _row(title: str, subjects: list[Subject], name: str) -> tuple[str, ...]:
+    medians = [one.median(name) for one in subjects]
+    return title, *(f"{one:.1f} ms" for one in medians), f"{medians[-1] / medians[0]:.2f}"
+
+
+def _graph(root: Path, types: int, size: int = 0) -> Graph:
+    graph = og.init(
+        root, schema="\n".join(f"node T{n} {{ k: String @key  n: I64?  s: String? }}" for n in range(types))
+    )
+    if size:
+        _commit(graph, "main", _rows(np.arange(size), -1), append)
+    return graph
+
+
+def _rows(numbers: Any, salt: int) -> pa.Table:
+    keys = pc.binary_join_element_wise("entity-", pc.cast(pa.array(numbers), pa.string()), "")
+    texts = pc.binary_join_element_wise("a text of some length about ", keys, "")
+    return pa.table({"id": keys, "k": keys, "n": pa.array(np.full(len(numbers), salt)), "s": texts})
+
+
+def _commit(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
+    """Commit rows with the kernel alone."""
+    kernel = graph.core.kernel
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        dataset = kernel.writable(snapshot, KEY)
+        change = write(dataset, rows.select(dataset.schema.names).cast(dataset.schema))
+        return Plan("ingest", (Effect(KEY, dataset, (change,)),))
+
+    kernel.commit(branch, prepare, Work.INSERT)
