@@ -103,9 +103,10 @@ LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000
 LOAD_ROUNDS_MAX: Final = 16
 
-# Analytics: how many rounds one measure may take, and how many edges are measured without Spark.
+# Analytics: how many rounds one measure may take, how many edges need no Spark, how many nodes one task has.
 ALGO_ROUNDS_MAX: Final = 1_000
 ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
+ALGO_BLOCK_NODES: Final = 4_000_000
 
 # Queries on Spark: up to how many entities a type is sent to every task instead of being shuffled.
 SPARK_BROADCAST_ROWS_MAX: Final = 100_000
