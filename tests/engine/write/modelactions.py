@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
 
 def draw_value(draw: Draw, one: Property) -> Any:
     """Draw a value of a property: mostly one that its rules allow, so that graphs grow."""
-    if draw(st.integers(0, 19)) == 0:
+    if draw(st.integers(0, 7)) == 0:
         return draw(st.sampled_from([None, *VALUES[one.kind]]))
     if one.is_nullable and draw(st.integers(0, 3)) == 0:
         return None

@@ -185,12 +185,12 @@ def test_short_histories_on_any_schema_agree_with_the_model() -> None:
     run_histories(5, 8)
 
 
-# No modelled property is a vector.
-UNSEEN = {"finite_vectors"}
+# Rules that a few histories miss; for the others, `test_constraints` has a mutant in every cell.
+MUTANTS = ("required", "enum_values", "ranges", "distinct_ids", "unique", "endpoints", "cardinality")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [one.__name__ for one in RULES if one.__name__ not in UNSEEN])
+@pytest.mark.parametrize("name", MUTANTS)
 def test_histories_without_a_rule_disagree_with_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "RULES", tuple(one for one in RULES if one.__name__ != name))
     with pytest.raises((AssertionError, ExceptionGroup)):
