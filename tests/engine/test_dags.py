@@ -1,0 +1,161 @@
+"""Random histories of branches against a model of them, and broken engines that the model must notice."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from omnigraph.engine.merge import ancestry, rows, settle, three
+from omnigraph.manifest import branches
+from tests.engine.dagworld import World, template
+
+STEPS = 8
+# The package has a function of the same name, which hides the module.
+merging = sys.modules["omnigraph.engine.merge.merge"]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMNIGRAPH_DURABILITY", "process")
+        return template(tmp_path_factory.mktemp("start"))
+
+
+def run(start: Path, root: Path, seeds: Iterable[int], steps: int = STEPS) -> Counter[str]:
+    """Let worlds happen; return how many merges came to what. A failure tells all that had happened."""
+    merges: Counter[str] = Counter()
+    for seed in seeds:
+        world = World(start, root / str(seed), seed)
+        try:
+            world.run(steps)
+        except Exception as error:
+            raise AssertionError("\n".join(world.log)) from error
+        finally:
+            world.graph.close()
+        merges.update(world.merges)
+    return merges
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync nothing: what a power cut leaves is for other tests."""
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
+    merges = run(start, tmp_path, range(first, first + 50))
+    # Every way in which a merge can end has been gone.
+    assert min(merges.values()) > 0, merges
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("first", range(1_000, 6_000, 250))
+def test_many_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 250):
+        run(start, tmp_path, [seed], steps=14)
+        shutil.rmtree(tmp_path / str(seed))
+
+
+# -- mutants ----------------------------------------------------------------------------------------------------
+
+
+def base_is_too_old(patch: pytest.MonkeyPatch) -> None:
+    """Merges start from the first commit of all."""
+
+    def oldest(one: Any, two: Any, lookup: Any) -> Any:
+        while lookup(one).parent is not None:
+            one = lookup(one).parent
+        return one
+
+    patch.setattr(merging, "merge_base", oldest)
+
+
+def base_ignores_merges(patch: pytest.MonkeyPatch) -> None:
+    """Only first parents count as history when a base is looked for."""
+    patch.setattr(ancestry, "_parents", lambda commit: iter([commit.parent] if commit.parent else []))
+
+
+def merge_forgets_its_source(patch: pytest.MonkeyPatch) -> None:
+    """A merge commit has one parent."""
+    real = merging._sides
+    patch.setattr(merging, "_sides", lambda *given: replace(real(*given), merged_parent=None))
+
+
+def conflict_is_missed(patch: pytest.MonkeyPatch) -> None:
+    """Where both sides changed a property, ours stays, and nobody is told."""
+    real = rows._merge_images
+    patch.setattr(rows, "_merge_images", lambda *given: (real(*given)[0], []))
+
+
+def properties_are_not_merged(patch: pytest.MonkeyPatch) -> None:
+    """What both sides changed is taken from them as a whole."""
+    patch.setattr(rows, "merge_columns", lambda units, base, ours, theirs: (theirs, []))
+
+
+def delete_is_lost(patch: pytest.MonkeyPatch) -> None:
+    """What they deleted stays."""
+    real = three.Three.merge
+
+    def broken(self: Any, type_: Any) -> Any:
+        found = real(self, type_)
+        return replace(found, deleted=found.deleted.slice(0, 0))
+
+    patch.setattr(three.Three, "merge", broken)
+
+
+def orphans_are_let_through(patch: pytest.MonkeyPatch) -> None:
+    """The merged graph is held against no rule."""
+    patch.setattr(three, "violations_of", lambda *given: [])
+
+
+def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
+    """A type counts as unchanged on our side, whatever happened to it."""
+    patch.setattr(three.Three, "is_ours_unchanged", lambda self, type_: True)
+
+
+def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:
+    """Who takes ours gets theirs."""
+    real = settle._side
+    other = {"ours": "theirs", "theirs": "ours", "base": "base"}
+    patch.setattr(settle, "_side", lambda clash, name: real(clash, other[name]))
+
+
+def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
+    """Branches go, whoever stands on them."""
+    patch.setattr(branches, "_dependents", lambda main, entry: [])
+
+
+MUTANTS = (
+    base_is_too_old,
+    base_ignores_merges,
+    merge_forgets_its_source,
+    conflict_is_missed,
+    properties_are_not_merged,
+    delete_is_lost,
+    orphans_are_let_through,
+    changed_types_are_taken_over,
+    decisions_are_turned_round,
+    delete_of_a_branch_looks_at_nobody,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+def test_model_of_histories_catches_a_broken_engine(
+    mutant: Callable[[pytest.MonkeyPatch], None], start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutant(monkeypatch)
+    with pytest.raises(AssertionError, match="seed "):
+        run(start, tmp_path, range(60))
