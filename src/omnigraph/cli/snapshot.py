@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
 from omnigraph.cli.formats import table
+from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store, Types, Uri
-from omnigraph.cli.output import print_json
-from omnigraph.cli.target import open_to_read
+from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.target import open_to_read, open_to_write
 from omnigraph.errors import UsageError
+
+
+class FileFormat(StrEnum):
+    """The formats of an export."""
+
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="Write files to this new directory or `s3://…` address.")
+]
 
 
 def snapshot(uri: Uri = None, store: Store = None, branch: ReadBranch = None, as_json: Json = False) -> int:
@@ -35,11 +52,51 @@ def export(
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
     types: Types = None,
+    format_: FileShape = FileFormat.NDJSON,
+    out: Out = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
 ) -> int:
     if branch is not None and snapshot_id is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+    if out is not None:
+        return _export_files(uri, store, branch, snapshot_id, types, format_, out, engine, master)
+    if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
+        raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
     with open_to_read(uri, store) as graph:
         for chunk in graph.export(branch or "main", snapshot_id, types or None):
             sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
+    return 0
+
+
+def _export_files(
+    uri: str | None,
+    store: str | None,
+    branch: str | None,
+    snapshot_id: str | None,
+    types: list[str] | None,
+    format_: FileFormat,
+    out: str,
+    engine: Engine,
+    master: str | None,
+) -> int:
+    from omnigraph import pipeline
+    from omnigraph.pipeline.progress import bar
+
+    # Executors open versions by path, so what was just published may have to be put in its place first.
+    with open_to_write(uri, store, None) as graph, bar() as watcher:
+        report = pipeline.export(
+            graph,
+            out,
+            format_.value,
+            types=types or None,
+            branch=branch or "main",
+            at=snapshot_id,
+            engine=engine.value,
+            master=master,
+            watcher=watcher,
+        )
+    entities = plural(sum(report.entities.values()), "entity")
+    typer.echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
     return 0

@@ -3,8 +3,9 @@
 May import the facade and everything below it.
 """
 
+from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
 from omnigraph.pipeline.report import LoadReport
 from omnigraph.pipeline.sources import Columns
 
-__all__ = ["Columns", "LoadReport", "load"]
+__all__ = ["Columns", "ExportReport", "LoadReport", "export", "load"]

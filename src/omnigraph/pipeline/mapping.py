@@ -176,7 +176,8 @@ def _nulls(count: int, type_: PropertyType) -> Column:
 
 def _parsed(text: Any, type_: PropertyType) -> object:
     """Return what a text of a CSV file stands for, or the text itself, which the rules then refuse."""
-    if not isinstance(text, str) or type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB):
+    is_spelled = type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not type_.is_list
+    if not isinstance(text, str) or is_spelled:
         return text
     try:
         return orjson.loads(text)

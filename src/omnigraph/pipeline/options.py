@@ -17,7 +17,7 @@ from omnigraph.graph import open as open_graph
 from omnigraph.lang.query.words import suggestion
 from omnigraph.manifest.model import MAIN
 
-READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter")
+READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter", "actor")
 
 
 @dataclass(frozen=True, slots=True)
