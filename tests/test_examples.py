@@ -101,7 +101,7 @@ OTHERS = {"lib": "shape-api (= 3)", "other": "shape-api", "editor": "mail-agent"
 
 
 def debian_records(kind: str) -> list[dict[str, Any]]:
-    made = run_path(str(DEBIAN / "make_data.py"))
+    made = run_path(str(DEBIAN / "take_snapshot.py"))
     text = ARCHIVE
     for name, provides in OTHERS.items():
         text += f"\nPackage: {name}\nVersion: 1\nMaintainer: Ada L. <x>\nArchitecture: amd64\nProvides: {provides}\n"

@@ -1,6 +1,6 @@
 """Turn what `apt-cache dumpavail` prints into the graph of Debian's packages, as compressed NDJSON beside this file.
 
-    apt-cache dumpavail | python examples/debian/make_data.py
+    apt-cache dumpavail | python examples/debian/take_snapshot.py
 
 Run it to renew the snapshot; the demo only reads what lies here. Needs no package but pyarrow.
 """
