@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from omnigraph.cli.formats import render
+from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
     Format,
     Json,
@@ -37,6 +38,8 @@ def query(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
     shape: Shape = Format.TABLE,
     as_json: Json = False,
 ) -> int:
@@ -44,7 +47,13 @@ def query(
     values = parameters(params, params_file)
     on_branch = _one_target(branch, snapshot)
     with open_to_read(None, store) as graph, named(source):
-        result = graph.query(source.text, name, values, branch=on_branch, at=snapshot)
+        if engine is Engine.SPARK or master is not None:
+            from omnigraph.pipeline.query import collect
+            from omnigraph.pipeline.session import session
+
+            result = collect(graph, source.text, name, values, branch=on_branch, at=snapshot, spark=session(master))
+        else:
+            result = graph.query(source.text, name, values, branch=on_branch, at=snapshot)
         rows = result.to_json_rows()
         metadata = {
             "query_name": result.query_name,

@@ -1,0 +1,220 @@
+"""Lowering: from the operators of a pattern to joins of DataFrames.
+
+Rows are columns of ids, and of the properties that somebody needs later; null is a variable that is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+from omnigraph.engine.core import View
+from omnigraph.engine.read.expressions import variables_of, walk
+from omnigraph.lang.query import ir
+from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.limits import SPARK_BROADCAST_ROWS_MAX
+from omnigraph.pipeline.query.expressions import Expressions
+from omnigraph.pipeline.query.names import HOPS, ID, Names
+from omnigraph.pipeline.query.needs import Need
+from omnigraph.pipeline.query.scan import Source, frame_of, pushed_down
+from omnigraph.pipeline.query.search import Search
+from omnigraph.pipeline.query.walk import FAR, NEAR, reached, turned
+from omnigraph.pipeline.scanning import Scan, plan_scan
+
+_TEXT: Final = PropertyType(Scalar.STRING)
+_NOTHING: Final = Need()
+
+# What the scan of the ranked variable is cut down to.
+Narrow = Callable[[Any, str], Any]
+
+
+class Lowering:
+    """The lowering of one read on one view."""
+
+    def __init__(
+        self, spark: Any, view: View, expressions: Expressions, names: Names, needs: Mapping[str, Need], search: Search
+    ) -> None:
+        self._spark = spark
+        self._view = view
+        self._expressions = expressions
+        self._functions = expressions.functions
+        self._names = names
+        self._needs = needs
+        self._search = search
+        self._scans: dict[str, tuple[Scan, list[list[int]]]] = {}
+
+    def pipeline(
+        self, operators: Iterable[ir.Operator], rows: Any = None, narrow: Mapping[str, Narrow] | None = None
+    ) -> Any:
+        """Return the solutions of operators that start from some rows; from one empty row when None."""
+        for operator in operators:
+            match operator:
+                case ir.NodeScan():
+                    rows = self._scan(operator, rows, (narrow or {}).get(operator.variable))
+                case ir.Expand():
+                    rows = self._expand(operator, self._started(rows))
+                case ir.Filter(condition=condition):
+                    rows = self._started(rows).where(self._expressions.condition(condition))
+                case ir.AntiJoin():
+                    rows = self._anti(operator, self._started(rows))
+                case ir.OptionalJoin():
+                    rows = self._optional(operator, self._started(rows))
+        return self._started(rows)
+
+    def _started(self, rows: Any) -> Any:
+        return self._spark.range(1).select() if rows is None else rows
+
+    # -- scans -------------------------------------------------------------------------------------------------
+
+    def _scan(self, operator: ir.NodeScan, rows: Any, narrow: Narrow | None) -> Any:
+        own, others = _split(operator.filters, {operator.variable})
+        table_key = f"node:{operator.node_type}"
+        frame = self._frame(operator.variable, table_key, own)
+        if narrow is not None:
+            frame = narrow(frame, self._names(operator.variable, ID))
+        frame = frame if rows is None else rows.crossJoin(self._small(frame, table_key))
+        return self._where(frame, others)
+
+    def _frame(
+        self, variable: str, table_key: str, conditions: tuple[ir.Expr, ...], ends: tuple[tuple[str, str], ...] = ()
+    ) -> Any:
+        """Return the entities of a type that pass conditions, with all that is needed of them."""
+        if table_key not in self._scans:
+            self._scans[table_key] = plan_scan(self._view, table_key)
+        scan, runs = self._scans[table_key]
+        need = self._needs.get(variable, _NOTHING)
+        outputs = [(name, column, _TEXT) for name, column in ends]
+        if not variable.startswith("~edge"):
+            outputs.append((self._names(variable, ID), ID, _TEXT))
+        outputs += [(self._names(variable, name), name, ref.type) for name, ref in need.properties.items()]
+        marks = tuple((self._names(variable, mark), mark) for mark in need.marks)
+        asked = [part for one in (*conditions, *need.marks) for part in walk(one)]
+        source = Source(
+            scan,
+            runs,
+            variable,
+            tuple(outputs),
+            marks,
+            conditions,
+            pushed_down(conditions, self._expressions.constant),
+            self._expressions.params,
+            self._expressions.now_ms,
+            {part: self._search.matches(part) for part in asked if isinstance(part, ir.TextMatch)},
+        )
+        return frame_of(self._spark, source)
+
+    def _small(self, frame: Any, *table_keys: str) -> Any:
+        """Send a frame to every task when it can only be small."""
+        pins = self._view.snapshot.state.pins
+        if all(pins[key].row_count <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
+            return self._functions.broadcast(frame)
+        return frame
+
+    def _where(self, rows: Any, conditions: Iterable[ir.Expr]) -> Any:
+        for condition in conditions:
+            rows = rows.where(self._expressions.condition(condition))
+        return rows
+
+    # -- walks -------------------------------------------------------------------------------------------------
+
+    def _expand(self, operator: ir.Expand, rows: Any) -> Any:
+        col, source = self._functions.col, self._names(operator.source, ID)
+        rows = rows.where(col(source).isNotNull())
+        if operator.minimum > operator.maximum:
+            rows = rows.limit(0)
+        about_edge, others = _split(operator.filters, {operator.edge_variable} - {None})
+        about_target, others = _split(others, {operator.target})
+        edges = self._edges(operator, about_edge)
+        if operator.minimum == operator.maximum == 1:
+            if operator.hops_variable is not None:
+                one = self._functions.lit(1).cast("long")
+                edges = edges.withColumn(self._names(operator.hops_variable, HOPS), one)
+            walked = rows.join(self._small(edges, f"edge:{operator.edge}"), col(source) == col(NEAR)).drop(NEAR)
+        else:
+            starts = rows.select(col(source).alias(NEAR)).distinct()
+            hops = self._names(operator.hops_variable or "~hops", HOPS)
+            found = reached(self._functions, starts, edges, operator, hops)
+            walked = rows.join(found, col(source) == col(NEAR)).drop(NEAR)
+            walked = walked if operator.hops_variable is not None else walked.drop(hops)
+        return self._where(self._arrived(operator, walked, about_target), others)
+
+    def _edges(self, operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> Any:
+        """Return whom an edge leads from whom to: each pair once, or one row per edge where those are bound."""
+        variable = operator.edge_variable or "~edge"
+        edge = self._view.catalog.edges[operator.edge]
+        frame = self._frame(variable, edge.table_key, conditions, ((NEAR, "src"), (FAR, "dst")))
+        frame = turned(self._functions, frame, operator.direction)
+        is_distinct = ("src", "dst") in edge.unique and operator.direction is not ir.Direction.BOTH
+        return frame if operator.edge_variable is not None or is_distinct else frame.distinct()
+
+    def _arrived(self, operator: ir.Expand, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
+        """Bind the target of a walk; its node is read only when something of it is asked for."""
+        col, target = self._functions.col, self._names(operator.target, ID)
+        need = self._needs.get(operator.target, _NOTHING)
+        if not conditions and not need.properties and not need.marks:
+            return walked.withColumnRenamed(FAR, target)
+        table_key = f"node:{operator.target_type}"
+        nodes = self._frame(operator.target, table_key, conditions)
+        return walked.join(self._small(nodes, table_key), col(FAR) == col(target)).drop(FAR)
+
+    # -- blocks ------------------------------------------------------------------------------------------------
+
+    def _anti(self, operator: ir.AntiJoin, rows: Any) -> Any:
+        keys, solved = self._solve(operator.inner, rows)
+        if not keys:
+            return rows.join(solved.limit(1), self._functions.lit(True), "left_anti")
+        asked = solved.select(*self._renamed(keys)).distinct()
+        return rows.join(asked, self._same(keys), "left_anti")
+
+    def _optional(self, operator: ir.OptionalJoin, rows: Any) -> Any:
+        keys, solved = self._solve(operator.inner, rows)
+        bound = self._names.of((item.variable for item in operator.bindings), solved.columns)
+        solved = solved.select(*self._renamed(keys), *bound)
+        if not keys:
+            return rows.join(solved, self._functions.lit(True), "left")
+        return rows.join(solved, self._same(keys), "left").drop(*(f"k{place}" for place in range(len(keys))))
+
+    def _solve(self, inner: tuple[ir.Operator, ...], rows: Any) -> tuple[list[str], Any]:
+        """Return the columns that an inner pattern depends on, and its solutions for each of their values once."""
+        used = _used(inner)
+        keys = self._names.keys(used, rows.columns)
+        if not keys:
+            return [], self.pipeline(inner)
+        # Whatever else is known of an entity follows from its id.
+        asked = rows.select(*self._names.of(used, rows.columns)).dropDuplicates(keys)
+        return keys, self.pipeline(inner, asked)
+
+    def _renamed(self, keys: list[str]) -> list[Any]:
+        return [self._functions.col(key).alias(f"k{place}") for place, key in enumerate(keys)]
+
+    def _same(self, keys: list[str]) -> Any:
+        col = self._functions.col
+        # A variable that is missing is as good a question as any other.
+        pairs = [col(key).eqNullSafe(col(f"k{place}")) for place, key in enumerate(keys)]
+        condition = pairs[0]
+        for pair in pairs[1:]:
+            condition = condition & pair
+        return condition
+
+
+def _split(conditions: Iterable[ir.Expr], variables: set[Any]) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
+    """Return the conditions that are about the variables alone, and the others."""
+    own = [one for one in conditions if variables and variables_of(one) == variables]
+    return tuple(own), tuple(one for one in conditions if one not in own)
+
+
+def _used(operators: Iterable[ir.Operator]) -> set[str]:
+    """Return all variables that operators mention."""
+    found: set[str] = set()
+    for operator in operators:
+        match operator:
+            case ir.NodeScan(filters=filters):
+                found.update(*(variables_of(one) for one in filters))
+            case ir.Expand(source=source, filters=filters):
+                found.add(source)
+                found.update(*(variables_of(one) for one in filters))
+            case ir.Filter(condition=condition):
+                found |= variables_of(condition)
+            case ir.AntiJoin(inner=inner) | ir.OptionalJoin(inner=inner):
+                found |= _used(inner)
+    return found

@@ -1,0 +1,113 @@
+"""What a read needs of every variable, and which of its conditions a scan can check by itself.
+
+Pure: from one pipeline of the IR to another that means the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+from omnigraph.engine.read.expressions import variables_of, walk
+from omnigraph.lang.query import ir
+from omnigraph.lang.types import Scalar
+
+# A question about a node that only the scan of its type can answer, as one column of truth.
+Mark: TypeAlias = ir.TextMatch | ir.IsNull
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The properties and marks of a variable that are read after its scan."""
+
+    properties: dict[str, ir.PropertyRef] = field(default_factory=dict)
+    marks: dict[Mark, None] = field(default_factory=dict)
+
+
+def with_early_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
+    """Let scans and walks check the conditions that are about what they bind alone."""
+    binders: dict[str, int] = {}
+    for place, operator in enumerate(pipeline):
+        binders |= dict.fromkeys(_bound_by(operator), place)
+    taken: dict[int, list[ir.Expr]] = {}
+    kept: list[ir.Operator | None] = []
+    for operator in pipeline:
+        used = variables_of(operator.condition) if isinstance(operator, ir.Filter) else set()
+        if isinstance(operator, ir.Filter) and len(used) == 1 and used <= binders.keys():
+            taken.setdefault(binders[next(iter(used))], []).append(operator.condition)
+            kept.append(None)
+        elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+            kept.append(replace(operator, inner=with_early_filters(operator.inner)))
+        else:
+            kept.append(operator)
+    return tuple(
+        _filtered(operator, taken.get(place, [])) for place, operator in enumerate(kept) if operator is not None
+    )
+
+
+def _bound_by(operator: ir.Operator) -> Iterator[str]:
+    if isinstance(operator, ir.NodeScan):
+        yield operator.variable
+    elif isinstance(operator, ir.Expand):
+        yield operator.target
+        if operator.edge_variable is not None:
+            yield operator.edge_variable
+
+
+def _filtered(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
+    if not conditions:
+        return operator
+    assert isinstance(operator, ir.NodeScan | ir.Expand), "only what binds a variable takes its conditions"
+    return replace(operator, filters=(*operator.filters, *conditions))
+
+
+def needs_of(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
+    """Return what is read of each variable once it is bound."""
+    found: dict[str, Need] = {}
+    for expression in _late_expressions(read, pipeline):
+        for part in _read_parts(expression):
+            if isinstance(part, ir.PropertyRef):
+                found.setdefault(part.variable, Need()).properties[part.property] = part
+            else:
+                [variable] = variables_of(part)
+                found.setdefault(variable, Need()).marks[part] = None
+    return found
+
+
+def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
+    marks = [part for part in walk(expression) if is_mark(part)]
+    hidden = {id(inner) for mark in marks for inner in walk(mark)}
+    yield from (part for part in marks if isinstance(part, ir.TextMatch | ir.IsNull))
+    for part in walk(expression):
+        if isinstance(part, ir.PropertyRef) and id(part) not in hidden:
+            yield part
+
+
+def is_mark(expression: ir.Expr) -> bool:
+    """Tell whether an expression is a question that only a scan can answer."""
+    if isinstance(expression, ir.IsNull):
+        operand = expression.operand
+        return isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB
+    return isinstance(expression, ir.TextMatch)
+
+
+def _late_expressions(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
+    yield from _conditions(pipeline)
+    for column in read.columns:
+        if not isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+            yield column.expression
+    yield from (key.expression for key in read.order)
+
+
+def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
+    for operator in pipeline:
+        if isinstance(operator, ir.Filter):
+            yield operator.condition
+        elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+            yield from _conditions(operator.inner)
+        elif isinstance(operator, ir.Expand):
+            own = {operator.target, operator.edge_variable}
+            yield from (one for one in operator.filters if len(used := variables_of(one)) != 1 or not used <= own)
+        else:
+            yield from (one for one in operator.filters if variables_of(one) != {operator.variable})
