@@ -32,6 +32,9 @@ Scores: TypeAlias = NDArray[np.float64]
 # Up to this many candidates Lance is told where to look; above it, telling costs more than looking everywhere.
 TOLD_ROWS_MAX: Final = 10_000
 
+# Equal scores are frequent, so more are asked for at once than are wanted, and far more if that was too few.
+_ASKED_MORE: Final = 4
+
 _ROW_ID: Final = "_rowid"
 _SCORE: Final = "_score"
 _TEXT: Final = "text"
@@ -59,6 +62,13 @@ class Hits:
 
     def joined(self, other: Hits) -> Hits:
         return _ranked(np.concatenate([self.rows, other.rows]), np.concatenate([self.scores, other.scores]))
+
+    def best(self, limit: int | None) -> Hits:
+        """Return the best, and all that are as good as the last of them."""
+        if limit is None or limit >= len(self.rows):
+            return self
+        end = int(np.searchsorted(-self.scores, -self.scores[limit - 1], "right")) if limit else 0
+        return Hits(self.rows[:end], self.scores[:end])
 
 
 NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
@@ -116,20 +126,36 @@ class TextSearch:
         # Segments of different ages can both know a row that was rewritten in between, and Lance then finds it by
         # its old text too. Such rows are searched in memory.
         self._moved = self._moved_rows() if len(self._segments) > 1 else _NO_ROWS
+        self._is_complete = len(self._segments) == 1 and self._covered() >= {one.id for one in dataset.fragments}
 
     def search(self, text: str, candidates: RowIds | None = None, limit: int | None = None) -> Hits:
-        """Return the rows that hold any word of the text, among the candidates if there are any, best first."""
+        """Return the rows that hold any word of the text, among the candidates if there are any, best first.
+
+        Rows as good as the last one within the limit come along, so that the caller can break the tie.
+        """
+        if self._is_complete and candidates is None and limit:
+            return self._best_indexed(text, limit)
         if not self._segments:
             hits = self._unknown().search(text)
         elif len(self._segments) == 1:
             # Lance scans what one segment does not cover with the same analyser.
-            return self._indexed(text, candidates, limit, fast_search=False)
+            hits = self._indexed(text, candidates, None, fast_search=False)
         else:
             known = self._indexed(text, candidates, None, fast_search=True).without(self._moved)
             hits = known.joined(self._unknown().search(text))
         if candidates is not None:
             hits = hits.among(candidates)
-        return Hits(hits.rows[:limit], hits.scores[:limit])
+        return hits.best(limit)
+
+    def _best_indexed(self, text: str, limit: int) -> Hits:
+        asked = _ASKED_MORE * limit + _ASKED_MORE
+        while True:
+            hits = self._indexed(text, None, asked, fast_search=True)
+            best = hits.best(limit)
+            # What is cut off is worse for certain only if something worse was seen.
+            if len(hits.rows) < asked or len(best.rows) < len(hits.rows):
+                return best
+            asked *= _ASKED_MORE**2
 
     def search_misspelt(self, text: str, edits: int) -> Hits:
         """Return the rows that hold a word within so many edits of any word of the text."""
@@ -147,17 +173,14 @@ class TextSearch:
             found = self._dataset.lance.scanner(
                 columns=[_SCORE],
                 full_text_query=MatchQuery(text, self._column),
-                limit=limit if is_told or candidates is None else None,
+                limit=limit,
                 with_row_id=True,
                 fast_search=fast_search,
                 row_addr_allowlist=serialize_row_addrs(candidates.tolist())
                 if is_told and candidates is not None
                 else None,
             ).to_table()
-        hits = _ranked(_row_ids(found), _scores(found))
-        if candidates is not None and not is_told:
-            hits = hits.among(candidates)
-        return Hits(hits.rows[:limit], hits.scores[:limit])
+        return _ranked(_row_ids(found), _scores(found))
 
     def _unknown(self) -> MemoryIndex:
         """Index what the built index does not know, or knows wrongly, once per version."""

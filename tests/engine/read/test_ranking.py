@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.read import ranking
 from omnigraph.engine.read.search import Purpose
 from omnigraph.errors import DataError
 from tests.engine.read.graphs import create
@@ -160,3 +161,48 @@ def test_limit_zero_is_refused_with_nearest(graph: og.Graph) -> None:
 def test_text_predicates_hold_on_any_bound_node(graph: og.Graph, match: str, expected: list[str]) -> None:
     source = f"query q($t: String?) {{ match {{ {match} }} return {{ $n }} order {{ $n.name }} }}"
     assert [row["n"] for row in graph.query(source).rows()] == expected
+
+
+WORDS = ["sea", "wind", "sea wind", "wind wind star", "star", "rock"]
+CALLS = {
+    "bm25": 'bm25($n.text, "sea wind")',
+    "nearest": "nearest($n.vec, [0.0, 1.0])",
+    "near first": 'rrf(nearest($n.vec, [0.0, 1.0]), bm25($n.text, "sea wind"))',
+    "text first": 'rrf(bm25($n.text, "sea wind"), nearest($n.vec, [0.0, 1.0]), 1)',
+    "two texts": 'rrf(bm25($n.text, "sea"), bm25($n.text, "wind"))',
+}
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
+    """Many notes of few texts and few places, so that nearly all scores are shared, by names in no order."""
+    random = np.random.default_rng(11)
+    notes = [
+        {"name": f"n{name:03}", "text": WORDS[place % 6], "vec": random.integers(0, 4, 2).tolist()}
+        for place, name in enumerate(random.permutation(150))
+    ]
+    graph = create(tmp_path_factory.mktemp("tied"), [{"type": "Note", "data": note} for note in notes], SCHEMA)
+    graph.ensure_indices()
+    return graph
+
+
+@pytest.mark.parametrize("rest", ["limit 1", "limit 7", "skip 5 limit 20", "limit 200"])
+@pytest.mark.parametrize("call", CALLS)
+def test_best_of_many_equal_scores_are_the_first_of_all(tied: og.Graph, call: str, rest: str) -> None:
+    assert best_of(tied, call, rest, "return") == best_of(tied, call, rest, "return distinct")
+
+
+def test_best_of_many_equal_scores_without_whole_grades_are_others(
+    tied: og.Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking.Graded, "_end", lambda self, wanted: min(wanted or 0, len(self.rows)))
+    calls = ["bm25", "near first", "text first"]
+    assert any(
+        best_of(tied, call, "limit 7", "return") != best_of(tied, call, "limit 7", "return distinct") for call in calls
+    )
+
+
+def best_of(graph: og.Graph, call: str, rest: str, returns: str) -> list[Any]:
+    """Return the best by a call; distinct rows are ranked to the end before they are cut, others only so far."""
+    source = f"query q() {{ match {{ $n: Note }} {returns} {{ $n.name, {CALLS[call]} as s }} order {{ s }} {rest} }}"
+    return [tuple(row.values()) for row in graph.query(source).rows()]

@@ -165,6 +165,17 @@ def test_bm25_many_candidates_restrict_like_few(make: Make, tmp_path: Path, monk
     assert notes.names(rows.tolist()) == ["star"]
 
 
+@pytest.mark.parametrize("make", MAKERS)
+def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(make: Make, tmp_path: Path) -> None:
+    notes = make(tmp_path)
+    notes.put({f"reef{number:02}": "coral reef" for number in range(40)} | {"best": "coral coral reef"})
+    for state in range(2):
+        rows, _ = bm25(notes.view, "Note", "bodyText", "coral", None, 3)
+        assert rows.tolist() == [*notes.rows("best"), *sorted(notes.rows(*(f"reef{n:02}" for n in range(40))))]
+        if state == 0:
+            notes.index() if make is unindexed else notes.fold()
+
+
 def test_search_after_a_change_reads_the_version_of_its_view(tmp_path: Path) -> None:
     notes = indexed(tmp_path)
     old = notes.view

@@ -24,7 +24,7 @@ from omnigraph.errors import BudgetExceeded, DataError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
 
-_ARMS, _WEIGHTS = "arms", "weights"
+_ARMS, _BEST, _WEIGHTS = "arms", "best", "weights"
 
 
 class ReadPlan:
@@ -42,6 +42,9 @@ class ReadPlan:
         self.pipeline = planner.pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
         self.tally = Tally.of(query, self.pipeline)
         self._root = self._ranked_scan()
+        # With nothing but the ranked nodes, one row each, the best of them are the result.
+        is_plain = not query.is_grouped and not query.is_distinct
+        self._is_alone = self._root is not None and len(self.pipeline.steps) == 1 and is_plain
 
     def run(self, run: Run) -> pa.Table:
         """Run the plan and return its columns."""
@@ -69,7 +72,7 @@ class ReadPlan:
         rows = self.pipeline.run(run, UNIT)
         if self.ranking is None:
             return self.finish.run(run, rows, cut, None, None)
-        rows, ranked = self._rank(run, self.ranking, rows, cut)
+        rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, cut)
         return self.finish.run(run, rows, cut, ranked, self.ranking)
 
     def uses_weights(self, run: Run) -> bool:
@@ -114,6 +117,9 @@ class ReadPlan:
 
     def _narrow(self, run: Run, ids: Ids) -> Ids:
         assert self.ranking is not None
+        if self._is_alone:
+            run.scratch[_BEST] = ranked = self.ranking.best(run, ids, self.cut(run).end)
+            return ranked.ids
         arms = self.ranking.arms(run, ids, self.cut(run).end)
         run.scratch[_ARMS] = arms
         return np.unique(np.concatenate([arm.ids for arm in arms]))

@@ -5,7 +5,6 @@ Calls the searches; which entities may be ranked, and what happens to their rows
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,10 +25,11 @@ Scores = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Entities, best first, with their scores."""
+    """Entities, best first, with their scores; and with the place of each, if others are left out in between."""
 
     ids: Ids
     scores: Scores
+    places: Ids | None = None
 
     def among(self, kept: Ids, count: int) -> Ranked:
         """Return the ranking of some entities only."""
@@ -39,7 +39,39 @@ class Ranked:
         return Ranked(self.ids[mask], self.scores[mask])
 
 
-Arm = Callable[[Run, Ids, int | None], Ranked]
+@dataclass(frozen=True, slots=True)
+class Graded:
+    """Rows of entities by falling score; those of equal score are put in order, by id, only where it matters."""
+
+    entities: Entities
+    rows: npt.NDArray[np.uint64]
+    scores: Scores
+
+    def first(self, wanted: int | None) -> Ranked:
+        """Return the best in order, all when None."""
+        end = self._end(wanted)
+        ranked = self._ordered(np.arange(end))
+        return Ranked(ranked.ids[:wanted], ranked.scores[:wanted])
+
+    def first_and(self, wanted: int, others: Ids) -> Ranked:
+        """Return the best, and some entities wherever they are, each with its place among all."""
+        mask = np.isin(self.rows, self.entities.row_ids[others])
+        mask = np.isin(self.scores, self.scores[mask])
+        mask[: self._end(wanted)] = True
+        # Whole grades are chosen, so putting each in order leaves its entities at the places of that grade.
+        places = np.flatnonzero(mask)
+        ranked = self._ordered(places)
+        return Ranked(ranked.ids, ranked.scores, places)
+
+    def _end(self, wanted: int | None) -> int:
+        """Return where the grade of the last wanted one ends."""
+        if not wanted or wanted >= len(self.rows):
+            return 0 if wanted == 0 else len(self.rows)
+        return int(np.searchsorted(-self.scores, -self.scores[wanted - 1], "right"))
+
+    def _ordered(self, places: Ids) -> Ranked:
+        scores = self.scores[places]
+        return _in_order(self.entities, self.entities.from_row_ids(self.rows[places]), -scores, scores)
 
 
 class Ranking:
@@ -49,12 +81,31 @@ class Ranking:
         self.rank = rank
         field = rank.first.field if isinstance(rank, ir.Rrf) else rank.field
         self.variable, self.node_type = field.variable, field.owner
-        self._arms = [_arm(arm) for arm in ((rank.first, rank.second) if isinstance(rank, ir.Rrf) else (rank,))]
+        self._arms = [_Arm(arm) for arm in ((rank.first, rank.second) if isinstance(rank, ir.Rrf) else (rank,))]
         self._k = compile_value(rank.k) if isinstance(rank, ir.Rrf) else None
 
     def arms(self, run: Run, candidates: Ids, best: int | None) -> list[Ranked]:
         """Rank candidates by each call; `best` bounds how many `nearest` takes."""
-        return [arm(run, candidates, best) for arm in self._arms]
+        return [
+            arm.nearest(run, candidates, best) if arm.is_nearest else arm.graded(run, candidates, None).first(None)
+            for arm in self._arms
+        ]
+
+    def best(self, run: Run, candidates: Ids, wanted: int | None) -> Ranked:
+        """Return the best of the candidates, all when None; nothing is put in order that cannot be among them."""
+        texts = [arm for arm in self._arms if not arm.is_nearest]
+        if self._k is None and texts:
+            return texts[0].graded(run, candidates, wanted).first(wanted)
+        if wanted is None or len(texts) != 1 or self._k is None:
+            ranked = self.fuse(run, self.arms(run, candidates, wanted))
+        else:
+            [nearest] = [arm for arm in self._arms if arm.is_nearest]
+            near = nearest.nearest(run, candidates, wanted)
+            graded = texts[0].graded(run, candidates, None)
+            # Of those that only the text finds, no more than are wanted can be among the best.
+            known = graded.first_and(wanted + len(near.ids), near.ids)
+            ranked = self.fuse(run, [near, known] if nearest is self._arms[0] else [known, near])
+        return Ranked(ranked.ids[:wanted], ranked.scores[:wanted])
 
     def fuse(self, run: Run, arms: list[Ranked]) -> Ranked:
         """Return the one ranking that the arms make together."""
@@ -68,7 +119,8 @@ class Ranking:
         size = int(ids.max(initial=-1)) + 1
         scores = np.zeros(size)
         for arm in arms:
-            scores[arm.ids] += 1.0 / (k + np.arange(len(arm.ids)) + 1.0)
+            places = np.arange(len(arm.ids)) if arm.places is None else arm.places
+            scores[arm.ids] += 1.0 / (k + places + 1.0)
         # Equal scores keep the first call's order, and what only the second found comes after.
         order = np.argsort(-scores[ids], kind="stable")
         return Ranked(ids[order], scores[ids][order])
@@ -88,56 +140,51 @@ def spread(ranked: Ranked, ids: Ids, count: int) -> Numbers:
     return Numbers(scores[ids], known[ids])
 
 
-def _arm(call: ir.Nearest | ir.Bm25) -> Arm:
-    return _nearest(call) if isinstance(call, ir.Nearest) else _bm25(call)
+class _Arm:
+    """One compiled call: its question, and how it is asked."""
 
+    def __init__(self, call: ir.Nearest | ir.Bm25) -> None:
+        self.is_nearest = isinstance(call, ir.Nearest)
+        self._query = compile_value(call.query)
+        self._node_type, self._property = call.field.owner, call.field.property
+        self._dimension = call.field.type.dimension or 0
+        self._model = call.model if isinstance(call, ir.Nearest) else None
 
-def _bm25(call: ir.Bm25) -> Arm:
-    query = compile_value(call.query)
-    node_type, property_ = call.field.owner, call.field.property
-
-    def rank(run: Run, candidates: Ids, best: int | None) -> Ranked:
+    def graded(self, run: Run, candidates: Ids, best: int | None) -> Graded:
+        """Return the candidates that match the text; with `best` at least so many, and all of the last grade."""
         from omnigraph.engine.read import search
 
-        text = _constant(query(run, UNIT))
-        entities = run.nodes(node_type)
+        text = _constant(self._query(run, UNIT))
+        entities = run.nodes(self._node_type)
         if text is None or len(candidates) == 0:
-            return _nothing(entities)
-        rows, scores = search.bm25(run.view, node_type, property_, text, _rows(entities, candidates), None)
-        return _in_order(run, node_type, entities.from_row_ids(rows), -scores, scores)
+            return Graded(entities, np.empty(0, np.uint64), np.empty(0))
+        rows, scores = search.bm25(run.view, self._node_type, self._property, text, _rows(entities, candidates), best)
+        return Graded(entities, rows, scores)
 
-    return rank
-
-
-def _nearest(call: ir.Nearest) -> Arm:
-    query = compile_value(call.query)
-    node_type, property_ = call.field.owner, call.field.property
-    dimension = call.field.type.dimension
-    assert dimension is not None
-
-    def rank(run: Run, candidates: Ids, best: int | None) -> Ranked:
+    def nearest(self, run: Run, candidates: Ids, best: int | None) -> Ranked:
+        """Return the candidates that are nearest to the vector."""
         from omnigraph.engine.read import search
 
-        sought = _constant(query(run, UNIT))
-        entities = run.nodes(node_type)
+        sought = _constant(self._query(run, UNIT))
+        entities = run.nodes(self._node_type)
         if sought is None:
             return _nothing(entities)
         # What is wrong with the question is said even where there is nothing to rank.
         if isinstance(sought, str):
             embedder = run.embedder if run.embedder is not None else search.embedder_of(run.view)
-            search.check_model(embedder, call.model)
+            search.check_model(embedder, self._model)
         else:
-            sought = search.checked_vector(sought, dimension, property_)
+            sought = search.checked_vector(sought, self._dimension, self._property)
         if len(candidates) == 0:
             return _nothing(entities)
         if isinstance(sought, str):
-            sought = search.embed_query(embedder, sought, dimension)
-        rows, scores = search.nearest(run.view, node_type, property_, sought, _rows(entities, candidates), best)
+            sought = search.embed_query(embedder, sought, self._dimension)
+        rows, scores = search.nearest(
+            run.view, self._node_type, self._property, sought, _rows(entities, candidates), best
+        )
         # More than the best may come back when several are equally good; the ids then decide.
-        ranked = _in_order(run, node_type, entities.from_row_ids(rows), scores, scores)
+        ranked = _in_order(entities, entities.from_row_ids(rows), scores, scores)
         return Ranked(ranked.ids[:best], ranked.scores[:best])
-
-    return rank
 
 
 def _constant(vector: Vector) -> Any:
@@ -154,11 +201,11 @@ def _rows(entities: Entities, candidates: Ids) -> npt.NDArray[np.uint64] | None:
     return None if len(candidates) == entities.count else entities.row_ids[candidates]
 
 
-def _in_order(run: Run, node_type: str, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
+def _in_order(entities: Entities, ids: Ids, keys: Scores, scores: Scores) -> Ranked:
     """Return the entities by score, equal scores by id."""
-    if len(ids) < 2:
+    if len(ids) < 2 or bool((keys[1:] > keys[:-1]).all()):
         return Ranked(ids, scores)
-    texts = run.nodes(node_type).values("id", ids)
+    texts = entities.values("id", ids)
     assert isinstance(texts, Texts)
     order = np.lexsort((text_ranks(texts.array), keys))
     return Ranked(ids[order], scores[order])

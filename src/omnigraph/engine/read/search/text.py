@@ -44,7 +44,10 @@ def bm25(
     candidates: RowIds | None = None,
     limit: int | None = None,
 ) -> tuple[RowIds, Scores]:
-    """Return the matching rows among the candidates with their relevance, best first, equal ones in row id order."""
+    """Return the matching rows among the candidates with their relevance, best first, equal ones in row id order.
+
+    Rows as good as the last one within the limit come along, so that the caller can break the tie.
+    """
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
     hits = text_search(view, node_type, property).search(query, candidates, limit)
