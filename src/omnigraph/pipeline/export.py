@@ -83,8 +83,7 @@ def export(
 ) -> ExportReport:
     """Write a state to `out`, a new or empty directory or `s3://` address, as files that a load takes back.
 
-    They are `nodes/Type/part-*` and `edges/Type/part-*`. A file `_export.json` is written last; without it, the export did
-    not end.
+    They are `nodes/Type/part-*` and `edges/Type/part-*`; where a last one, `_export.json`, is missing, it did not end.
     """
     if format not in get_args(Format):
         raise UsageError(f"there is no format `{format}`; it is one of {', '.join(get_args(Format))}", format=format)
