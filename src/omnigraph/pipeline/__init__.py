@@ -3,9 +3,11 @@
 May import the facade and everything below it.
 """
 
+from omnigraph.pipeline import algo
 from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
+from omnigraph.pipeline.query import query
 from omnigraph.pipeline.report import LoadReport
 from omnigraph.pipeline.sources import Columns
 
-__all__ = ["Columns", "ExportReport", "LoadReport", "export", "load"]
+__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "export", "load", "query"]
