@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import branches, changes, kernel, languages, writes
+from benchmarks import branches, changes, kernel, languages, load, writes
 from benchmarks.page import render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
@@ -17,6 +17,7 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "reads": reads.run,
     "writes": writes.run,
     "changes": changes.run,
+    "load": load.run,
     "branches": branches.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
