@@ -84,7 +84,6 @@ _TABLE = (
     ),
     ErrorKind("pipeline.failed", 500, 1, True, "A job of the pipeline failed; nothing was published."),
     ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id is in history, of other input."),
-    ErrorKind("pipeline.unsupported", 501, 1, False, "Spark cannot run this; run it in process, or ask otherwise."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
 
@@ -271,12 +270,6 @@ class JobExists(OmniGraphError):
     """A load with this job id is in history, of other input."""
 
     code = "pipeline.job_exists"
-
-
-class PipelineUnsupported(OmniGraphError):
-    """Spark cannot run this; `feature` says what of it."""
-
-    code = "pipeline.unsupported"
 
 
 class GraphError(OmniGraphError):
