@@ -17,6 +17,7 @@ from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
 from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
 from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.read.search.embed import Embedder
@@ -281,6 +282,10 @@ class Graph:
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
         """Build every index that the schema wants and the data does not have yet, as one commit."""
         return ensure_indices(self.core, branch, self.core.actor)
+
+    def optimize(self, branch: str = MAIN) -> OptimizeReport:
+        """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
+        return optimize(self.core, branch, self.core.actor)
 
     def close(self) -> None:
         """Finish work in the background."""

@@ -1,0 +1,21 @@
+"""Drift: whether a dataset is further by path than the graph says, because a foreign tool wrote to it.
+
+Only looks.
+"""
+
+from __future__ import annotations
+
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Pin, Snapshot
+
+
+def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
+    """Return the newest version by path of a dataset that a foreign tool has moved; None: it has not.
+
+    A writer of the graph that was faster than the snapshot also moves a dataset, so the catalog is asked as well.
+    """
+    if not kernel.store.has_version(pin.ref.at(pin.version + 1)):
+        return None
+    if kernel.store.has_version(snapshot.ref.at(snapshot.version + 1)):
+        return None
+    return kernel.store.open_latest(pin.path, pin.fork).version
