@@ -15,7 +15,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine import algo
 from omnigraph.engine.algo import LocalGraph, block, measure
-from omnigraph.errors import ConflictError, UsageError
+from omnigraph.errors import ConflictError, GraphError, UsageError
 from omnigraph.pipeline import algo as pipeline_algo
 
 SIZES = (0, 1, 2, 7, 30, 120)
@@ -250,3 +250,16 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
 def test_degree_wrong_calls_say_what_to_do(graph: og.Graph, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         pipeline_algo.degree(graph, **options)
+
+
+def test_degree_of_a_graph_without_edge_types_is_refused(tmp_path: Path) -> None:
+    with (
+        og.init(tmp_path / "g.omni", "node Person { name: String @key }") as lonely,
+        pytest.raises(UsageError, match="no edge types"),
+    ):
+        pipeline_algo.degree(lonely)
+
+
+def test_measure_on_spark_of_a_read_only_graph_is_refused(graph: og.Graph) -> None:
+    with pytest.raises(GraphError, match='use `engine="local"`'):
+        pipeline_algo.degree(og.open(graph.uri, read_only=True), engine="spark")

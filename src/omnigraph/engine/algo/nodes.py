@@ -50,6 +50,8 @@ def select_nodes(view: View, edges: Sequence[str] | None) -> Nodes:
 
 
 def _edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType, ...]:
+    if not catalog.edges:
+        raise UsageError("the schema has no edge types, so there is nothing to measure")
     if names is None:
         return tuple(catalog.edges[name] for name in sorted(catalog.edges))
     if isinstance(names, str):

@@ -106,11 +106,10 @@ def _delta(type_: NodeType, values: NodeValues, name: str, committed: CommittedR
         fresh = pa.array(values.nodes.of(type_.name, measured)).cast(wanted, safe=not pa.types.is_floating(wanted))
     except pa.ArrowInvalid as error:
         raise UsageError(f"`{type_.name}.{name}` is too narrow for what was measured: {error}", property=name) from None
-    schema, changed, first = arrow_schema(type_), [], 0
+    schema, changed = arrow_schema(type_), []
+    ids = one_array(values.view.dataset(type_.table_key).read(["id"]).column("id"))
     for rows in committed.rows(type_, _ANY_ROW):
-        # Rows come in the order in which their nodes are numbered.
-        own = fresh.slice(first, rows.num_rows)
-        first += rows.num_rows
+        own = fresh.take(pc.index_in(one_array(rows.column("id")), value_set=ids))
         known = one_array(rows.column(name))
         differs = pc.fill_null(pc.not_equal(known, own), True).to_numpy(zero_copy_only=False)
         rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), own)

@@ -18,6 +18,7 @@ import pyarrow as pa
 from omnigraph.engine.algo import Nodes, build_block
 from omnigraph.engine.algo.block import Kernel, Numbers, both_ways
 from omnigraph.engine.core import View
+from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import ALGO_BLOCK_NODES
@@ -41,6 +42,12 @@ class BlockTask:
 @contextmanager
 def spark_graph(view: View, nodes: Nodes, spark: Any = None) -> Iterator[SparkGraph]:
     """Hold a graph in blocks while it is measured."""
+    if view.kernel.read_only:
+        raise GraphError(
+            "measuring on Spark puts files beside the graph, which was opened read-only; open it for writing, or use"
+            ' `engine="local"`',
+            code="graph.read_only",
+        )
     store = view.kernel.store
     ref = view.snapshot.state.pins[nodes.edges[0].table_key].ref
     with declared(store, "analytics", view.snapshot) as held:
