@@ -142,6 +142,8 @@ class Envelopes:
             if name not in gathered.known:
                 hint = suggestion(name, gathered.type.properties) or "drop it, or add it to the schema"
                 self._refuse("N6", f"`{gathered.type.name}` has no property `{name}`; {hint}", name)
+            if self.findings.is_full:
+                break
         return None
 
     def _unknown_type(self, kind: str, name: object, known: Mapping[str, object]) -> Gathered | None:

@@ -24,6 +24,8 @@ Data: TypeAlias = Any
 Numbered: TypeAlias = tuple[int, Any]
 _BLANK: Final = b" \t\r\n"
 _BOM: Final = b"\xef\xbb\xbf"
+# How gzip and Zstandard files begin.
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 _STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
 _TOKENS: Final = b"{}[]:,"
 
@@ -117,7 +119,10 @@ def _bytes(raw: str | bytes) -> bytes:
 
 def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
     if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := _count(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
-        return None, ("N11", f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be")
+        return None, (
+            "N11",
+            f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be; split it",
+        )
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -150,7 +155,14 @@ def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
             )
     except (ValueError, RecursionError):
         pass
-    return "N1", f"this is not valid JSON: {str(error).partition(': line')[0]} at character {error.pos + 1}"
+    if line.startswith(_COMPRESSED):
+        return "N1", "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+    try:
+        line.decode()
+    except UnicodeDecodeError as wrong:
+        return "N1", f"byte {wrong.start + 1} is not UTF-8 text; save the input as UTF-8"
+    reason = str(error).partition(": line")[0]
+    return "N1", f"this is not valid JSON: {reason} at character {error.pos + 1}; write one JSON object a line"
 
 
 def _members(value: Any, line: bytes) -> int:
