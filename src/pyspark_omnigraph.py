@@ -33,3 +33,13 @@ class DefaultSource(DataSource):
         from omnigraph.pipeline.source import Reader
 
         return Reader(self.options, self._commit, schema)
+
+    def writer(self, schema: Any, overwrite: bool) -> Any:
+        from omnigraph.pipeline.sink import Writer
+
+        return Writer(self.options, overwrite)
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> Any:
+        from omnigraph.pipeline.sink import StreamWriter
+
+        return StreamWriter(self.options, overwrite)

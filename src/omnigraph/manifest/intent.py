@@ -123,6 +123,16 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
         now,
         now,
     )
+    try:
+        with kept_fresh(store, intent) as held:
+            yield held
+    finally:
+        store.objects.delete(intent.object_path)
+
+
+@contextmanager
+def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
+    """Write an intent down and keep it fresh, for work that several processes share one after the other."""
     held = Declared(store, intent)
     held.beat()
     stop = threading.Event()
@@ -133,7 +143,6 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
     finally:
         stop.set()
         thread.join()
-        store.objects.delete(held.intent.object_path)
 
 
 def _keep_fresh(held: Declared, stop: threading.Event) -> None:

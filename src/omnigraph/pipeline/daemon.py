@@ -12,6 +12,7 @@ warnings.filterwarnings("ignore", message="lance is not fork-safe")
 import pyspark.daemon  # noqa: E402 - the warning comes up while the rest is imported
 
 import omnigraph.pipeline.inputs  # noqa: E402 - all tasks, and with them Arrow and Lance
+import omnigraph.pipeline.sink  # noqa: E402
 import omnigraph.pipeline.source  # noqa: E402, F401
 
 if __name__ == "__main__":

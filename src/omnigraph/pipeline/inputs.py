@@ -46,19 +46,20 @@ class StagedInput:
     def stage(self) -> None:
         """Stage all splits."""
         self.results = self._stage("reading", self.tasks)
-        self._gather()
+        self.gather()
 
     def stage_again(self, changed: Mapping[int, StageTask]) -> None:
         """Stage some splits anew; what was staged of them before is left for the cleaning up."""
         for place, result in zip(changed, self._stage("reading again", list(changed.values())), strict=True):
             self.tasks[place] = changed[place]
             self.results[place] = result
-        self._gather()
+        self.gather()
 
     def _stage(self, stage: str, tasks: list[StageTask]) -> list[StagedSplit]:
         return self.runner.run(stage, partial(stage_split, self.job), tasks, [one.split.size for one in tasks])
 
-    def _gather(self) -> None:
+    def gather(self) -> None:
+        """Read the keys of all that was staged."""
         store = self.job.place.store()
         keys = sorted({*self.named, *(key for result in self.results for key in result.types)})
         types: dict[str, TypeKeys] = {}

@@ -18,6 +18,7 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.rules.delta import Intent
 from omnigraph.settings import SETTINGS
 from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.fragments import claims
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
 
@@ -68,6 +69,11 @@ class Job:
     targets: Mapping[str, DatasetRef]
     violations_max: int
     is_rejecting: bool
+
+    @property
+    def claims(self) -> list[str]:
+        """The beginnings of all paths at which tasks stage files."""
+        return [path for ref in self.targets.values() for path in claims(ref, self.operation_id)]
 
     @property
     def catalog(self) -> Catalog:

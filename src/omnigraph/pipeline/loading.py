@@ -5,8 +5,8 @@ What a killed driver leaves is named by the intent, and removed by the next swee
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, ReadSetChanged
+from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
-from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.intent import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
@@ -30,7 +30,7 @@ from omnigraph.pipeline.job import Job, place_of
 from omnigraph.pipeline.matching import MatchTask, match_fragment
 from omnigraph.pipeline.report import RejectedLine, write_rejected
 from omnigraph.pipeline.sources import Columns, Split, plan_columns
-from omnigraph.pipeline.staging import StageTask, is_last_winning
+from omnigraph.pipeline.staging import StagedSplit, StageTask, is_last_winning
 from omnigraph.pipeline.suspects import repeated, rows_of
 from omnigraph.pipeline.tasks import Runner
 from omnigraph.rules.delta import Intent, last_of_each, one_array
@@ -52,6 +52,7 @@ class Options:
     actor: str | None
     errors_max: int
     folder: Path | None
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,43 +101,68 @@ class Loading:
 
     def run(self, work: Work) -> Done:
         """Do the work."""
-        kernel = self.core.kernel
-        with declared(kernel.store, "load", self.view.snapshot, self.options.actor) as held:
-            self.job = self._declare(held, work.table_keys)
-            keep: set[str] = set()
-            try:
+        with declared(self.core.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+            self.job = self.plan_job(held.operation_id, work.table_keys)
+            held.staging(*self.job.claims)
+
+            def stage() -> None:
                 splits = [*work.splits, *self._frame_splits(work.frames)]
                 tasks = [StageTask(split) for split in splits]
                 self.input = StagedInput(self.job, self.runner, tasks, work.named)
                 self.input.stage()
-                self._drop_superseded()
-                # From here on, whatever interrupts us may come after the publish, which names these files.
-                keep = self._files()
-                kind = plan.Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else plan.Work.INSERT
-                receipt = kernel.commit(self.options.branch, self._prepare, kind)
-                assert receipt is not None
-                assert receipt.commit is not None
-                keep = self._files()
-            except OmniGraphError as error:
-                keep = set() if error.effect is Effect.NONE else keep | self._files()
-                raise
-            except BaseException:
-                if keep:
-                    keep |= self._files()
-                raise
-            finally:
-                self._clean(keep)
+
+            return self._settle(stage)
+
+    def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> Done:
+        """Judge and publish what tasks have staged for a planned job; the caller keeps its intent fresh."""
+        self.job = job
+        tasks, results = [task for task, _ in staged], [result for _, result in staged]
+
+        def gather() -> None:
+            self.input = StagedInput(job, self.runner, tasks, named, results)
+            self._refuse_swept()
+            self.input.gather()
+
+        return self._settle(gather)
+
+    def _settle(self, stage: Callable[[], None]) -> Done:
+        keep: set[str] = set()
+        try:
+            stage()
+            self._drop_superseded()
+            # From here on, whatever interrupts us may come after the publish, which names these files.
+            keep = self._files()
+            kind = plan.Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else plan.Work.INSERT
+            receipt = self.core.kernel.commit(self.options.branch, self._prepare, kind)
+            assert receipt is not None
+            assert receipt.commit is not None
+            keep = self._files()
+        except OmniGraphError as error:
+            keep = set() if error.effect is Effect.NONE else keep | self._files()
+            raise
+        except BaseException:
+            if keep:
+                keep |= self._files()
+            raise
+        finally:
+            self.clean(keep)
         counts = {key: sum(self._rows(key)) for key in self.input.types}
         return Done(receipt.commit, counts, self._rejected_lines())
 
-    def _declare(self, held: Declared, table_keys: Sequence[str]) -> Job:
-        """Say where files will lie before any is written."""
+    def _refuse_swept(self) -> None:
+        """Refuse to publish files that a sweep took for a dead writer's."""
+        objects = self.core.kernel.store.objects
+        there = {one.path for ref in self.job.targets.values() for one in objects.list(f"{ref.directory}/data")}
+        gone = [path for path in self._files() if not path.endswith("/") and path not in there]
+        if gone:
+            raise PipelineError(f"{len(gone)} staged files are gone, such as `{gone[0]}`; nothing was written, retry")
+
+    def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
+        """Return what tasks have to know: where files will lie before any is written."""
         kernel, snapshot = self.core.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
-        operation_id = held.operation_id
-        held.staging(*(path for ref in targets.values() for path in fragments.claims(ref, operation_id)))
         is_rejecting = self.options.folder is not None
         return Job(
             place_of(kernel.store.root.uri, operation_id),
@@ -308,7 +334,7 @@ class Loading:
             tuple(effect for effect in effects if effect is not None),
             requirements=(schema,),
             actor=self.options.actor,
-            properties=properties,
+            properties=properties | dict(self.options.properties),
             operation_id=OperationId(self.job.operation_id),
         )
 
@@ -354,7 +380,7 @@ class Loading:
                 found |= fragments.staged_files(self.core.kernel.store.open(self.job.targets[key]), part.fragments)
         return found
 
-    def _clean(self, keep: set[str]) -> None:
+    def clean(self, keep: set[str]) -> None:
         """Remove what attempts that did not count left behind, and all files but data."""
         objects = self.core.kernel.store.objects
         folders = tuple(path for path in keep if path.endswith("/"))

@@ -18,6 +18,7 @@ from omnigraph.lang.query.words import suggestion
 from omnigraph.manifest.model import MAIN
 
 READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter", "actor")
+WRITE: Final = ("graph", "path", "type", "branch", "mode", "actor", "stream", "checkpointlocation", "outputmode")
 
 
 @dataclass(frozen=True, slots=True)

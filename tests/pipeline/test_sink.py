@@ -1,0 +1,143 @@
+"""Writing DataFrames and streams: values there and back, modes, rules, and batches that come again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineError, UsageError
+from omnigraph.graph import Graph
+from omnigraph.manifest.intent import pending
+from omnigraph.pipeline import sink
+from omnigraph.pipeline.sink import Staged, StreamWriter, Writer
+from tests.pipeline.things import empty_things, entities, things
+
+
+def options(graph: Graph, **given: str) -> dict[str, str]:
+    return {"graph": graph.uri, "type": "Dot", **given}
+
+
+def dots(*names: str) -> Any:
+    return iter([pa.RecordBatch.from_pydict({"name": list(names)})])
+
+
+def names(graph: Graph, branch: str = "main") -> list[str]:
+    return [one["data"]["name"] for one in entities(graph, branch) if one.get("type") == "Dot"]
+
+
+def staging(graph: Graph) -> list[str]:
+    return [str(one) for one in Path(graph.uri).rglob("_staging-*/*")]
+
+
+def write_batch(graph: Graph, batch: int, *rows: str, query: str = "q", **given: str) -> None:
+    """Do what Spark does for one batch: stage in tasks, and commit with another writer."""
+    staged = StreamWriter(options(graph, **given), False).write(dots(*rows))
+    writing = staged.writing.of_batch(f"{batch}")
+    assert writing.job.operation_id.endswith(f"-{batch}")
+    StreamWriter(options(graph, **given), False).commit([Staged(staged.writing, staged.splits, query), None], batch)
+
+
+def test_writer_publishes_all_partitions_as_one_commit(tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    before = graph.snapshot().version
+    writer = Writer(options(graph), False)
+    messages = [writer.write(dots("c", "d")), writer.write(dots("e")), writer.write(iter([]))]
+    assert (names(graph), len(pending(graph.core.kernel.store)[0])) == (["a", "b"], 1)
+    writer.commit(messages)
+    assert (names(graph), graph.snapshot().version) == (["a", "b", "c", "d", "e"], before + 1)
+    assert (pending(graph.core.kernel.store)[0], staging(graph)) == ([], [])
+
+
+def test_writer_breaking_a_rule_across_partitions_writes_nothing(tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    for rows in (("c", "d"), ("d",)), (("c",), ("a",)):
+        writer = Writer(options(graph), False)
+        with pytest.raises(OmniGraphError):
+            writer.commit([writer.write(dots(*one)) for one in rows])
+    assert (names(graph), staging(graph)) == (["a", "b"], [])
+    edges = Writer(options(graph, type="Likes"), False)
+    lost = edges.write(iter([pa.RecordBatch.from_pydict({"src": ["a"], "dst": ["gone"]})]))
+    with pytest.raises(DataError, match="gone"):
+        edges.commit([lost])
+
+
+def test_writer_merges_and_overwrites_on_a_branch(tmp_path: Path) -> None:
+    graph = empty_things(tmp_path / "g")
+    graph.ingest([{"type": "Dot", "data": {"name": "a"}}], mode="append")
+    graph.branches.create("side")
+    merge = Writer(options(graph, mode="merge", branch="side"), False)
+    merge.commit([merge.write(dots("a", "b"))])
+    assert (names(graph, "side"), names(graph)) == (["a", "b"], ["a"])
+    replace = Writer(options(graph, branch="side"), True)
+    replace.commit([replace.write(dots("z"))])
+    assert names(graph, "side") == ["z"]
+    with pytest.raises(UsageError, match="Spark was told otherwise"):
+        Writer(options(graph, mode="merge"), True)
+
+
+def test_writer_whose_files_were_swept_publishes_nothing(tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    writer = Writer(options(graph), False)
+    message = writer.write(dots("c"))
+    (file,) = Path(graph.uri).rglob(f"data/{message.writing.job.operation_id}-*.lance")
+    file.unlink()
+    with pytest.raises(PipelineError, match="staged files are gone"):
+        writer.commit([message])
+    assert names(graph) == ["a", "b"]
+
+
+def test_stream_writer_batch_that_comes_again_is_written_once(tmp_path: Path) -> None:
+    graph = things(tmp_path / "g")
+    write_batch(graph, 0, "c")
+    write_batch(graph, 1, "d")
+    version = graph.snapshot().version
+    # The same rows would be refused as duplicates if they were not known to be written.
+    write_batch(graph, 1, "d")
+    write_batch(graph, 0, "c")
+    assert graph.snapshot().version == version
+    graph.ingest([{"type": "Dot", "data": {"name": "other"}}], mode="append")
+    write_batch(graph, 2, "e")
+    write_batch(graph, 0, "f", query="another")
+    write_batch(graph, 1, query="another")
+    assert names(graph) == ["a", "b", "c", "d", "e", "f", "other"]
+    marks = [(one.properties.get("stream"), one.properties.get("batch")) for one in graph.commits()[:2]]
+    assert marks == [("another", "0"), ("q", "2")]
+
+
+def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = things(tmp_path / "g")
+    write_batch(graph, 0, "c")
+    monkeypatch.setattr(sink, "_reached", lambda *_: None)
+    monkeypatch.setattr("omnigraph.pipeline.loading.refuse_twin", lambda *_: None)
+    with pytest.raises(KeyConflict):
+        write_batch(graph, 0, "c")
+
+
+def test_stream_writer_of_a_batch_that_another_finished_meanwhile_is_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = things(tmp_path / "g")
+    write_batch(graph, 0, "c")
+    monkeypatch.setattr(sink, "_reached", lambda *_: None)
+    write_batch(graph, 0, "c")
+    assert names(graph) == ["a", "b", "c"]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_dataframe_written_back_is_the_same_graph(spark: Any, tmp_path: Path) -> None:
+    graph, copy = things(tmp_path / "g"), empty_things(tmp_path / "copy")
+    for name in ("Thing", "Dot", "Likes"):
+        frame = spark.read.format("omnigraph").option("graph", graph.uri).option("type", name).load()
+        frame.write.format("omnigraph").option("graph", copy.uri).option("type", name).mode("append").save()
+    assert entities(copy) == entities(graph)
+    frame.write.format("omnigraph").option("graph", copy.uri).option("type", "Likes").mode("overwrite").save()
+    likes = frame.write.format("omnigraph").option("graph", copy.uri).option("type", "Likes")
+    likes.option("mode", "merge").mode("append").save()
+    assert entities(copy) == entities(graph)
+    with pytest.raises(Exception, match="has an entity with the id"):
+        frame.write.format("omnigraph").option("graph", copy.uri).option("type", "Likes").mode("append").save()
+    assert entities(copy) == entities(graph)
