@@ -7,6 +7,7 @@ graph = og.init("graph.omni", schema="schema.pg")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,6 +18,7 @@ from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
 from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
 from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
 from omnigraph.engine.merge.resolution import Given
@@ -286,6 +288,16 @@ class Graph:
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
         return optimize(self.core, branch, self.core.actor)
+
+    def cleanup(
+        self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
+    ) -> CleanupReport:
+        """Remove versions that are not among the newest `keep` and were not current within `older_than`.
+
+        Tags, the places where branches begin and meet, live work and the last minutes are kept in any case.
+        """
+        seconds = None if older_than is None else older_than.total_seconds()
+        return cleanup(self.core, keep, seconds, dry_run=dry_run, actor=self.core.actor)
 
     def close(self) -> None:
         """Finish work in the background."""

@@ -54,14 +54,29 @@ def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> Sw
     if report.unreadable:
         # What an unreadable intent claims is unknown, so everything might be claimed.
         return report
+    for residue in _old_residue(kernel, claimed, older_than_seconds):
+        kernel.store.objects.delete(residue.path)
+        report.files_removed += 1
+        report.bytes_removed += residue.size_bytes
+    return report
+
+
+def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
+    """Tell what a sweep would remove by age, without touching anything; the intents of the dead are left out."""
+    intents, unreadable = pending(kernel.store)
+    report = SweepReport(unreadable=unreadable)
+    if not unreadable:
+        claimed = [path for intent in intents for path in intent.paths]
+        found = list(_old_residue(kernel, claimed, older_than_seconds))
+        report.files_removed, report.bytes_removed = len(found), sum(one.size_bytes for one in found)
+    return report
+
+
+def _old_residue(kernel: Kernel, claimed: list[str], older_than_seconds: float) -> Iterator[ObjectInfo]:
     before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
     for residue in _residue(kernel, _snapshots(kernel)):
-        is_claimed = any(residue.path.startswith(path) for path in claimed)
-        if residue.modified_us <= before_us and not is_claimed:
-            kernel.store.objects.delete(residue.path)
-            report.files_removed += 1
-            report.bytes_removed += residue.size_bytes
-    return report
+        if residue.modified_us <= before_us and not residue.path.startswith(tuple(claimed)):
+            yield residue
 
 
 def resolve_intents(kernel: Kernel, report: SweepReport) -> list[str]:
@@ -164,5 +179,6 @@ def _unnamed(
     for info in files:
         fork = fork_of(info.path, path)
         is_dropped = bool(fork) and fork not in live_forks
-        if is_dropped or (info.path not in named and not is_kept_by_lance(info.path, live_forks)):
+        # A fork may read files of one that is no longer alive itself, so what is named stays wherever it lies.
+        if info.path not in named and (is_dropped or not is_kept_by_lance(info.path, live_forks)):
             yield info

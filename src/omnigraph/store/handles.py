@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -95,6 +95,12 @@ class Handles:
             while len(self._handles) > HANDLE_CACHE_MAX:
                 self._handles.popitem(last=False)
         return dataset
+
+    def forget(self, refs: Iterable[DatasetRef]) -> None:
+        """Drop the handles of versions that are gone, so that whoever asks for one hears so."""
+        with self._lock:
+            for ref in refs:
+                self._handles.pop(ref, None)
 
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""

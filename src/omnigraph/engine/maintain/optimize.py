@@ -21,6 +21,7 @@ from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store import compact, index
+from omnigraph.store.change import Change
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import PendingIndex
 from omnigraph.store.store import Staged, StaleBase
@@ -177,7 +178,7 @@ class _Chain:
     def dataset(self) -> Dataset:
         return self.staged.dataset if self.staged else self.base
 
-    def add(self, change: compact.Change | None) -> None:
+    def add(self, change: Change | None) -> None:
         if change is not None:
             self.staged = self.base.store.commit(self.base, [change], {}, self.staged)
 

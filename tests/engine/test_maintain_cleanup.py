@@ -1,0 +1,181 @@
+"""Cleanup: what is asked for goes, what must stay stays, and what is gone says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph import clock
+from omnigraph.engine.maintain import cleanup as module
+from omnigraph.engine.maintain import retention
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.graph import Graph
+from omnigraph.manifest.intent import declared
+
+SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
+COUNT = "query q() { match { $p: Person } return { count($p) as n } }"
+
+
+def person(graph: Graph, name: str, branch: str = "main") -> str:
+    receipt = graph.ingest([{"type": "Person", "data": {"name": name}}], branch=branch)
+    assert receipt.commit is not None
+    return receipt.commit.commit_id
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    for name in "abcdef":
+        person(graph, name)
+    return graph
+
+
+@contextmanager
+def hours_later(hours: float = 2) -> Iterator[None]:
+    now = clock.now_us() + int(hours * 3_600_000_000)
+    with clock.replaced(wall=lambda: now):
+        yield
+
+
+def readable(graph: Graph) -> list[int]:
+    """Return how many people each commit of main that can still be read has, oldest first."""
+    fresh, counts = og.open(graph.uri), []
+    for commit in reversed(fresh.commits()):
+        try:
+            counts.append(fresh.query(COUNT, at=commit.commit_id).rows()[0]["n"])
+        except GraphError as error:
+            if error.code != "graph.version_reclaimed":
+                raise
+    return counts
+
+
+def test_cleanup_keep_leaves_exactly_the_newest(graph: Graph) -> None:
+    with hours_later():
+        report = graph.cleanup(keep=3)
+    assert readable(graph) == [4, 5, 6]
+    by_key = {one.type_key: one for one in report.datasets}
+    assert by_key["__manifest"].versions_removed == 4
+    assert by_key["node:Person"].versions_removed == 4
+    assert by_key["node:City"].versions_removed == 0
+    assert all(one.error is None for one in report.datasets)
+    person(graph, "g")
+    assert readable(graph) == [4, 5, 6, 7]
+
+
+def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:
+    def held() -> dict[str, int]:
+        return {one.path: one.size_bytes for one in graph.core.kernel.store.objects.list("")}
+
+    before = held()
+    with hours_later():
+        preview = graph.cleanup(keep=2, dry_run=True)
+        assert held() == before
+        done = graph.cleanup(keep=2)
+    assert preview.to_json() == done.to_json() | {"dry_run": True}
+    gone = before.keys() - held().keys()
+    assert sum(one.files_removed for one in done.datasets) + done.swept.files_removed == len(gone)
+    assert done.bytes_removed == sum(before[path] for path in gone) > 0
+
+
+def test_cleanup_nothing_said_is_refused(graph: Graph) -> None:
+    with pytest.raises(UsageError, match="what stays"):
+        graph.cleanup()
+
+
+def test_cleanup_both_given_needs_both_to_let_go(graph: Graph) -> None:
+    with hours_later():
+        graph.cleanup(keep=1, older_than=timedelta(hours=3))
+    assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_cleanup_keep_nothing_keeps_the_head(graph: Graph) -> None:
+    with hours_later():
+        graph.cleanup(keep=0)
+    assert readable(graph) == [6]
+
+
+def test_cleanup_again_removes_nothing(graph: Graph) -> None:
+    with hours_later():
+        graph.cleanup(keep=2)
+        again = graph.cleanup(keep=2)
+    assert again.bytes_removed == 0
+
+
+# -- what must stay, each with the fault that would lose it -----------------------------------------------------
+
+
+def _tag(graph: Graph) -> object:
+    graph.tags.create("v1", graph.commits()[-3].commit_id)
+    return None
+
+
+def _branch(graph: Graph) -> object:
+    graph.branches.create("old", at=graph.commits()[-3].commit_id)
+    person(graph, "x", "old")
+    return None
+
+
+def _intent(graph: Graph) -> object:
+    held = declared(graph.core.kernel.store, "load", graph.core.kernel.at_commit(graph.commits()[-3].commit_id))
+    held.__enter__()
+    return held
+
+
+@pytest.mark.parametrize("protect", [_tag, _branch, _intent])
+def test_cleanup_protected_version_stays(graph: Graph, protect: Callable[[Graph], object]) -> None:
+    held = protect(graph)
+    with hours_later():
+        graph.cleanup(keep=1)
+    # Live work also keeps what was current since it began; here it began last, so only its base counts.
+    assert readable(graph) == [2, 6]
+    for name in graph.branches.list():
+        assert b"".join(graph.export(name))
+    assert held is None or hasattr(held, "__exit__")
+
+
+@pytest.mark.parametrize("protect", [_tag, _branch, _intent])
+def test_cleanup_that_forgets_what_is_protected_is_caught(
+    graph: Graph, protect: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protect(graph)
+    monkeypatch.setattr(module, "fixed_versions", lambda commits, snapshots, intents: set())
+    with hours_later():
+        graph.cleanup(keep=1)
+    assert readable(graph) != [2, 6]
+
+
+def test_cleanup_last_minutes_stay(graph: Graph) -> None:
+    graph.cleanup(keep=1)
+    assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
+
+
+def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retention, "DEADLINE_US", 0)
+    monkeypatch.setattr(module, "DEADLINE_US", 0)
+    graph.cleanup(keep=1)
+    assert readable(graph) == [6]
+
+
+def test_cleanup_adopted_fork_outlives_its_branch(graph: Graph) -> None:
+    for name in ("source", "target"):
+        graph.branches.create(name)
+    person(graph, "s", "source")
+    graph.branches.merge("source", "target", delete_branch=True)
+    with hours_later():
+        graph.cleanup(keep=1)
+    assert og.open(graph.uri).query(COUNT, branch="target").rows() == [{"n": 7}]
+
+
+def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Graph) -> None:
+    path = graph.snapshot().state.pins["node:City"].path
+    graph.schema.apply(SCHEMA.splitlines()[0], allow_data_loss=True)
+    with hours_later():
+        graph.cleanup(keep=1)
+    left = [one.path for one in graph.core.kernel.store.objects.list(path) if "hint" not in one.path]
+    assert left == []
+    assert readable(graph) == [6]
