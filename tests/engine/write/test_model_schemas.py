@@ -186,7 +186,8 @@ def test_short_histories_on_any_schema_agree_with_the_model() -> None:
 
 
 # Rules that a few histories miss; for the others, `test_constraints` has a mutant in every cell.
-MUTANTS = ("required", "enum_values", "ranges", "distinct_ids", "unique", "endpoints", "cardinality")
+# The rules that random histories break soonest; the table of constraints holds a mutant of every rule in every cell.
+MUTANTS = ("enum_values", "distinct_ids", "unique", "endpoints")
 
 
 @pytest.mark.slow
