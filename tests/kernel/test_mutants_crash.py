@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kernel import crashmutants
 from tests.kernel.crash import Campaign, LocalPlace, Zygote, cut_power
 from tests.kernel.crashmutants import MUTANTS
 
@@ -44,7 +45,9 @@ def is_caught(campaign: Campaign, moment: str | None) -> bool:
 
 
 def test_mutants_are_all_tried() -> None:
-    assert {*AT_WORK, *AT_SWEEP, *AT_POWER_CUT} == set(MUTANTS)
+    # Other suites add mutants of their own to the table, and try them.
+    own = {name for name, mutant in MUTANTS.items() if mutant.__module__ == crashmutants.__name__}
+    assert {*AT_WORK, *AT_SWEEP, *AT_POWER_CUT} == own
 
 
 @pytest.mark.slow
