@@ -20,6 +20,7 @@ from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
 from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
 from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
+from omnigraph.engine.maintain.repair import RepairReport, repair
 from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
 from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.read.search.embed import Embedder
@@ -288,6 +289,12 @@ class Graph:
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
         return optimize(self.core, branch, self.core.actor)
+
+    def repair(
+        self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
+    ) -> RepairReport:
+        """Show what foreign tools wrote by path; with `confirm`, take over or throw away what they did."""
+        return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
 
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False

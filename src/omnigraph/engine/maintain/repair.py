@@ -1,0 +1,165 @@
+"""Repair: what a foreign tool wrote to a type by path is shown, and then taken over or thrown away.
+
+Rewrites no data: taking over publishes the version that is there, throwing away removes it by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.errors import UsageError
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import HeadIs, PinIs
+from omnigraph.manifest.updates import SetVersion
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.foreign import operations
+
+MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
+
+
+class Classification(StrEnum):
+    NO_DRIFT = "no_drift"
+    VERIFIED = "verified_maintenance"
+    SUSPICIOUS = "suspicious"
+    UNVERIFIABLE = "unverifiable"
+
+
+class Action(StrEnum):
+    NO_OP = "no_op"
+    PREVIEW = "preview"
+    HEALED = "healed"
+    FORCED = "forced"
+    DISCARDED = "discarded"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class TypeRepaired:
+    """What was found at one type, and what was done about it."""
+
+    type_key: str
+    published_version: int
+    head_version: int
+    classification: Classification
+    action: Action
+    operations: tuple[str, ...] = ()
+    error: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "type_key": self.type_key,
+            "published_dataset_version": self.published_version,
+            "lance_head_version": self.head_version,
+            "classification": self.classification.value,
+            "action": self.action.value,
+            "operations": list(self.operations),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class RepairReport:
+    """One row for each type; `commit` is None when nothing was taken over."""
+
+    branch: str
+    types: tuple[TypeRepaired, ...]
+    commit: Commit | None
+
+    @property
+    def is_refused(self) -> bool:
+        return any(one.action is Action.REFUSED for one in self.types)
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "branch": self.branch,
+            "commit": self.commit.commit_id if self.commit else None,
+            "graph_manifest_version": self.commit.manifest_version if self.commit else None,
+            "datasets": [one.to_json() for one in self.types],
+        }
+
+
+def repair(
+    core: Core, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
+) -> RepairReport:
+    """Show drift; with `confirm` take verified maintenance over, with `force` all of it, with `discard` none of it."""
+    if (force or discard) and not confirm:
+        raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
+    if force and discard:
+        raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
+    branch = branch.strip()
+    core.enforce("admin", branch, actor)
+    snapshot = core.kernel.snapshot(branch)
+    rows = [_look(core.kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
+    rows = [_decide(row, confirm, force, discard) for row in rows]
+    for row in rows:
+        if row.action is Action.DISCARDED:
+            _discard(core.kernel, snapshot.state.pins[row.type_key], row.head_version)
+    commit = _adopt(core.kernel, snapshot, rows, actor)
+    return RepairReport(branch, tuple(rows), commit)
+
+
+def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
+    head = drifted_head(kernel, snapshot, pin)
+    if head is None:
+        return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
+    newest = kernel.store.open_latest(pin.path, pin.fork)
+    found = operations(newest, pin.version)
+    if None in found:
+        classification = Classification.UNVERIFIABLE
+    elif set(found) <= MAINTENANCE:
+        classification = Classification.VERIFIED
+    else:
+        classification = Classification.SUSPICIOUS
+    named = tuple(one or "unknown" for one in found)
+    error = _misfit(kernel.dataset(snapshot, pin.table_key), newest)
+    return TypeRepaired(pin.table_key, pin.version, newest.version, classification, Action.PREVIEW, named, error)
+
+
+def _misfit(published: Dataset, newest: Dataset) -> str | None:
+    """Say why the graph could not read a foreign version; None: it could."""
+    if not newest.schema.equals(published.schema, check_metadata=True) or newest.field_ids != published.field_ids:
+        return "its columns are no longer those of the type; it can only be discarded"
+    return None if newest.lance.has_stable_row_ids else "its rows have lost their ids; it can only be discarded"
+
+
+def _decide(row: TypeRepaired, confirm: bool, force: bool, discard: bool) -> TypeRepaired:
+    if row.classification is Classification.NO_DRIFT or not confirm:
+        return row
+    if discard:
+        return replace(row, action=Action.DISCARDED)
+    if row.error is not None:
+        return replace(row, action=Action.REFUSED)
+    if row.classification is Classification.VERIFIED:
+        return replace(row, action=Action.HEALED)
+    return replace(row, action=Action.FORCED if force else Action.REFUSED)
+
+
+def _discard(kernel: Kernel, pin: Pin, head: int) -> None:
+    """Take foreign versions away, newest first; what they wrote is named by nothing then, and a sweep removes it."""
+    refs = [pin.ref.at(version) for version in range(head, pin.version, -1)]
+    for ref in refs:
+        kernel.store.objects.delete(ref.manifest_path)
+    kernel.store.forget(refs)
+
+
+def _adopt(kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: str | None) -> Commit | None:
+    adopted = [row for row in rows if row.action in (Action.HEALED, Action.FORCED)]
+    if not adopted:
+        return None
+
+    def prepare(current: Snapshot) -> Plan:
+        updates, pins = [], []
+        for row in adopted:
+            pin = current.state.pins[row.type_key]
+            head = kernel.store.open(pin.ref.at(row.head_version))
+            updates.append(SetVersion(row.type_key, row.head_version, pin.fork, head.count()))
+            pins.append(PinIs(row.type_key, row.published_version))
+        return Plan("repair", updates=tuple(updates), requirements=(HeadIs(snapshot.head), *pins), actor=actor)
+
+    receipt = kernel.commit(snapshot.branch, prepare, Work.CHANGE)
+    return receipt.commit if receipt else None
