@@ -30,7 +30,7 @@ def by_path(graph: Graph) -> lance.LanceDataset:
 
 
 def person(graph: Graph, **options: bool) -> TypeRepaired:
-    [row] = [one for one in graph.repair(**options).types if one.type_key == PERSON]
+    [row] = [one for one in graph.repair("main", **options).types if one.type_key == PERSON]
     return row
 
 
@@ -103,4 +103,4 @@ def test_repair_foreign_columns_are_refused_even_with_force(graph: Graph) -> Non
 @pytest.mark.parametrize("options", [{"force": True}, {"discard": True}])
 def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool]) -> None:
     with pytest.raises(UsageError, match="confirm"):
-        graph.repair(**options)
+        graph.repair("main", **options)

@@ -9,12 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph.cli import blob, branch, changes, commit, schema, tag
+from omnigraph.cli.cleanup import cleanup
 from omnigraph.cli.diff import diff
 from omnigraph.cli.init import init
 from omnigraph.cli.lint import lint
 from omnigraph.cli.load import load
 from omnigraph.cli.merge import merge
+from omnigraph.cli.optimize import optimize
 from omnigraph.cli.read import explain, query
+from omnigraph.cli.repair import repair
 from omnigraph.cli.revert import cherry_pick, revert
 from omnigraph.cli.snapshot import export, snapshot
 from omnigraph.cli.version import version
@@ -198,6 +201,24 @@ COMMANDS = (
         blob.stat,
         "Show the length and tag of a blob, or where it is kept.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
+    ),
+    Command(
+        ("optimize",),
+        optimize,
+        "Compact types and bring their indexes up to date, as one commit.",
+        "omnigraph optimize graph.omni",
+    ),
+    Command(
+        ("repair",),
+        repair,
+        "Show what foreign tools wrote by path, and take it over or throw it away.",
+        "omnigraph repair graph.omni --confirm",
+    ),
+    Command(
+        ("cleanup",),
+        cleanup,
+        "Remove old versions.",
+        "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
     ),
     Command(
         ("lint",),

@@ -1,0 +1,72 @@
+"""`omnigraph cleanup`: old versions removed, after a look or at once."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+
+from omnigraph.cli.formats import table
+from omnigraph.cli.options import Actor, Json, Quiet, Store, Uri, Yes
+from omnigraph.cli.output import print_json
+from omnigraph.cli.target import address, announce, confirm, open_to_read, open_to_write
+from omnigraph.errors import UsageError
+
+Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="Keep what was current since: 90s, 15m, 6h, 7d, 2w.")
+]
+Confirm = Annotated[bool, typer.Option("--confirm", help="Really remove; without it, only the policy is shown.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Say what would go and how large it is; remove nothing.")]
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def cleanup(
+    uri: Uri = None,
+    store: Store = None,
+    keep: Keep = None,
+    older_than: OlderThan = None,
+    dry_run: Preview = False,
+    confirmed: Confirm = False,
+    actor: Actor = None,
+    yes: Yes = False,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    place, age = address(uri, store), None if older_than is None else duration(older_than)
+    if keep is None and age is None:
+        raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
+    if not confirmed and not dry_run:
+        typer.echo(f"would clean {place}: keep {keep}, older than {older_than}; add --dry-run or --confirm", err=True)
+        return 0
+    if not dry_run:
+        announce("cleanup", place, quiet=quiet)
+        confirm("cleanup", place, yes=yes, as_json=as_json)
+    with open_to_read(uri, store) if dry_run else open_to_write(uri, store, actor) as graph:
+        report = graph.cleanup(keep, age, dry_run=dry_run)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+    else:
+        rows = (
+            [one.type_key, one.versions_removed, one.files_removed, one.bytes_removed, one.error or ""]
+            for one in report.datasets
+        )
+        for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
+            typer.echo(line)
+        verb = "would go" if dry_run else "removed"
+        typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
+    return 1 if any(one.error for one in report.datasets) else 0
+
+
+def duration(text: str) -> timedelta:
+    """Return an age as people write it.
+
+    >>> duration("90s"), duration("7d")
+    (datetime.timedelta(seconds=90), datetime.timedelta(days=7))
+    """
+    found = re.fullmatch(r"(\d+)([smhdw])", text.strip())
+    if found is None:
+        raise UsageError(f"`{text}` is not an age; write for example `90s`, `15m`, `6h`, `7d` or `2w`", age=text)
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])

@@ -1,0 +1,35 @@
+"""`omnigraph optimize`: fewer fragments and whole indexes, as one commit."""
+
+from __future__ import annotations
+
+import typer
+
+from omnigraph.cli.formats import table
+from omnigraph.cli.options import Actor, Branch, Json, Quiet, Store, Uri
+from omnigraph.cli.output import print_json
+from omnigraph.cli.target import address, announce, open_to_write
+
+
+def optimize(
+    uri: Uri = None,
+    store: Store = None,
+    branch: Branch = "main",
+    actor: Actor = None,
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> int:
+    announce("optimize", address(uri, store), quiet=quiet)
+    with open_to_write(uri, store, actor) as graph:
+        report = graph.optimize(branch)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+        return 0
+    columns = ["type", "fragments removed", "added", "indexes built", "skipped"]
+    rows = (
+        [one.type_key, one.fragments_removed, one.fragments_added, one.indexes_built, one.skipped or ""]
+        for one in report.types
+    )
+    for line in table(columns, rows):
+        typer.echo(line)
+    typer.echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
+    return 0

@@ -1,0 +1,61 @@
+"""Maintenance from the command line: what is printed, what is asked for, and exit statuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import lance
+import pytest
+
+import omnigraph as og
+from omnigraph.cli import main
+from omnigraph.graph import Graph
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key }")
+    for name in "ab":
+        graph.ingest([{"type": "Person", "data": {"name": name}}])
+    return graph
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0) -> dict[str, object]:
+    assert main([*arguments, "--json"]) == status
+    answer: dict[str, object] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def test_optimize_prints_types_and_commit(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["optimize", graph.uri]) == 0
+    assert "commit 0" in capsys.readouterr().out
+    answer = told(capsys, "optimize", graph.uri)
+    assert (answer["commit"], answer["uri"]) == (None, graph.uri)
+
+
+def test_repair_refusal_is_status_one(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    lance.dataset(f"{graph.uri}/{graph.snapshot().state.pins['node:Person'].path}").delete("true")
+    assert main(["repair", graph.uri]) == 0
+    assert "suspicious" in capsys.readouterr().out
+    answer = told(capsys, "repair", graph.uri, "--confirm", status=1)
+    assert (answer["confirm"], answer["graph_manifest_version"]) == (True, None)
+    assert main(["repair", graph.uri, "--discard", "--confirm"]) == 0
+
+
+def test_cleanup_without_confirm_only_says_the_policy(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cleanup", "no/such/graph", "--keep", "3"]) == 0
+    assert "keep 3" in capsys.readouterr().err
+    answer = told(capsys, "cleanup", graph.uri, "--older-than", "7d", "--dry-run")
+    assert (answer["older_than_secs"], answer["dry_run"]) == (604_800.0, True)
+    assert main(["cleanup", graph.uri, "--keep", "1", "--confirm"]) == 0
+
+
+@pytest.mark.parametrize("arguments", [["--confirm"], ["--older-than", "soon", "--confirm"]])
+def test_cleanup_wrong_policy_is_refused(graph: Graph, arguments: list[str]) -> None:
+    assert main(["cleanup", graph.uri, *arguments]) == 1
+
+
+def test_cleanup_remote_needs_yes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cleanup", "s3://bucket/g", "--keep", "1", "--confirm", "--json"]) == 1
+    assert "--yes" in capsys.readouterr().out
