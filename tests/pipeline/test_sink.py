@@ -110,7 +110,7 @@ def test_stream_writer_batch_that_comes_again_is_written_once(tmp_path: Path) ->
 def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(sink, "_reached", lambda *_: None)
+    monkeypatch.setattr(sink, "_last_commit", lambda *_: None)
     monkeypatch.setattr("omnigraph.pipeline.loading.refuse_twin", lambda *_: None)
     with pytest.raises(KeyConflict):
         write_batch(graph, 0, "c")
@@ -121,7 +121,7 @@ def test_stream_writer_of_a_batch_that_another_finished_meanwhile_is_content(
 ) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(sink, "_reached", lambda *_: None)
+    monkeypatch.setattr(sink, "_last_commit", lambda *_: None)
     write_batch(graph, 0, "c")
     assert names(graph) == ["a", "b", "c"]
 

@@ -21,6 +21,7 @@ from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest.intent import Intent, kept_fresh
+from omnigraph.manifest.model import Commit
 from omnigraph.manifest.owner import Owner
 from omnigraph.pipeline.frames import write_batches
 from omnigraph.pipeline.job import Job
@@ -186,10 +187,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise UsageError("Spark does not say which query this is; name it with the option `stream`")
         writing = staged[0].writing
         with self._given.open() as graph:
-            reached = _reached(graph, self._given.branch, stream)
-            if reached is not None and batchId <= reached:
+            last = _last_commit(graph, self._given.branch, stream)
+            if last is not None and batchId <= int(last.properties["batch"]):
                 # The files of this attempt are left to the sweep: only it can tell them from published ones.
                 return
+            # What is left over of one batch is removed by its name, which must not be that of a published one.
+            assert last is None or last.operation_id != writing.job.operation_id, "batches share an operation"
             try:
                 publish(graph, self._given, writing, staged, {"stream": stream, "batch": str(batchId)})
             except JobExists:
@@ -204,9 +207,7 @@ def _arrived(messages: Sequence[Any]) -> list[Staged]:
     return [one for one in messages if isinstance(one, Staged)]
 
 
-def _reached(graph: Graph, branch: str, stream: str) -> int | None:
-    """Return the last batch of a stream that was published on a branch."""
-    for commit in graph.core.kernel.history(branch):
-        if commit.properties.get("stream") == stream:
-            return int(commit.properties["batch"])
-    return None
+def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
+    """Return the newest commit of a stream on a branch."""
+    commits = graph.core.kernel.history(branch)
+    return next((one for one in commits if one.properties.get("stream") == stream), None)
