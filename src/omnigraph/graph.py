@@ -21,6 +21,7 @@ from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
 from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
 from omnigraph.engine.maintain.repair import RepairReport, repair
+from omnigraph.engine.maintain.verify import VerifyReport, verify
 from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
 from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.read.search.embed import Embedder
@@ -295,6 +296,10 @@ class Graph:
     ) -> RepairReport:
         """Show what foreign tools wrote by path; with `confirm`, take over or throw away what they did."""
         return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
+
+    def verify(self) -> VerifyReport:
+        """Check every branch without changing anything: versions open, counts agree, ids are unique, ends exist."""
+        return verify(self.core, self.core.actor)
 
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False

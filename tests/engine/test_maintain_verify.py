@@ -1,0 +1,70 @@
+"""Verify: a sound graph has no errors, and each kind of damage is found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import omnigraph as og
+from omnigraph.graph import Graph
+from omnigraph.manifest.model import Snapshot
+from omnigraph.manifest.plan import Effect, Plan
+from omnigraph.store.change import append
+
+SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    graph.ingest([{"type": "Person", "data": {"name": name}} for name in "ab"])
+    graph.ingest([{"edge": "Knows", "from": "a", "to": "b"}])
+    graph.branches.create("review")
+    return graph
+
+
+def put(graph: Graph, key: str, row: dict[str, str]) -> None:
+    """Publish a row without asking any rule."""
+
+    def prepare(snapshot: Snapshot) -> Plan:
+        dataset = graph.core.kernel.writable(snapshot, key)
+        change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
+        return Plan("damage", (Effect(key, dataset, (change,)),))
+
+    graph.core.kernel.commit("main", prepare)
+
+
+def errors(graph: Graph) -> list[str]:
+    return [one.message for one in graph.verify().findings if one.severity == "error"]
+
+
+def test_verify_sound_graph_has_no_findings(graph: Graph) -> None:
+    report = graph.verify()
+    assert (report.is_sound, report.findings) == (True, ())
+
+
+def test_verify_id_that_comes_twice_is_found(graph: Graph) -> None:
+    put(graph, "node:Person", {"id": "a", "name": "a"})
+    assert errors(graph) == ["ids are missing or come twice"]
+
+
+def test_verify_edge_without_end_is_found(graph: Graph) -> None:
+    put(graph, "edge:Knows", {"id": "e", "src": "a", "dst": "nobody"})
+    assert errors(graph) == ["`dst` of 1 edges names no `Person`"]
+
+
+def test_verify_lost_file_is_found_on_every_branch(graph: Graph) -> None:
+    folder = Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data")
+    for file in folder.iterdir():
+        file.unlink()
+    report = og.open(graph.uri, read_only=True).verify()
+    assert {one.branch for one in report.findings if one.severity == "error"} == {"main", "review"}
+
+
+def test_verify_stray_file_is_counted(graph: Graph) -> None:
+    Path(graph.uri, graph.snapshot().state.pins["node:Person"].path, "data", "stray.lance").write_bytes(b"12345")
+    graph.close()
+    report = og.open(graph.uri).verify()
+    assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
