@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
+from pathlib import Path
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
-from omnigraph.pipeline.query import collect
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.cli import main
+from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.source import Source
+from omnigraph.pipeline.query import collect, lower
+from omnigraph.pipeline.query.finish import Finish
+from omnigraph.pipeline.query.lower import Lowering
+from omnigraph.pipeline.query.search import Search
+from omnigraph.pipeline.query.walk import reached
 from tests.caseengine import Engine, Ran
 from tests.caseexpect import CaseFailure
 from tests.casefile import CASES, Case, Step, read_cases
 from tests.caserunner import needs_graph, run_case
+from tests.oracle.compare import difference, rows_of
+from tests.oracle.evaluate import evaluate
+from tests.oracle.queries import Maker
+from tests.oracle.worlds import World, create
+from tests.pipeline.graphs import world
 
 _QUICK = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
 
@@ -63,3 +81,123 @@ def test_cases_on_spark_give_what_they_give_in_process(quick: Any, monkeypatch: 
     assert len(cases) > 60
     differing = [failure for case in cases if (failure := run_on_spark(case, quick, monkeypatch)) is not None]
     assert differing == []
+
+
+# -- random queries --------------------------------------------------------------------------------------------
+
+
+def disagreements(worlds: list[World], spark: Any, seeds: range) -> list[str]:
+    """Run random queries on Spark and return where the reference evaluator says otherwise."""
+    found: list[str] = []
+    for seed in seeds:
+        world = worlds[seed % len(worlds)]
+        made = Maker(Random(seed).randrange, world.catalog).make()
+        [parsed] = parse_queries(Source("query.gq", made.source))
+        answer = evaluate(world.data, world.catalog, parsed, made.params, dt.datetime.now(dt.UTC))
+        table = collect(world.graph, made.source, params=made.given, spark=spark).to_arrow()
+        if (told := difference(answer, rows_of(table))) is not None:
+            found.append(f"{made.source}\nwith {made.given}\n{told}")
+    return found
+
+
+@pytest.fixture(scope="module")
+def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
+    path = tmp_path_factory.mktemp("worlds")
+    return [create(path, seed) for seed in (3, 4, 6, 7)]
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_random_queries_on_spark_equal_the_reference(worlds: list[World], quick: Any) -> None:
+    assert disagreements(worlds, quick, range(10)) == []
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_many_random_queries_on_spark_equal_the_reference(worlds: list[World], quick: Any) -> None:
+    assert disagreements(worlds, quick, range(1_000, 1_300)) == []
+
+
+# -- mutants ---------------------------------------------------------------------------------------------------
+
+
+def always_out(functions: Any, edges: Any, direction: Any) -> Any:
+    return edges
+
+
+def no_loops(functions: Any, starts: Any, edges: Any, walk: Any, hops: str) -> Any:
+    return reached(functions, starts, edges.where("near <> far"), walk, hops)
+
+
+def required(self: Lowering, operator: Any, rows: Any) -> Any:
+    return self.pipeline(operator.inner, rows)
+
+
+MUTANTS: dict[str, tuple[Any, str, Any, str]] = {
+    "every edge is walked forwards": (lower, "turned", always_out, "78a"),
+    "loops are not walked": (lower, "reached", no_loops, "x-loop-last"),
+    "a negation drops nothing": (Lowering, "_anti", lambda self, operator, rows: rows, "83"),
+    "every order falls": (Finish, "_directed", lambda self, column, descending: column.desc(), "90a"),
+    "no text is found": (Search, "matches", lambda self, match: np.empty(0, np.uint64), "99a"),
+}
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTANTS)
+def test_cases_on_spark_catch_a_mutant(name: str, quick: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, defect, case_id = MUTANTS[name]
+    [case] = [one for one in query_cases() if one.id == case_id]
+    monkeypatch.setattr(owner, attribute, defect)
+    assert run_on_spark(case, quick, monkeypatch) is not None
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_optional_blocks_on_spark_keep_rows_without_a_match(
+    quick: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = world(tmp_path / "g.omni")
+    source = """query q() {
+      match { $a: Person optional { $a knows $b optional { $b wrote $n } } }
+      return { $a.name, $b.name, $n.text } order { $a.name }
+    }"""
+    wanted = graph.query(source).rows()
+    assert wanted == [
+        {"a.name": "ann", "b.name": "bob", "n.text": "first"},
+        {"a.name": "bob", "b.name": None, "n.text": None},
+    ]
+    assert collect(graph, source, spark=quick).rows() == wanted
+    monkeypatch.setattr(Lowering, "_optional", required)
+    assert collect(graph, source, spark=quick).rows() != wanted
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_query_gives_a_dataframe_of_a_branch_or_a_moment_of_the_past(quick: Any, tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", "node Person { name: String @key  level: U64? }")
+    graph.ingest([{"type": "Person", "data": {"name": "ann", "level": 2**64 - 1}}], mode="append")
+    first = graph.snapshot().head
+    graph.branches.create("review")
+    graph.mutate('query m() { insert Person { name: "bob" } }', branch="review")
+    source = "query q() { match { $p: Person } return { $p.name as nAme, $p.level as name } order { $p.name } }"
+    frame = pipeline.query(graph, source, branch="review", spark=quick)
+    assert frame.columns == ["nAme", "name"]
+    assert [tuple(row) for row in frame.collect()] == [("ann", 2**64 - 1), ("bob", None)]
+    assert pipeline.query(graph, source, branch="review", at=first, spark=quick).count() == 1
+    assert pipeline.query(graph, source, spark=quick).count() == 1
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_query_command_on_spark_prints_what_it_prints_in_process(
+    quick: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = world(tmp_path / "g.omni").uri
+    source = "query q() { match { $a: Person $a knows $b } return { $a.name, $b.level } order { $a.name } }"
+    said = []
+    for engine in ("local", "spark"):
+        assert main(["query", "--store", uri, "-e", source, "--engine", engine, "--format", "json"]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+    assert "ann" in said[0]
