@@ -18,9 +18,12 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import OmniGraphError, StorageError, StorageKind
 from omnigraph.store.fields import field_ids
+from omnigraph.store.typedfilters import install
 
 if TYPE_CHECKING:
     from omnigraph.store.store import Store
+
+install()
 
 _MAX_VERSION = (1 << 64) - 1
 
