@@ -141,3 +141,32 @@ def test_dataframe_written_back_is_the_same_graph(spark: Any, tmp_path: Path) ->
     with pytest.raises(Exception, match="has an entity with the id"):
         frame.write.format("omnigraph").option("graph", copy.uri).option("type", "Likes").mode("append").save()
     assert entities(copy) == entities(graph)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_stream_query_that_starts_again_writes_every_batch_once(spark: Any, tmp_path: Path) -> None:
+    graph = empty_things(tmp_path / "g")
+    (tmp_path / "in").mkdir()
+
+    def run() -> None:
+        frame = spark.readStream.schema("name string").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+        writer = frame.writeStream.format("omnigraph").options(**options(graph))
+        writer.option("checkpointLocation", str(tmp_path / "check")).trigger(
+            availableNow=True
+        ).start().awaitTermination()
+
+    for name in ("a", "b"):
+        (tmp_path / "in" / f"{name}.json").write_text(f'{{"name": "{name}"}}\n')
+    run()
+    assert names(graph) == ["a", "b"]
+    commits = len(graph.commits())
+    # A query that died between its commit and Spark's note of it runs the batch once more.
+    newest = max((tmp_path / "check" / "commits").glob("[0-9]*"), key=lambda one: int(one.name))
+    newest.unlink()
+    (tmp_path / "check" / "commits" / f".{newest.name}.crc").unlink(missing_ok=True)
+    run()
+    assert (names(graph), len(graph.commits())) == (["a", "b"], commits)
+    (tmp_path / "in" / "c.json").write_text('{"name": "c"}\n')
+    run()
+    assert (names(graph), len(graph.commits())) == (["a", "b", "c"], commits + 1)
