@@ -208,9 +208,9 @@ def _speed_table(runs: list[Run]) -> Table:
         for one in whole
     )
     about = (
-        "The ratio is the rate of our load on Spark with two cores by that of the line: above 1 ours is faster. Plain Spark"
-        " runs in a session of ours, whose JVM compiles for a quick start; its own JSON reader would gain from the other"
-        " compiler."
+        "The ratio is the rate of our load on Spark with two cores by that of the line: above 1 ours is faster."
+        " Plain Spark runs in a session of ours, whose JVM compiles for a quick start; its own JSON reader would gain"
+        " from the other compiler."
     )
     head = ("What", "From", "Cores", "Time", "Rows / s", "MB / s", "Ratio", "Peak memory", "Spark start")
     return Table(about, head, rows)
