@@ -16,7 +16,9 @@ from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import declared
+from tests.s3server import S3Server, s3_server
 
+__all__ = ["s3_server"]
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
 COUNT = "query q() { match { $p: Person } return { count($p) as n } }"
 
@@ -179,3 +181,52 @@ def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Gr
     left = [one.path for one in graph.core.kernel.store.objects.list(path) if "hint" not in one.path]
     assert left == []
     assert readable(graph) == [6]
+
+
+def branch_over_old_files(graph: Graph) -> None:
+    """Let main move on from files that only a branch still reads."""
+    graph.branches.create("x")
+    person(graph, "on-x", "x")
+    graph.optimize()
+    for name in "uvw":
+        person(graph, name)
+
+
+def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
+    branch_over_old_files(graph)
+    with hours_later():
+        assert graph.cleanup(keep=1).bytes_removed > 0
+    assert og.open(graph.uri).query(COUNT, branch="x").rows() == [{"n": 7}]
+
+
+def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    branch_over_old_files(graph)
+    before = {one.path for one in graph.core.kernel.store.objects.list("")}
+    lost = next(path for path in sorted(before) if "/data/" in path)
+    listed = type(graph.core.kernel.store.objects).list
+    monkeypatch.setattr(
+        type(graph.core.kernel.store.objects),
+        "list",
+        lambda self, prefix: (one for one in listed(self, prefix) if one.path != lost),
+    )
+    with hours_later(), pytest.raises(GraphError, match="no version was removed"):
+        graph.cleanup(keep=100)
+    monkeypatch.undo()
+    after = {one.path for one in graph.core.kernel.store.objects.list("")}
+    assert not [path for path in before - after if path.endswith((".lance", ".manifest"))]
+
+
+@pytest.mark.s3
+def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None:
+    graph = og.init(s3_server.uri("deep/g"), SCHEMA)
+    for name in "abcdef":
+        person(graph, name)
+    branch_over_old_files(graph)
+    with hours_later():
+        assert graph.cleanup(keep=1).bytes_removed > 0
+    fresh = og.open(graph.uri)
+    assert fresh.query(COUNT).rows() == [{"n": 9}]
+    assert fresh.query(COUNT, branch="x").rows() == [{"n": 7}]
+    assert fresh.branches.merge("x").outcome == "merged"
+    assert fresh.query(COUNT).rows() == [{"n": 10}]
+    assert fresh.verify().is_sound

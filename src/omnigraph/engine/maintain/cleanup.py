@@ -106,7 +106,7 @@ class _Cleanup:
         intents, unreadable = pending(kernel.store)
         if unreadable:
             raise GraphError(
-                f"`{unreadable[0]}` cannot be read, so nobody knows what its owner still needs; nothing was removed",
+                f"`{unreadable[0]}` cannot be read, so nobody knows what its owner still needs; no version was removed",
                 code="graph.corrupt",
                 object=unreadable[0],
             )
@@ -122,6 +122,15 @@ class _Cleanup:
         for place, numbers in self.kept.items():
             for number in numbers:
                 self.needed |= self.versions[place][number].files
+        # A file that stays under another name than storage lists it would be taken for one that may go.
+        unknown = sorted(self.needed - self.sizes.keys())
+        if unknown:
+            raise GraphError(
+                f"`{unknown[0]}` must stay, but is not where storage lists files; no version was removed. Try again once"
+                " writers are done, and see `graph.verify()` if it stays so",
+                code="graph.corrupt",
+                object=unknown[0],
+            )
 
     def _capture(self) -> None:
         main = self.kernel.snapshot(MAIN)
@@ -182,7 +191,7 @@ class _Cleanup:
         if lost and lost[0] <= max(found, default=lost[0]):
             key = self.names[place[0]]
             raise GraphError(
-                f"version {lost[0]} of `{key}` must stay, but is not there; nothing was removed",
+                f"version {lost[0]} of `{key}` must stay, but is not there; no version was removed",
                 code="graph.corrupt",
                 type_key=key,
             )
