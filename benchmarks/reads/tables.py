@@ -20,9 +20,9 @@ _REASONS: Mapping[str, str] = {
     "reach3_count": "marking what is new at each hop, and gathering its neighbours",
     "triangle_all": "paths of two hops are laid out in blocks before they are closed",
     "group": "the values of every edge are gathered and summed",
-    "bm25": "every match is fetched and put in order, because ties are broken by id; the peer is asked for ten",
-    "vector": "the index has one partition, so all vectors are compared; the peer looks into 8 of 200",
-    "hybrid": "both searches as above, and every match of the text is fused",
+    "bm25": "ties at the cut are fetched too, because they are broken by id",
+    "vector": "the answer is exact: clusters are passed over only when none of their vectors can be nearer",
+    "hybrid": "every match of the text is fetched, so that the places to be fused are exact",
 }
 
 
