@@ -59,3 +59,12 @@ def test_cleanup_wrong_policy_is_refused(graph: Graph, arguments: list[str]) -> 
 def test_cleanup_remote_needs_yes(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cleanup", "s3://bucket/g", "--keep", "1", "--confirm", "--json"]) == 1
     assert "--yes" in capsys.readouterr().out
+
+
+def test_verify_unsound_graph_is_status_one(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "verify", graph.uri)["sound"] is True
+    data = Path(graph.uri) / graph.snapshot().state.pins["node:Person"].path / "data"
+    for file in data.iterdir():
+        file.unlink()
+    assert main(["verify", graph.uri]) == 1
+    assert "not sound" in capsys.readouterr().out

@@ -20,6 +20,7 @@ from omnigraph.cli.read import explain, query
 from omnigraph.cli.repair import repair
 from omnigraph.cli.revert import cherry_pick, revert
 from omnigraph.cli.snapshot import export, snapshot
+from omnigraph.cli.verify import verify
 from omnigraph.cli.version import version
 from omnigraph.cli.write import ingest, mutate
 
@@ -207,6 +208,12 @@ COMMANDS = (
         optimize,
         "Compact types and bring their indexes up to date, as one commit.",
         "omnigraph optimize graph.omni",
+    ),
+    Command(
+        ("verify",),
+        verify,
+        "Check that everything published can be read and agrees, without changing anything.",
+        "omnigraph verify graph.omni",
     ),
     Command(
         ("repair",),

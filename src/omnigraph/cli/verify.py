@@ -1,0 +1,24 @@
+"""`omnigraph verify`: a look at the health of a graph that changes nothing."""
+
+from __future__ import annotations
+
+import typer
+
+from omnigraph.cli.formats import table
+from omnigraph.cli.options import Json, Store, Uri
+from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.target import open_to_read
+
+
+def verify(uri: Uri = None, store: Store = None, as_json: Json = False) -> int:
+    with open_to_read(uri, store) as graph:
+        report = graph.verify()
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+    else:
+        columns = ["severity", "branch", "type", "finding"]
+        for line in table(columns, ([one.severity, one.branch, one.type_key, one.message] for one in report.findings)):
+            typer.echo(line)
+        left = f"{plural(report.unreferenced_files, 'file')} of {report.unreferenced_bytes} bytes that nothing names"
+        typer.echo(f"{'sound' if report.is_sound else 'not sound'}; {left}")
+    return 0 if report.is_sound else 1
