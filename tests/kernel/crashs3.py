@@ -86,15 +86,19 @@ class S3Campaign(Campaign):
         self.place.restore()
         victim = _Victim(when)
         self.server.on_mutation(number, when, victim.kill)
+        before = set(threading.enumerate())
         answer = self.zygote.ask("run", self.request(mutant=self.mutant), victim.started)
         victim.is_over = True
-        _settle()
+        _settle(before)
         self.judge(answer, f"{when} request #{number}")
 
 
-def _settle() -> None:
-    """Wait for requests that the dead child had sent already; all its connections are closed, so there is an end."""
-    for thread in threading.enumerate():
+def _settle(before: set[threading.Thread]) -> None:
+    """Wait for requests that the dead child had sent already; all its connections are closed, so there is an end.
+
+    Threads from before it lived serve others, in this very process too, who may keep their connections open for ever.
+    """
+    for thread in set(threading.enumerate()) - before:
         if "process_request_thread" in thread.name:
             thread.join(DEATH_SECONDS_MAX)
 
