@@ -19,7 +19,7 @@ _REASONS: Mapping[str, str] = {
     "point": "a fixed cost per query, which hardly grows with the graph; not taken apart further",
     "reach3_count": "marking what is new at each hop, and gathering its neighbours",
     "hop2_all": "weights are gathered along every edge once, on one core",
-    "triangle_city": "closing edges are looked up in marks of cache-sized blocks, on one core",
+    "triangle": "closing edges are looked up in marks of cache-sized blocks, on one core",
     "triangle_all": "paths of two hops are laid out in blocks before they are closed",
     "group": "the values of every edge are gathered and summed",
     "bm25": "ties at the cut are fetched too, because they are broken by id",
