@@ -126,8 +126,8 @@ class _Cleanup:
         unknown = sorted(self.needed - self.sizes.keys())
         if unknown:
             raise GraphError(
-                f"`{unknown[0]}` must stay, but is not where storage lists files; no version was removed. Try again once"
-                " writers are done, and see `graph.verify()` if it stays so",
+                f"`{unknown[0]}` must stay, but is not where storage lists files; no version was removed. Try again"
+                " once writers are done, and run `omnigraph verify` if it stays so",
                 code="graph.corrupt",
                 object=unknown[0],
             )
