@@ -202,7 +202,9 @@ def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
 def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     branch_over_old_files(graph)
     before = {one.path for one in graph.core.kernel.store.objects.list("")}
-    lost = next(path for path in sorted(before) if "/data/" in path)
+    people = graph.core.view("main").dataset("node:Person")
+    lost = f"{people.ref.directory}/data/{people.fragments[0].files[0].path}"
+    assert lost in before
     listed = type(graph.core.kernel.store.objects).list
     monkeypatch.setattr(
         type(graph.core.kernel.store.objects),
