@@ -6,7 +6,6 @@ types a graph has, how large they are, and how long its history is.
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
@@ -15,12 +14,12 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
 
 import omnigraph as og
+from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
 from omnigraph.engine.changes.rows import row_changes_by_comparing
 from omnigraph.engine.merge import three
@@ -143,7 +142,7 @@ def _depth_table(root: Path) -> Table:
     subjects = []
     for depth in DEPTHS:
         subject = Subject(_graph(root / f"depth{depth}", 1))
-        with patch.dict(os.environ, OMNIGRAPH_DURABILITY="process"):
+        with without_syncs():
             for _ in range(depth):
                 subject.graph.mutate(INSERT, params={"k": f"k{next(_numbers)}"})
         subjects.append(subject)

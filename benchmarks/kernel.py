@@ -12,8 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -24,6 +23,7 @@ import pyarrow as pa
 from lance import LanceDataset, LanceOperation, Transaction
 from lance.fragment import write_fragments
 
+from benchmarks.histories import without_syncs
 from benchmarks.topic import Measure, Topic, median_ms
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches
@@ -117,19 +117,6 @@ def _effect(dataset: Dataset, table_key: str) -> Effect:
     return Effect(table_key, dataset, (change,) if fold is None else (fold, change.following(fold)))
 
 
-@contextmanager
-def _without_syncs() -> Iterator[None]:
-    """Build history quickly: what is measured later is synced as usual."""
-    before = os.environ.get("OMNIGRAPH_DURABILITY")
-    os.environ["OMNIGRAPH_DURABILITY"] = "process"
-    try:
-        yield
-    finally:
-        del os.environ["OMNIGRAPH_DURABILITY"]
-        if before is not None:
-            os.environ["OMNIGRAPH_DURABILITY"] = before
-
-
 def run() -> Topic:
     with tempfile.TemporaryDirectory(prefix="omnigraph-bench-") as folder:
         root = Path(folder)
@@ -153,7 +140,7 @@ def _commit_measures(root: Path) -> tuple[list[Measure], str]:
     for depth in DEPTHS:
         kernel = create(str(root / f"depth{depth}"))
         floor = Floor(root / f"floor{depth}") if depth in FLOOR_DEPTHS else None
-        with _without_syncs():
+        with without_syncs():
             for _ in range(depth):
                 _commit(kernel, 3)
                 if floor is not None:
@@ -212,7 +199,7 @@ def _open_measures(root: Path) -> list[Measure]:
     branching: list[float] = []
     for types in (2, 200):
         place = str(root / f"wide{types}")
-        with _without_syncs():
+        with without_syncs():
             kernel = create(place, wide_schema(types))
         cold = median_ms(lambda place=place: open_graph(place).snapshot(), rounds=30)  # type: ignore[misc]
         warm = median_ms(kernel.snapshot, rounds=200)

@@ -5,12 +5,10 @@ Every durable write is synced, as by default. All variants take turns, so that t
 
 from __future__ import annotations
 
-import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -23,6 +21,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 import omnigraph as og
+from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
@@ -96,20 +95,8 @@ def _edges(size: int) -> pa.Table:
     return pa.table({"id": ids, "src": names.take(source), "dst": names.take(target)})
 
 
-@contextmanager
-def _without_syncs() -> Iterator[None]:
-    before = os.environ.get("OMNIGRAPH_DURABILITY")
-    os.environ["OMNIGRAPH_DURABILITY"] = "process"
-    try:
-        yield
-    finally:
-        del os.environ["OMNIGRAPH_DURABILITY"]
-        if before is not None:
-            os.environ["OMNIGRAPH_DURABILITY"] = before
-
-
 def _build(root: Path, size: int, commits: int) -> Graph:
-    with _without_syncs():
+    with without_syncs():
         graph = og.init(root, schema=SCHEMA)
         rows = _rows(np.arange(size))
         _commit(graph, (PERSON, rows), (BARE, rows), (KNOWS, _edges(size)))

@@ -33,9 +33,6 @@ class Selection:
         kind, _, name = table_key.partition(":")
         return (self.kinds is None or kind in self.kinds) and (self.types is None or name in self.types)
 
-    def has_op(self, op: str) -> bool:
-        return self.ops is None or op in self.ops
-
     @property
     def digest(self) -> str:
         members = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]

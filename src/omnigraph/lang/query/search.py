@@ -38,11 +38,6 @@ def rank(ctx: Context, scope: Scope, call: ast.Call) -> ir.Rank | None:
     return None if parts is None else ir.Bm25(*parts)
 
 
-def ranked_variable(rank_: ir.Rank) -> str:
-    """Return the variable whose entities a rank call orders."""
-    return rank_.first.field.variable if isinstance(rank_, ir.Rrf) else rank_.field.variable
-
-
 def _field_and_query(ctx: Context, scope: Scope, call: ast.Call, code: str) -> tuple[ir.PropertyRef, ir.Expr] | None:
     place, text = call.arguments[0], call.arguments[1]
     field = _field(ctx, scope, place, call.function, code)
