@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,6 @@ from omnigraph.pipeline.session import session
 from omnigraph.pipeline.tasks import Executors, Threads, _results, attempt, on_executor
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
-    os.environ["OMNIGRAPH_SPARK_ARCHIVE"] = "off"
-    running = session("local[2]")
-    yield running
-    running.stop()
 
 
 def double(number: int) -> int:
