@@ -20,6 +20,7 @@ from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
+NAMES = "query q() { match { $p: Person } return { $p.name as name } order { name asc } }"
 COUNT = "query q() { match { $p: Person } return { count($p) as n } }"
 
 
@@ -183,6 +184,10 @@ def test_cleanup_dropped_type_goes_with_the_last_version_that_shows_it(graph: Gr
     assert readable(graph) == [6]
 
 
+def people(graph: Graph, branch: str) -> list[object]:
+    return [row["name"] for row in graph.query(NAMES, branch=branch).rows()]
+
+
 def branch_over_old_files(graph: Graph) -> None:
     """Let main move on from files that only a branch still reads."""
     graph.branches.create("x")
@@ -196,7 +201,8 @@ def test_cleanup_file_that_only_a_fork_reads_stays(graph: Graph) -> None:
     branch_over_old_files(graph)
     with hours_later():
         assert graph.cleanup(keep=1).bytes_removed > 0
-    assert og.open(graph.uri).query(COUNT, branch="x").rows() == [{"n": 7}]
+    # A count is known without reading any file.
+    assert people(og.open(graph.uri), "x") == [*"abcdef", "on-x"]
 
 
 def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,8 +233,8 @@ def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None
     with hours_later():
         assert graph.cleanup(keep=1).bytes_removed > 0
     fresh = og.open(graph.uri)
-    assert fresh.query(COUNT).rows() == [{"n": 9}]
-    assert fresh.query(COUNT, branch="x").rows() == [{"n": 7}]
+    assert people(fresh, "main") == [*"abcdefuvw"]
+    assert people(fresh, "x") == [*"abcdef", "on-x"]
     assert fresh.branches.merge("x").outcome == "merged"
-    assert fresh.query(COUNT).rows() == [{"n": 10}]
+    assert people(fresh, "main") == sorted([*"abcdefuvw", "on-x"])
     assert fresh.verify().is_sound

@@ -10,13 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-import omnigraph as og
+from omnigraph import graph as og
 from omnigraph.store import typedfilters
 
 LISTS = (pa.uint32(), pa.uint64(), pa.date64(), pa.int64(), pa.string())
-
-
-typedfilters.install()
 
 
 def with_list(path: Path, item: pa.DataType) -> Any:
