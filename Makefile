@@ -27,7 +27,7 @@ format: setup ## rewrite the code in the house format
 
 ##@ Once in a while
 test-long: setup ## the long campaigns, with everything else
-	@$(RUN) -m pytest -q -n $(WORKERS)
+	@OMNIGRAPH_TEST_LONG=1 $(RUN) -m pytest -q -n $(WORKERS)
 bench: setup ## measure against the peers it installs first, and rewrite docs/benchmarks.md
 	-@$(PYTHON) tools/setup.py bench
 	@$(RUN) -m benchmarks

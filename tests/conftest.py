@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import settings
 
 from tests.casefile import CASES, CaseSyntaxError, read_cases
 
-# A shared machine is no stopwatch: slow examples are not wrong ones.
-settings.register_profile("omnigraph", deadline=None)
-settings.load_profile("omnigraph")
+# A shared machine is no stopwatch: slow examples are not wrong ones. What is checked before a change lands tries the
+# same examples each time, so that red means the change; `make test-long` looks for new ones.
+settings.register_profile("omnigraph", deadline=None, derandomize=True)
+settings.register_profile("long", deadline=None)
+settings.load_profile("long" if os.environ.get("OMNIGRAPH_TEST_LONG") else "omnigraph")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -6,6 +6,6 @@ compile() {
   .venv/bin/uv pip compile pyproject.toml --universal --generate-hashes --no-emit-index-url --no-header \
     --python-version 3.11 --quiet "$@"
 }
-compile --extra dev --extra spark --output-file requirements/dev.lock
+compile --extra dev --extra spark --extra server --extra client --output-file requirements/dev.lock
 compile --extra java --output-file requirements/java.lock --constraint requirements/dev.lock
 compile --extra bench --output-file requirements/bench.lock --constraint requirements/dev.lock

@@ -345,13 +345,12 @@ def test_changes_baseline_that_breaks_off_leaves_the_old_file(
         yield b"half a record"
         raise og.errors.StorageError("gone")
 
-    monkeypatch.setattr("omnigraph.graph.Graph.baseline", broken)
-    out, err = run(capsys, "changes", "baseline", "g.omni", "--out", "b.ndjson", status=1)
+    with monkeypatch.context() as patched:
+        patched.setattr("omnigraph.graph.Graph.baseline", broken)
+        out, err = run(capsys, "changes", "baseline", "g.omni", "--out", "b.ndjson", status=1)
     assert (out, err) == ("", "error[storage.failed]: gone\n")
     assert Path("b.ndjson").read_text() == "old"
     assert sorted(os.listdir()) == ["b.ndjson", "g.omni"]
-    monkeypatch.undo()
-    os.chdir(Path(graph.uri).parent)
     _, err = run(capsys, "changes", "baseline", "g.omni", "--out", "no/where", status=1)
     assert err.startswith("error[usage.invalid]: cannot write `no/where`: no such file")
 

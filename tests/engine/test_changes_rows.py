@@ -170,6 +170,16 @@ def test_row_changes_over_random_histories_equal_the_full_comparison(steps: list
             check(random.choice(states), random.choice(states))
 
 
+def test_a_property_that_comes_back_by_going_back_changes_the_rows_that_had_it(tmp_path: Path) -> None:
+    steps: list[Step] = [("add", [], 0), ("append", [0, 1, 2], 0), ("fork", [], 0), ("drop", [], 0)]
+    states = grow(tmp_path, steps)
+    _, _, with_extra, forked, dropped = states
+    for older in (with_extra, forked):
+        check(dropped, older)
+        assert ids(row_changes(dropped, older).after) == ["k1", "k2"]
+        assert row_changes(older, dropped).count == 0
+
+
 FORKED: list[Step] = [
     ("append", [0, 1, 2, 3, 4], 0),
     ("fork", [], 0),

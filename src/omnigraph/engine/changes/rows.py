@@ -58,9 +58,20 @@ def row_changes_by_comparing(before: Dataset | None, after: Dataset | None) -> R
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
     """Return the rows that may differ: `id` in ascending order, and row ids `before` and `after`, null where absent."""
-    if before is None or after is None:
+    if before is None or after is None or _regains(before, after):
         return _paired(_all_rows(before), _all_rows(after))
     return _paired(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+
+
+def _regains(before: Dataset, after: Dataset) -> bool:
+    """Return whether `after` may hold values of a property that a schema change took from rows it did not rewrite.
+
+    Going forward in one line a property comes empty, and only a new row version fills it. Going back, or over to
+    another fork, it comes back filled, and no row version tells.
+    """
+    if before.ref.branch == after.ref.branch and before.version <= after.version:
+        return False
+    return not {_property(field) for field in after.schema} <= {_property(field) for field in before.schema}
 
 
 def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:
