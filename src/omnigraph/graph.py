@@ -7,6 +7,7 @@ graph = og.init("graph.omni", schema="schema.pg")
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -68,11 +69,20 @@ class Graph:
     """One opened graph."""
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Enforce = allow_all) -> None:
-        self.core = Core(kernel, actor, policy)
-        self._caches = read.Caches()
-        self.branches = Branches(self.core)
-        self.tags = Tags(self.core)
-        self.schema = Schema(self.core)
+        self._stand_on(Core(kernel, actor, policy), read.Caches())
+
+    def _stand_on(self, core: Core, caches: read.Caches) -> None:
+        self.core = core
+        self._caches = caches
+        self.branches = Branches(core)
+        self.tags = Tags(core)
+        self.schema = Schema(core)
+
+    def acting_as(self, actor: str | None) -> Graph:
+        """Return this graph as another actor uses it: the caches are shared, and so is what `close` ends."""
+        other = Graph.__new__(Graph)
+        other._stand_on(replace(self.core, actor=actor), self._caches)
+        return other
 
     @property
     def uri(self) -> str:

@@ -90,3 +90,14 @@ def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
         ("read", "main"),
         ("read", "main"),
     ]
+
+
+def test_acting_as_attributes_commits_and_shares_what_was_read(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", schema="node P { name: String @key }")
+    eve = graph.acting_as("eve")
+    receipt = eve.mutate('query q() { insert P { name: "a" } }')
+    assert receipt.commit is not None
+    assert graph.commit(receipt.commit.commit_id).actor == "eve"
+    assert graph.core.actor is None
+    assert eve.query("query q() { match { $p: P } return { $p.name } }").rows() == [{"p.name": "a"}]
+    assert eve._caches is graph._caches
