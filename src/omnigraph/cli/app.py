@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 from typer.exceptions import TyperException
@@ -16,6 +17,9 @@ from omnigraph.cli.commands import COMMANDS, GROUPS
 from omnigraph.cli.output import print_error
 from omnigraph.errors import OmniGraphError, UsageError
 
+# A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
+_LIGHT: Any = {"context_settings": {"default_map": {"help": False}}}
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
@@ -23,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
     as_json = "--json" in given
     try:
-        status = build()(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
+        status = build(given)(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
         return print_error(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
@@ -38,10 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
-def build() -> typer.Typer:
-    """Return the application with every command of the table."""
+def build(given: Sequence[str] = ()) -> typer.Typer:
+    """Return the application with every command of the table; only those that could be meant are loaded."""
     # Rich panels would double the start-up time of `--help`.
-    plain = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False}
+    plain = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False, **_LIGHT}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)  # type: ignore[arg-type]
     app.callback()(lambda: None)
@@ -51,8 +55,13 @@ def build() -> typer.Typer:
     for command in COMMANDS:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
-        owner.command(command.words[-1], help=text, short_help=command.summary)(command.run)
+        run = command.run if set(command.words) <= set(given) else _not_loaded
+        owner.command(command.words[-1], help=text, short_help=command.summary, **_LIGHT)(run)
     return app
+
+
+def _not_loaded() -> int:
+    raise AssertionError("a command that is called is among the arguments")
 
 
 def _usage_error(error: TyperException) -> UsageError:

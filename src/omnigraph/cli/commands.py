@@ -7,32 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from omnigraph.cli import blob, branch, changes, commit, schema, tag
-from omnigraph.cli.cleanup import cleanup
-from omnigraph.cli.diff import diff
-from omnigraph.cli.init import init
-from omnigraph.cli.lint import lint
-from omnigraph.cli.load import load
-from omnigraph.cli.merge import merge
-from omnigraph.cli.optimize import optimize
-from omnigraph.cli.read import explain, query
-from omnigraph.cli.repair import repair
-from omnigraph.cli.revert import cherry_pick, revert
-from omnigraph.cli.snapshot import export, snapshot
-from omnigraph.cli.verify import verify
-from omnigraph.cli.version import version
-from omnigraph.cli.write import ingest, mutate
+from pkgutil import resolve_name
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the words that call it, the function that does it, and an example."""
+    """One command: the words that call it, the module and function that do it, and an example."""
 
     words: tuple[str, ...]
-    run: Callable[..., int]
+    place: str
     summary: str
     example: str
+
+    @property
+    def run(self) -> Callable[..., int]:
+        """The function; its module is loaded only now, so that the table costs nothing."""
+        return resolve_name(f"omnigraph.cli.{self.place}")  # type: ignore[no-any-return]
 
     @property
     def path(self) -> str:
@@ -49,189 +39,189 @@ GROUPS = {
 }
 
 COMMANDS = (
-    Command(("init",), init, "Create a graph.", "omnigraph init graph.omni --schema schema.pg"),
+    Command(("init",), "init:init", "Create a graph.", "omnigraph init graph.omni --schema schema.pg"),
     Command(
         ("query",),
-        query,
+        "read:query",
         "Run a query and print its rows.",
         "omnigraph query ecosystems --store graph.omni --query queries.gq --format csv",
     ),
     Command(
         ("explain",),
-        explain,
+        "read:explain",
         "Show how a query runs, with estimates, and with --profile what really happened.",
         "omnigraph explain ecosystems --store graph.omni --query queries.gq --profile",
     ),
     Command(
         ("ingest",),
-        ingest,
+        "write:ingest",
         "Write entities from an NDJSON file, as one commit.",
         "omnigraph ingest graph.omni --data data.ndjson --mode merge",
     ),
     Command(
         ("load",),
-        load,
+        "load:load",
         "Write an input of any size, as one commit: NDJSON, Parquet or CSV, in process or on Spark.",
         "omnigraph load graph.omni --data data.ndjson --mode merge",
     ),
     Command(
         ("mutate",),
-        mutate,
+        "write:mutate",
         "Run a mutation, as one commit.",
         'omnigraph mutate withdraw --store graph.omni --query queries.gq --params \'{"code": "CVE-1"}\'',
     ),
     Command(
         ("snapshot",),
-        snapshot,
+        "snapshot:snapshot",
         "Show which version of which type a branch is made of.",
         "omnigraph snapshot graph.omni",
     ),
     Command(
         ("export",),
-        export,
+        "snapshot:export",
         "Write a graph as NDJSON that an ingest takes back.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
     ),
     Command(
         ("schema", "show"),
-        schema.show,
+        "schema:show",
         "Print the accepted schema of a graph.",
         "omnigraph schema show graph.omni",
     ),
     Command(
         ("schema", "plan"),
-        schema.plan,
+        "schema:plan",
         "Show the steps from a graph's schema, or from another file, to a new one.",
         "omnigraph schema plan graph.omni --schema new.pg",
     ),
     Command(
         ("schema", "apply"),
-        schema.apply,
+        "schema:apply",
         "Make a new schema the accepted one, as one commit.",
         "omnigraph schema apply graph.omni --schema new.pg --as ada",
     ),
     Command(
         ("branch", "create"),
-        branch.create,
+        "branch:create",
         "Make a branch that starts where another is, or at a commit or tag.",
         "omnigraph branch create review/ada --store graph.omni",
     ),
-    Command(("branch", "list"), branch.list_branches, "List the branches.", "omnigraph branch list graph.omni"),
+    Command(("branch", "list"), "branch:list_branches", "List the branches.", "omnigraph branch list graph.omni"),
     Command(
         ("branch", "rename"),
-        branch.rename,
+        "branch:rename",
         "Give a branch another name.",
         "omnigraph branch rename review/ada review/ann --store graph.omni",
     ),
     Command(
         ("branch", "delete"),
-        branch.delete,
+        "branch:delete",
         "Delete a branch.",
         "omnigraph branch delete review/ada --store graph.omni",
     ),
     Command(
         ("branch", "merge"),
-        merge,
+        "merge:merge",
         "Merge a branch into another, as one commit.",
         "omnigraph branch merge review/ada --into main --store graph.omni --dry-run",
     ),
     Command(
         ("tag", "create"),
-        tag.create,
+        "tag:create",
         "Name a commit, and protect it from cleanup.",
         "omnigraph tag create release-1 --store graph.omni",
     ),
-    Command(("tag", "list"), tag.list_tags, "List the tags.", "omnigraph tag list graph.omni"),
-    Command(("tag", "delete"), tag.delete, "Delete a tag.", "omnigraph tag delete release-1 --store graph.omni"),
+    Command(("tag", "list"), "tag:list_tags", "List the tags.", "omnigraph tag list graph.omni"),
+    Command(("tag", "delete"), "tag:delete", "Delete a tag.", "omnigraph tag delete release-1 --store graph.omni"),
     Command(
         ("revert",),
-        revert,
+        "revert:revert",
         "Take the change of a commit back, as a new commit.",
         "omnigraph revert 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
     ),
     Command(
         ("cherry-pick",),
-        cherry_pick,
+        "revert:cherry_pick",
         "Apply the change of a commit of another branch, as a new commit.",
         "omnigraph cherry-pick 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main --store graph.omni",
     ),
     Command(
         ("diff",),
-        diff,
+        "diff:diff",
         "Show what differs between two branches, tags or commits.",
         "omnigraph diff main review/ada --store graph.omni --type Package",
     ),
     Command(
         ("commit", "list"),
-        commit.list_commits,
+        "commit:list_commits",
         "List the commits of a branch, newest first.",
         "omnigraph commit list graph.omni --branch main",
     ),
     Command(
         ("commit", "show"),
-        commit.show,
+        "commit:show",
         "Show one commit.",
         "omnigraph commit show 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
     ),
     Command(
         ("commit", "changes"),
-        commit.changes,
+        "commit:changes",
         "Show what one commit changed.",
         "omnigraph commit changes 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni --op delete",
     ),
     Command(
         ("changes", "poll"),
-        changes.poll,
+        "changes:poll",
         "Show what the commits of a branch changed since a position, and the next position.",
         "omnigraph changes poll graph.omni --start beginning",
     ),
     Command(
         ("changes", "baseline"),
-        changes.baseline,
+        "changes:baseline",
         "Write a whole branch to a file, and print the position from which its feed goes on.",
         "omnigraph changes baseline graph.omni --out baseline.ndjson",
     ),
     Command(
         ("blob", "get"),
-        blob.get,
+        "blob:get",
         "Read the bytes of a blob.",
         "omnigraph blob get node Package wide-term logo --store graph.omni --out logo.png",
     ),
     Command(
         ("blob", "stat"),
-        blob.stat,
+        "blob:stat",
         "Show the length and tag of a blob, or where it is kept.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
     ),
     Command(
         ("optimize",),
-        optimize,
+        "optimize:optimize",
         "Compact types and bring their indexes up to date, as one commit.",
         "omnigraph optimize graph.omni",
     ),
     Command(
         ("verify",),
-        verify,
+        "verify:verify",
         "Check that everything published can be read and agrees, without changing anything.",
         "omnigraph verify graph.omni",
     ),
     Command(
         ("repair",),
-        repair,
+        "repair:repair",
         "Show what foreign tools wrote by path, and take it over or throw it away.",
         "omnigraph repair graph.omni --confirm",
     ),
     Command(
         ("cleanup",),
-        cleanup,
+        "cleanup:cleanup",
         "Remove old versions.",
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
     ),
     Command(
         ("lint",),
-        lint,
+        "lint:lint",
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
     ),
-    Command(("version",), version, "Print the release and its format.", "omnigraph version"),
+    Command(("version",), "version:version", "Print the release and its format.", "omnigraph version"),
 )

@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from omnigraph.errors import UsageError
-from omnigraph.ids import new_ulid
 
 
 def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a file so that even after a power cut its name stands for all of it, or for what it stood for before."""
-    # Imported here so that `--help` does not pay for it.
+    # Imported here so that `--help` does not pay for them.
+    from omnigraph.ids import new_ulid
     from omnigraph.store.durable import Disk
     from omnigraph.store.uri import Location
 
