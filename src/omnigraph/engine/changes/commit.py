@@ -118,14 +118,15 @@ class Step:
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
         """Return changes after a place, as far as there is room."""
-        found = pairs(*self.views())
-        self._refuse_boundary(found)
+        found = self.pairs()
         try:
             return fill(self.states.core.kernel, found, selection, after, room)
         except OmniGraphError as error:
             raise self._gap(error, found) from error
 
-    def _refuse_boundary(self, found: list[Pair]) -> None:
+    def pairs(self) -> list[Pair]:
+        """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
+        found = pairs(*self.views())
         for pair in found:
             if pair.is_boundary:
                 name = pair.known.type_.name
@@ -136,6 +137,7 @@ class Step:
                     graph_commit_id=self.commit.commit_id,
                     type_name=name,
                 )
+        return found
 
     def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""

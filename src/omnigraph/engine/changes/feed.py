@@ -73,8 +73,8 @@ def changes(
     elif cursor is not None:
         token = decode(cursor, "feed-cursor", scope)
     else:
-        token = Token("feed-cursor", scope, _start(core, snapshot, start or "now"))
-    steps = _steps(core, snapshot, token, commits_max)
+        token = Token("feed-cursor", scope, start_commit(core, snapshot, start or "now"))
+    steps = steps_after(core, snapshot, token, commits_max)
     return _Poll(core, selection, token, room).run(*steps)
 
 
@@ -98,7 +98,8 @@ def first_parents(core: Core, snapshot: Snapshot) -> Iterator[Commit]:
         commit_id = known[commit_id].parent
 
 
-def _start(core: Core, snapshot: Snapshot, start: str) -> CommitId:
+def start_commit(core: Core, snapshot: Snapshot, start: str) -> CommitId:
+    """Return the commit after which a feed begins."""
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
@@ -119,7 +120,7 @@ def _start(core: Core, snapshot: Snapshot, start: str) -> CommitId:
     return wanted
 
 
-def _steps(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tuple[list[Step], CommitId]:
+def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tuple[list[Step], CommitId]:
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
