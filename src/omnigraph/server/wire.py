@@ -1,0 +1,496 @@
+"""What travels over HTTP: names of headers, what every route takes and answers, and the one shape of an error.
+
+Plain values; both ends of the wire import it, so it imports neither a server nor a client library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NotRequired, TypedDict
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+BYTES: Final = "application/octet-stream"
+
+IF_COMMIT: Final = "Omnigraph-If-Graph-Commit"
+REQUEST_ID: Final = "X-Request-Id"
+SNAPSHOT_ID: Final = "Omnigraph-Snapshot-Id"
+# What a JSON answer to a query says beside its rows; an Arrow answer says it in headers. Names are percent-encoded.
+QUERY_NAME: Final = "Omnigraph-Query-Name"
+ROW_COUNT: Final = "Omnigraph-Row-Count"
+BRANCH: Final = "Omnigraph-Branch"
+COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
+
+Kind = Literal["node", "edge"]
+Op = Literal["insert", "update", "delete"]
+Mode = Literal["append", "merge", "overwrite"]
+
+
+# -- what routes take: a JSON body, or for GET, HEAD and NDJSON bodies the query string -------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """A route that takes nothing but its path."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfBranch:
+    """Which branch to look at."""
+
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601."""
+
+    query: str
+    name: str | None = None
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | int | None = None
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explain(Query):
+    """A read whose plan is wanted; with `profile` it is run."""
+
+    profile: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutate:
+    """A mutation."""
+
+    query: str
+    name: str | None = None
+    params: dict[str, Any] | None = None
+    branch: str = "main"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invoke:
+    """The call of a stored query; `expect_mutation` refuses the other kind."""
+
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | int | None = None
+    as_of: str | None = None
+    expect_mutation: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSchema:
+    """A schema to plan for or to apply."""
+
+    schema_source: str
+    allow_data_loss: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """NDJSON records as one JSON text."""
+
+    data: str
+    branch: str = "main"
+    from_: str | None = None
+    mode: Mode = "merge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadLines:
+    """Where the NDJSON records of the body go."""
+
+    branch: str = "main"
+    from_: str | None = None
+    mode: Mode = "merge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """What to export: all, or some types, of a branch or an earlier state."""
+
+    branch: str | None = None
+    snapshot: str | int | None = None
+    as_of: str | None = None
+    type_names: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlobOf:
+    """Which blob."""
+
+    entity: Kind
+    type: str
+    id: str
+    property: str
+    branch: str | None = None
+    snapshot: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewBranch:
+    """A branch to make; `from` is a branch, a commit or a tag, and with `snapshot` a branch at that moment."""
+
+    name: str
+    from_: str = "main"
+    snapshot: str | int | None = None
+    as_of: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewName:
+    """What a branch is to be called."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merge:
+    """A merge; `resolutions` settle conflicts."""
+
+    source: str
+    target: str = "main"
+    delete_branch: bool = False
+    dry_run: bool = False
+    resolutions: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A commit to take back or to apply again, and the branch to do it on."""
+
+    commit: str
+    branch: str = "main"
+    dry_run: bool = False
+    resolutions: list[dict[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitChanges:
+    """Which changes of a commit."""
+
+    page_token: str | None = None
+    limit: int | None = None
+    kind: list[Kind] | None = None
+    type: list[str] | None = None
+    op: list[Op] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes(CommitChanges):
+    """Which changes of a branch, and from where on: one of `start`, `cursor` and `page_token`."""
+
+    branch: str = "main"
+    start: str | None = None
+    cursor: str | None = None
+    max_commits: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a baseline holds; `op` is bound into its cursor only."""
+
+    branch: str = "main"
+    kind: list[Kind] | None = None
+    type: list[str] | None = None
+    op: list[Op] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diff:
+    """Two states to compare: branches, tags, commits or, of `branch`, manifest versions."""
+
+    from_: str | int
+    to: str | int
+    branch: str = "main"
+    kind: list[Kind] | None = None
+    type: list[str] | None = None
+    op: list[Op] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTag:
+    """A tag to make at the head of a branch, or at a moment of it."""
+
+    name: str
+    branch: str = "main"
+    at: str | int | None = None
+    as_of: str | None = None
+
+
+# -- what routes answer ------------------------------------------------------------------------------------------------
+
+
+class Health(TypedDict):
+    status: Literal["ok"]
+    version: str
+    internal_schema_version: int
+
+
+class Readiness(TypedDict):
+    status: Literal["ready", "unready"]
+    graphs: dict[str, bool]
+
+
+class ServedGraph(TypedDict):
+    graph_id: str
+    uri: str
+
+
+class ServedGraphs(TypedDict):
+    graphs: list[ServedGraph]
+
+
+class Dataset(TypedDict):
+    entity_kind: Kind
+    type_name: str
+    dataset_path: str
+    native_dataset_branch: NotRequired[str]
+    published_dataset_version: int
+    entity_count: int
+
+
+class Snapshot(TypedDict):
+    graph_branch: str
+    graph_commit_id: str
+    graph_manifest_version: int
+    internal_schema_version: int
+    datasets: list[Dataset]
+
+
+class Target(TypedDict, total=False):
+    branch: str
+    snapshot: str | int
+
+
+class Rows(TypedDict):
+    query_name: str
+    target: Target
+    row_count: int
+    columns: list[str]
+    rows: list[dict[str, Any]]
+    graph_commit_id: str | None
+
+
+class Plan(TypedDict):
+    """The plan as data under `plan`, totals beside it, and the whole as `text` for people."""
+
+    query: str
+    plan: list[dict[str, Any]]
+    text: str
+
+
+class Mutated(TypedDict):
+    branch: str
+    query_name: str
+    affected_nodes: int
+    affected_edges: int
+    actor_id: str | None
+    commit: str | None
+
+
+class StoredParameter(TypedDict):
+    name: str
+    kind: str
+    item_kind: NotRequired[str]
+    vector_dim: NotRequired[int]
+    nullable: bool
+
+
+class StoredQuery(TypedDict):
+    name: str
+    tool_name: str
+    description: NotRequired[str]
+    instruction: NotRequired[str]
+    mutation: bool
+    params: list[StoredParameter]
+
+
+class StoredQueries(TypedDict):
+    queries: list[StoredQuery]
+
+
+class SchemaSource(TypedDict):
+    schema_source: str
+
+
+class SchemaPlan(TypedDict):
+    supported: bool
+    step_count: int
+    steps: list[dict[str, Any]]
+
+
+class SchemaApplied(TypedDict):
+    uri: str
+    supported: bool
+    applied: bool
+    step_count: int
+    graph_manifest_version: int
+    steps: list[dict[str, Any]]
+    commit: str | None
+    purge_pending: list[str]
+
+
+class LoadedType(TypedDict):
+    name: str
+    entities_loaded: int
+
+
+class Loaded(TypedDict):
+    branch: str
+    base_branch: str | None
+    branch_created: bool
+    mode: Mode
+    nodes: list[LoadedType]
+    edges: list[LoadedType]
+    total_entities: int
+    actor_id: str | None
+    commit: str
+
+
+class LoadedAt(Loaded):
+    uri: str
+
+
+class BranchNames(TypedDict):
+    branches: list[str]
+
+
+class BranchMade(TypedDict):
+    uri: str
+    # "from" is a word of Python, so this member is spelled in `TO_WIRE`.
+    from_: str
+    name: str
+    actor_id: str | None
+
+
+class NameGone(TypedDict):
+    uri: str
+    name: str
+    actor_id: str | None
+
+
+class Merged(TypedDict):
+    source: str
+    target: str
+    outcome: Literal["already_up_to_date", "fast_forward", "merged", "conflicted"]
+    base_commit_id: str | None
+    commit: str | None
+    types: list[dict[str, Any]]
+    conflicts: list[dict[str, Any]]
+    dry_run: bool
+    actor_id: str | None
+    branch_deleted: bool
+    branch_delete_error: str | None
+
+
+class Commit(TypedDict):
+    graph_commit_id: str
+    graph_branch: str
+    graph_manifest_version: int
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    actor_id: str | None
+    created_at: int
+    kind: str
+    operation_id: str
+    properties: dict[str, str]
+
+
+class Commits(TypedDict):
+    commits: list[Commit]
+
+
+class Operation(TypedDict):
+    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+
+    operation_id: str
+    outcome: Literal["applied", "pending", "absent"]
+    commit: Commit | None
+
+
+class Cause(TypedDict):
+    graph_commit_id: str
+    parent_commit_id: NotRequired[str]
+    merged_parent_commit_id: NotRequired[str]
+    authored_branch: str
+    actor_id: NotRequired[str]
+    authored_at: int
+
+
+class Block(TypedDict):
+    cause: Cause
+    changes: list[dict[str, Any]]
+
+
+class CommitPage(Block):
+    next_page_token: NotRequired[str]
+
+
+class FeedPage(TypedDict):
+    blocks: list[Block]
+    next_page_token: NotRequired[str]
+    cursor: NotRequired[str]
+    caught_up: NotRequired[bool]
+
+
+class Difference(TypedDict):
+    from_graph_manifest_version: int
+    to_graph_manifest_version: int
+    graph_branch: NotRequired[str]
+    changes: list[dict[str, Any]]
+    stats: dict[str, int]
+
+
+class Tag(TypedDict):
+    name: str
+    graph_commit_id: str
+    actor_id: str | None
+    created_at: int
+
+
+class TagMade(Tag):
+    uri: str
+
+
+class Tags(TypedDict):
+    tags: list[Tag]
+
+
+# Members that Python cannot spell, by their name here.
+TO_WIRE: Final[Mapping[str, str]] = {"from_": "from"}
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+class Error(TypedDict):
+    """Every refusal: `code` is of a closed set and absent elsewhere, `omnigraph_code` is always there.
+
+    `context` holds what the error knows, under the names that the library uses; the members after it repeat some of it
+    in the shapes of single situations.
+    """
+
+    error: str
+    code: NotRequired[str]
+    omnigraph_code: str
+    effect: Literal["none", "applied", "unknown"]
+    retryable: bool
+    context: dict[str, Any]
+    request_id: NotRequired[str]
+    operation_id: NotRequired[str]
+    merge_conflicts: NotRequired[list[dict[str, Any]]]
+    published_dataset_version_conflict: NotRequired[dict[str, Any]]
+    read_set_conflict: NotRequired[dict[str, Any]]
+    key_conflict: NotRequired[dict[str, Any]]
+    change_diff_refusal: NotRequired[dict[str, Any]]
+    change_feed_gap: NotRequired[dict[str, Any]]
+    precondition_failure: NotRequired[dict[str, Any]]
+    resource_limit: NotRequired[dict[str, Any]]
+    blob_range: NotRequired[dict[str, Any]]
+    external_blob_source: NotRequired[dict[str, Any]]
