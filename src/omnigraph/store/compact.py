@@ -6,11 +6,11 @@ Stages only. A rewrite takes b-tree coverage away, so `rewrite` is committed in 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata
-from lance.optimize import Compaction, CompactionTask
+from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
@@ -18,19 +18,54 @@ from omnigraph.store.change import ROWS_PER_FILE, Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.index import coverage
 
+# One part of a compaction and what came of it; both travel between processes.
+Task: TypeAlias = CompactionTask
+Rewritten: TypeAlias = RewriteResult
+
 # Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `rewrite`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 
-def plan(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> list[CompactionTask]:
-    """Return the tasks that a compaction consists of; each can be pickled and executed elsewhere."""
+def plan(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> list[Task]:
+    """Return the tasks that a compaction consists of; each can be executed anywhere, on the same version."""
     with lance_errors(f"planning the compaction of {dataset.ref}"):
         return list(Compaction.plan(dataset.lance, {"target_rows_per_fragment": rows_per_fragment}).tasks)
 
 
 def rewrite(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> Change | None:
     """Stage the whole compaction as one transaction; `index.fold` on the result restores b-tree coverage."""
-    return _execute(dataset, plan(dataset, rows_per_fragment=rows_per_fragment))
+    tasks = plan(dataset, rows_per_fragment=rows_per_fragment)
+    return rewritten(dataset, [execute(dataset, task) for task in tasks])
+
+
+def execute(dataset: Dataset, task: Task) -> Rewritten:
+    """Write the files of one task; nothing names them yet."""
+    failpoints.hit(Point.DURABLE_BEFORE, f"compact {dataset.ref.path}")
+    with lance_errors(f"compacting {dataset.ref}"):
+        result = task.execute(dataset.lance)
+    dataset.store.meter.count("stage", dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"compact {dataset.ref.path}")
+    return result
+
+
+def rewritten(dataset: Dataset, results: Sequence[Rewritten]) -> Change | None:
+    """Return what tasks wrote as one transaction on the version that they were planned for."""
+    groups = []
+    next_id = max((fragment.fragment_id for fragment in dataset.lance.get_fragments()), default=-1) + 1
+    for result in results:
+        fragments = result.new_fragments
+        for fragment in fragments:
+            # Lance would leave all of them at zero, and index coverage would point at the wrong fragment.
+            fragment.id = next_id
+            next_id += 1
+        replaced = result.original_fragments  # type: ignore[attr-defined]  # Lance's stub knows it by another name
+        groups.append(LanceOperation.RewriteGroup(replaced, fragments))
+    return changed(dataset, LanceOperation.Rewrite(groups, []), dataset.count()) if groups else None
+
+
+def task_bytes(task: Task) -> int:
+    """Return how much a task reads."""
+    return sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
 
 
 def fragment_counts(change: Change) -> tuple[int, int]:
@@ -66,7 +101,7 @@ def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
         tasks = Compaction.plan(
             dataset.lance, {"target_rows_per_fragment": ROWS_PER_FILE, "excluded_fragment_ids": excluded}
         ).tasks
-    return _execute(dataset, list(tasks))
+    return rewritten(dataset, [execute(dataset, task) for task in tasks])
 
 
 def _tail(fragments: Sequence[FragmentMetadata], fragments_max: int) -> list[FragmentMetadata]:
@@ -100,22 +135,3 @@ def _tier(rows: int, fragments_max: int) -> int:
 def _after_last(fragments: Sequence[FragmentMetadata], covered: frozenset[int]) -> Sequence[FragmentMetadata]:
     last = max(place for place, fragment in enumerate(fragments) if fragment.id in covered)
     return fragments[last + 1 :]
-
-
-def _execute(dataset: Dataset, tasks: Sequence[CompactionTask]) -> Change | None:
-    groups = []
-    failpoints.hit(Point.DURABLE_BEFORE, f"compact {dataset.ref.path}")
-    next_id = max((fragment.fragment_id for fragment in dataset.lance.get_fragments()), default=-1) + 1
-    with lance_errors(f"compacting {dataset.ref}"):
-        for task in tasks:
-            result = task.execute(dataset.lance)
-            fragments = result.new_fragments
-            for fragment in fragments:
-                # Lance would leave all of them at zero, and index coverage would point at the wrong fragment.
-                fragment.id = next_id
-                next_id += 1
-            replaced = result.original_fragments  # type: ignore[attr-defined]  # Lance's stub knows it by another name
-            groups.append(LanceOperation.RewriteGroup(replaced, fragments))
-            dataset.store.meter.count("stage", dataset.ref.path)
-    failpoints.hit(Point.DURABLE_AFTER, f"compact {dataset.ref.path}")
-    return changed(dataset, LanceOperation.Rewrite(groups, []), dataset.count()) if groups else None

@@ -48,6 +48,22 @@ class PendingIndex:
 
 
 @dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of an index that is to be built: what it covers."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What is missing of the indexes of one version: segments to build, and those that they replace."""
+
+    wanted: tuple[Segment, ...]
+    superseded: tuple[Index, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Coverage:
     """Which of the dataset's fragments an index knows; the others are scanned."""
 
@@ -78,12 +94,30 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
     """Stage all missing indexes that can be built, as one transaction; `missing` tells which those are."""
-    ready, _ = missing(dataset, specs)
-    if not ready:
+    return _renewed_here(dataset, Renewal(_missing_segments(dataset, specs)))
+
+
+def renewal(dataset: Dataset, specs: Sequence[IndexSpec]) -> Renewal:
+    """Return what `fold` and `build` would stage, for whoever builds segments elsewhere."""
+    folds = _folds(dataset)
+    return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
+
+
+def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Index]) -> Change | None:
+    """Return the segments that were built for a renewal as one transaction."""
+    if not segments:
         return None
-    fragments = _live(dataset)
-    segments = [_segment(dataset, spec, fragments) for spec in ready]
-    return changed(dataset, LanceOperation.CreateIndex(segments, []), dataset.count())
+    return changed(dataset, LanceOperation.CreateIndex(list(segments), list(plan.superseded)), dataset.count())
+
+
+def _renewed_here(dataset: Dataset, plan: Renewal) -> Change | None:
+    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
+
+
+def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
+    ready, _ = missing(dataset, specs)
+    fragments = tuple(_live(dataset))
+    return tuple(Segment(spec, fragments) for spec in ready)
 
 
 def coverage(dataset: Dataset) -> dict[str, Coverage]:
@@ -114,17 +148,19 @@ def fold(dataset: Dataset) -> Change | None:
 
     Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
     """
+    return _renewed_here(dataset, _folds(dataset))
+
+
+def _folds(dataset: Dataset) -> Renewal:
     rows = _live(dataset)
-    added: list[Index] = []
-    removed: list[Index] = []
+    wanted: list[Segment] = []
+    superseded: list[Index] = []
     for name, column, kind, segments in _indexes(dataset):
-        fragments, superseded = _fold_plan(segments, rows)
+        fragments, replaced = _fold_plan(segments, rows)
         if fragments:
-            added.append(_segment(dataset, IndexSpec(column, kind, name), sorted(fragments)))
-            removed.extend(superseded)
-    if not added:
-        return None
-    return changed(dataset, LanceOperation.CreateIndex(added, removed), dataset.count())
+            wanted.append(Segment(IndexSpec(column, kind, name), tuple(sorted(fragments))))
+            superseded.extend(replaced)
+    return Renewal(tuple(wanted), tuple(superseded))
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
@@ -143,12 +179,14 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     return fragments, superseded
 
 
-def _segment(dataset: Dataset, spec: IndexSpec, fragments: Iterable[int]) -> Index:
+def build_segment(dataset: Dataset, wanted: Segment) -> Index:
+    """Write the files of one segment; nothing names them yet."""
+    spec = wanted.spec
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
         segment = dataset.lance.create_index_uncommitted(
-            spec.column, name=spec.name, fragment_ids=list(fragments), replace=True, **_options(dataset, spec)
+            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(dataset, spec)
         )
         if spec.kind is IndexKind.FULLTEXT:
             # Text segments are written as parts; only the merge gives them the files that queries read.
@@ -156,6 +194,14 @@ def _segment(dataset: Dataset, spec: IndexSpec, fragments: Iterable[int]) -> Ind
     dataset.store.meter.count("index", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
     return segment
+
+
+def merge_segments(dataset: Dataset, segments: Sequence[Index]) -> Index:
+    """Return one segment that covers what several cover, which were built side by side for the same version."""
+    if len(segments) == 1:
+        return segments[0]
+    with lance_errors(f"merging segments of {dataset.ref}"):
+        return dataset.lance.merge_existing_index_segments(list(segments))
 
 
 def _options(dataset: Dataset, spec: IndexSpec) -> dict[str, Any]:
