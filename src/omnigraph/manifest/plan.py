@@ -59,6 +59,12 @@ class Effect:
         assert self.begun is not None, "an effect changes something"
         return self.begun.dataset.count()
 
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that were written for it and that nothing names yet, relative to the graph's root."""
+        own = [*(self.begun.files if self.begun else ()), *(file for change in self.changes for file in change.files)]
+        return tuple(f"{self.base.ref.directory}/{file}" for file in own)
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

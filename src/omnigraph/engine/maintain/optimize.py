@@ -13,6 +13,7 @@ from functools import partial
 from omnigraph.engine.core import Core
 from omnigraph.engine.index import wanted_indexes
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
 from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
@@ -21,10 +22,8 @@ from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store import compact, index
-from omnigraph.store.change import Change
-from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import PendingIndex
-from omnigraph.store.store import Staged, StaleBase
+from omnigraph.store.store import StaleBase
 
 
 class Skip(StrEnum):
@@ -78,12 +77,17 @@ class OptimizeReport:
         }
 
 
-def optimize(core: Core, branch: str = MAIN, actor: str | None = None) -> OptimizeReport:
-    """Compact every type of a branch, cover what indexes miss, and build those that are declared and missing."""
+def optimize(
+    core: Core, branch: str = MAIN, actor: str | None = None, workers: Workers | None = None
+) -> OptimizeReport:
+    """Compact every type of a branch, cover what indexes miss, and build those that are declared and missing.
+
+    `workers` execute the tasks; by default it is this process.
+    """
     branch = branch.strip()
     core.enforce("change", branch, actor)
     with ExitStack() as stack:
-        work = _Optimize(core, actor, stack)
+        work = _Optimize(core, actor, stack, workers or ThisProcess())
         receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
     return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
 
@@ -91,9 +95,10 @@ def optimize(core: Core, branch: str = MAIN, actor: str | None = None) -> Optimi
 class _Optimize:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, core: Core, actor: str | None, stack: ExitStack) -> None:
+    def __init__(self, core: Core, actor: str | None, stack: ExitStack, workers: Workers) -> None:
         self.core = core
         self.actor = actor
+        self.workers = workers
         self.rows: list[TypeOptimized] = []
         self._stack = stack
         self._held: Declared | None = None
@@ -153,34 +158,20 @@ class _Optimize:
         is_covered = all(not coverage.uncovered for coverage in index.coverage(inherited).values())
         if not ready and is_covered and not compact.plan(inherited):
             return None, TypeOptimized(key, pending=tuple(pending))
-        chain = _Chain(kernel.writable(snapshot, key))
+        chain = Chain(kernel.writable(snapshot, key))
         try:
-            rewritten = compact.rewrite(chain.dataset)
+            tasks = compact.plan(chain.base)
+            rewritten = compact.rewritten(chain.base, self.workers.compact(chain.base, tasks))
             chain.add(rewritten)
-            chain.add(index.fold(chain.dataset))
-            chain.add(index.build(chain.dataset, specs))
+            renewal = index.renewal(chain.dataset, specs)
+            chain.add(index.renewed(chain.dataset, renewal, self.workers.index(chain, renewal.wanted)))
         except StaleBase:
             # A writer is moving this type right now. It wins; the type's turn comes when the plan is prepared again.
             return None, TypeOptimized(key, skipped=Skip.OUTPACED)
         removed, added = compact.fragment_counts(rewritten) if rewritten else (0, 0)
         row = TypeOptimized(key, removed, added, len(ready), True, pending=tuple(pending))
-        return chain.effect(key), row
-
-
-class _Chain:
-    """Changes of one dataset, each staged on top of the one before; none of them is visible."""
-
-    def __init__(self, base: Dataset) -> None:
-        self.base = base
-        self.staged: Staged | None = None
-
-    @property
-    def dataset(self) -> Dataset:
-        return self.staged.dataset if self.staged else self.base
-
-    def add(self, change: Change | None) -> None:
-        if change is not None:
-            self.staged = self.base.store.commit(self.base, [change], {}, self.staged)
-
-    def effect(self, table_key: str) -> Effect | None:
-        return Effect(table_key, self.base, (), self.staged) if self.staged else None
+        effect = chain.effect(key)
+        if effect is not None and self._held is not None:
+            # Named one by one, because writers stage in the same directories.
+            self._held.staging(*effect.files)
+        return effect, row

@@ -73,12 +73,7 @@ def _begin(view: View, dataset: Dataset, change: Change) -> Staged:
 
 def staged_files(effects: tuple[Effect, ...]) -> list[str]:
     """Return the files that effects have written and that nothing names yet."""
-    files = []
-    for effect in effects:
-        own = [file for change in effect.changes for file in change.files]
-        own += effect.begun.files if effect.begun else ()
-        files += [f"{effect.base.ref.directory}/{file}" for file in own]
-    return files
+    return [file for effect in effects for file in effect.files]
 
 
 def forks_of(view: View, pin: Pin, target: View) -> list[str]:
