@@ -110,3 +110,9 @@ ALGO_BLOCK_NODES: Final = 4_000_000
 
 # Queries on Spark: up to how many entities a type is sent to every task instead of being shuffled.
 SPARK_BROADCAST_ROWS_MAX: Final = 100_000
+
+# Streams: how many commits one batch of a change feed takes, how many new entities of one commit one task has, and how
+# many of them are read at once.
+STREAM_COMMITS: Final = 256
+STREAM_TASK_ROWS: Final = 1_000_000
+STREAM_WINDOW_ROWS: Final = 8_192
