@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,10 @@ from omnigraph.failpoints import Point
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
+
+
+# A segment that is there; it travels between processes.
+Built: TypeAlias = Index
 
 
 class IndexKind(StrEnum):
@@ -103,7 +107,7 @@ def renewal(dataset: Dataset, specs: Sequence[IndexSpec]) -> Renewal:
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
 
 
-def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Index]) -> Change | None:
+def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Built]) -> Change | None:
     """Return the segments that were built for a renewal as one transaction."""
     if not segments:
         return None
@@ -179,7 +183,7 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     return fragments, superseded
 
 
-def build_segment(dataset: Dataset, wanted: Segment) -> Index:
+def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
     spec = wanted.spec
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
@@ -196,7 +200,7 @@ def build_segment(dataset: Dataset, wanted: Segment) -> Index:
     return segment
 
 
-def merge_segments(dataset: Dataset, segments: Sequence[Index]) -> Index:
+def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
     """Return one segment that covers what several cover, which were built side by side for the same version."""
     if len(segments) == 1:
         return segments[0]
