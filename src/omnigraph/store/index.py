@@ -21,7 +21,6 @@ from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 
-
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index
 
