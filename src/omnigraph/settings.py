@@ -65,6 +65,9 @@ _TABLE = (
     Setting("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "4", (), "How often a request is tried in all."),
     Setting("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "200", (), "Milliseconds before the second try; doubled each time."),
     Setting(
+        "OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "0", (), "Most requests to the provider in a second; 0 is any number."
+    ),
+    Setting(
         "OMNIGRAPH_EMBEDDINGS_MOCK",
         "false",
         ("true", "false", "1", "0"),

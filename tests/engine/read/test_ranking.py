@@ -38,6 +38,7 @@ class OneVector:
 
     def __init__(self, model: str) -> None:
         self.model = model
+        self.name = "one"
 
     def embed(self, texts: Any, dimension: int, purpose: Purpose) -> Any:
         return np.tile(np.array([1.0, 0.0], np.float32), (len(texts), 1))

@@ -9,8 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from omnigraph import clock
 from omnigraph.engine.read.search import Purpose, check_model, from_settings
 from omnigraph.engine.read.search.embed import MockEmbedder
+from omnigraph.engine.read.search.pace import NO_PACE
 from omnigraph.engine.read.search.provider import HttpEmbedder, Patience
 from omnigraph.errors import DataError, UsageError
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
@@ -59,20 +61,52 @@ def test_openai_compatible_prefers_its_own_key(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("purpose", list(Purpose))
-def test_gemini_is_asked_per_text_with_its_purpose(purpose: Purpose, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gemini_single_text_is_asked_with_its_purpose(purpose: Purpose, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GEMINI_API_KEY", "gem")
     answer = 200, json.dumps({"embedding": {"values": [0.0, 5.0]}}).encode()
     with running(Provider(lambda number, body: answer)) as provider:
-        vectors = HttpEmbedder.of("gemini", provider.url, "", HURRIED).embed(["a", "b"], 2, purpose)
-    assert vectors.tolist() == [[0.0, 1.0], [0.0, 1.0]]
-    assert [path for path, _, _ in provider.requests] == ["/models/gemini-embedding-2:embedContent"] * 2
-    assert {headers["x-goog-api-key"] for _, headers, _ in provider.requests} == {"gem"}
-    assert provider.requests[1][2] == {
+        vectors = HttpEmbedder.of("gemini", provider.url, "", HURRIED).embed(["b"], 2, purpose)
+    assert vectors.tolist() == [[0.0, 1.0]]
+    [(path, headers, body)] = provider.requests
+    assert path == "/models/gemini-embedding-2:embedContent"
+    assert headers["x-goog-api-key"] == "gem"
+    assert body == {
         "model": "models/gemini-embedding-2",
         "content": {"parts": [{"text": "b"}]},
         "taskType": purpose.value,
         "outputDimensionality": 2,
     }
+
+
+def test_gemini_several_texts_are_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "gem")
+
+    def answer(number: int, body: dict[str, list[object]]) -> Answer:
+        return 200, json.dumps({"embeddings": [{"values": [5.0, 0.0]}] * len(body["requests"])}).encode()
+
+    with running(Provider(answer)) as provider:
+        vectors = HttpEmbedder.of("gemini", provider.url, "", HURRIED).embed(["a"] * 66, 2, Purpose.DOCUMENT)
+    assert vectors.tolist() == [[1.0, 0.0]] * 66
+    assert [path for path, _, _ in provider.requests] == ["/models/gemini-embedding-2:batchEmbedContents"] * 2
+    assert [len(body["requests"]) for _, _, body in provider.requests] == [64, 2]
+    assert provider.requests[0][2]["requests"][0]["taskType"] == "RETRIEVAL_DOCUMENT"
+
+
+def test_pace_keeps_requests_apart_by_its_share_of_the_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    monkeypatch.setattr(clock, "pause", pause)
+    monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "openai")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND", "8")
+    embedder = from_settings(sharers=2)
+    assert isinstance(embedder, HttpEmbedder)
+    with clock.replaced(elapsed=lambda: now[0]):
+        waited = [embedder.pace.wait() for _ in range(3)]
+    assert waited == [0.0, 0.25, 0.25]
+    assert NO_PACE.wait() == 0.0
 
 
 def test_embed_more_texts_than_a_request_holds_asks_several_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,7 +329,13 @@ def test_from_settings_mock_wins_with_a_warning(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("PROVIDER", "nobody"), ("TIMEOUT_MS", "soon"), ("RETRY_ATTEMPTS", "-1"), ("BASE_URL", "ftp://x")],
+    [
+        ("PROVIDER", "nobody"),
+        ("TIMEOUT_MS", "soon"),
+        ("RETRY_ATTEMPTS", "-1"),
+        ("BASE_URL", "ftp://x"),
+        ("REQUESTS_PER_SECOND", "-1"),
+    ],
 )
 def test_from_settings_bad_value_is_refused(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"OMNIGRAPH_EMBED_{name}", value)

@@ -29,7 +29,10 @@ class Purpose(StrEnum):
 
 
 class Embedder(Protocol):
-    """Turns texts into vectors of one model."""
+    """Turns texts into vectors of one model of one provider."""
+
+    @property
+    def name(self) -> str: ...
 
     @property
     def model(self) -> str: ...
@@ -88,6 +91,7 @@ class MockEmbedder:
     """Vectors that depend on nothing but the text: the same on every machine, and without meaning."""
 
     model: str = "mock"
+    name: str = "mock"
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
         return normalised([_mock_vector(text, dimension) for text in texts], dimension, self.model)
@@ -109,8 +113,12 @@ def _mock_vector(text: str, dimension: int) -> list[float]:
     return numbers
 
 
-def from_settings() -> Embedder:
-    """Return the embedder that the settings name; a missing key is reported when something is embedded."""
+def from_settings(sharers: int = 1) -> Embedder:
+    """Return the embedder that the settings name; a missing key is reported when something is embedded.
+
+    So many `sharers` work at the same time, each with an embedder of its own, and share the allowed rate of requests.
+    """
+    from omnigraph.engine.read.search.pace import Pace
     from omnigraph.engine.read.search.provider import HttpEmbedder, Patience
 
     name = settings.read("OMNIGRAPH_EMBED_PROVIDER")
@@ -126,7 +134,8 @@ def from_settings() -> Embedder:
         attempts_max=_whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
         backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
     )
-    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, patience)
+    pace = Pace(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
+    return HttpEmbedder.of(name, settings.read("OMNIGRAPH_EMBED_BASE_URL"), model, patience, pace)
 
 
 def _milliseconds(name: str) -> float:
@@ -138,3 +147,14 @@ def _whole(name: str) -> int:
     if not value.isascii() or not value.isdigit():
         raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
     return int(value)
+
+
+def _rate(name: str) -> float:
+    value = settings.read(name)
+    try:
+        rate = float(value)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < float("inf"):
+        raise UsageError(f"{name} is `{value}`; set it to a number such as 5 or 0.5", setting=name, value=value)
+    return rate

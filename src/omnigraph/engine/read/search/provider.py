@@ -19,6 +19,7 @@ import numpy as np
 from omnigraph import clock, settings
 from omnigraph.engine.read.search.connection import Connections
 from omnigraph.engine.read.search.embed import Matrix, Purpose, failure, normalised
+from omnigraph.engine.read.search.pace import NO_PACE, Pace
 from omnigraph.errors import UsageError
 from omnigraph.limits import EMBED_RESPONSE_BYTES_MAX, EMBED_TEXTS_MAX
 
@@ -46,7 +47,7 @@ class _Wire:
     key_settings: tuple[str, ...]
     key_header: str
     key_prefix: str
-    path: Callable[[str], str]
+    path: Callable[[str, int], str]
     texts_max: int
     request: Callable[[str, Sequence[str], int, Purpose], dict[str, object]]
     vectors: Callable[[Any], list[object]]
@@ -64,12 +65,13 @@ class HttpEmbedder:
     model: str
     base_url: str
     patience: Patience
+    pace: Pace
     _wire: _Wire = field(repr=False)
     _key: str = field(repr=False)
     _connections: Connections = field(repr=False)
 
     @classmethod
-    def of(cls, name: str, base_url: str, model: str, patience: Patience) -> HttpEmbedder:
+    def of(cls, name: str, base_url: str, model: str, patience: Patience, pace: Pace = NO_PACE) -> HttpEmbedder:
         """Return a provider's embedder; empty strings stand for its usual address and model."""
         wire = _WIRES[name]
         url = (base_url or wire.base_url).rstrip("/")
@@ -80,7 +82,7 @@ class HttpEmbedder:
                 value=url,
             )
         key = next((value for name in wire.key_settings if (value := settings.read(name))), "")
-        return cls(name, model or wire.model, url, patience, wire, key, Connections(url))
+        return cls(name, model or wire.model, url, patience, pace, wire, key, Connections(url))
 
     def embed(self, texts: Sequence[str], dimension: int, purpose: Purpose) -> Matrix:
         seconds = self.patience.deadline_seconds
@@ -93,7 +95,8 @@ class HttpEmbedder:
 
     def _embed_part(self, texts: Sequence[str], dimension: int, purpose: Purpose, deadline: float | None) -> Matrix:
         body = json.dumps(self._wire.request(self.model, texts, dimension, purpose)).encode()
-        answer = self._ask(body, self._request_headers(), deadline)
+        path = self._wire.path(self.model, len(texts))
+        answer = self._ask(path, body, self._request_headers(), deadline)
         try:
             vectors = self._wire.vectors(json.loads(answer))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
@@ -110,11 +113,14 @@ class HttpEmbedder:
             raise failure(f"the key of the provider `{self.name}` holds characters that no key has; check {names}")
         return {"Content-Type": "application/json", self._wire.key_header: self._wire.key_prefix + self._key}
 
-    def _ask(self, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
+    def _ask(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
         pause = self.patience.backoff_seconds
         for attempt in range(1, max(1, self.patience.attempts_max) + 1):
+            waited = self.pace.wait()
+            # To wait for one's turn is not the provider's delay.
+            deadline = None if deadline is None else deadline + waited
             try:
-                return self._ask_once(body, headers, deadline)
+                return self._ask_once(path, body, headers, deadline)
             except _Passing as error:
                 reason, cause = str(error), error
             left = None if deadline is None else deadline - clock.elapsed()
@@ -124,13 +130,13 @@ class HttpEmbedder:
             pause *= 2
         raise failure(f"the provider `{self.name}` failed {attempt} times, last with: {reason}") from cause
 
-    def _ask_once(self, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
+    def _ask_once(self, path: str, body: bytes, headers: dict[str, str], deadline: float | None) -> bytes:
         left = self.patience.timeout_seconds
         if deadline is not None:
             left = min(left, deadline - clock.elapsed())
             if left <= 0:
                 raise _Passing("the deadline has passed")
-        path, read = self._wire.path(self.model), partial(_read, until=clock.elapsed() + left)
+        read = partial(_read, until=clock.elapsed() + left)
         try:
             status, answer = self._connections.post(path, body, headers, left, read)
         except (OSError, HTTPException) as error:
@@ -173,23 +179,31 @@ def _openai_vectors(answer: Any) -> list[object]:
     return [one["embedding"] for one in sorted(answer["data"], key=lambda one: one.get("index", 0))]
 
 
+def _gemini_path(model: str, count: int) -> str:
+    return f"/models/{quote(model, safe='')}:{'embedContent' if count == 1 else 'batchEmbedContents'}"
+
+
 def _gemini_request(model: str, texts: Sequence[str], dimension: int, purpose: Purpose) -> dict[str, object]:
-    [text] = texts
-    return {
-        "model": f"models/{model}",
-        "content": {"parts": [{"text": text}]},
-        "taskType": purpose.value,
-        "outputDimensionality": dimension,
-    }
+    requests: list[dict[str, object]] = [
+        {
+            "model": f"models/{model}",
+            "content": {"parts": [{"text": text}]},
+            "taskType": purpose.value,
+            "outputDimensionality": dimension,
+        }
+        for text in texts
+    ]
+    return requests[0] if len(requests) == 1 else {"requests": requests}
 
 
 def _gemini_vectors(answer: Any) -> list[object]:
-    return [answer["embedding"]["values"]]
+    found = [answer["embedding"]] if "embedding" in answer else answer["embeddings"]
+    return [one["values"] for one in found]
 
 
 def _openai(base_url: str, model: str, *key_settings: str) -> _Wire:
     return _Wire(
-        base_url, model, key_settings, "Authorization", "Bearer ", lambda _: "/embeddings", EMBED_TEXTS_MAX,
+        base_url, model, key_settings, "Authorization", "Bearer ", lambda *_: "/embeddings", EMBED_TEXTS_MAX,
         _openai_request, _openai_vectors,
     )  # fmt: skip
 
@@ -201,6 +215,6 @@ _WIRES: Final[Mapping[str, _Wire]] = {
     "openai": _openai("https://api.openai.com/v1", "text-embedding-3-large", "OPENAI_API_KEY"),
     "gemini": _Wire(
         "https://generativelanguage.googleapis.com/v1beta", "gemini-embedding-2", ("GEMINI_API_KEY",), "x-goog-api-key",
-        "", lambda model: f"/models/{quote(model, safe='')}:embedContent", 1, _gemini_request, _gemini_vectors,
+        "", _gemini_path, EMBED_TEXTS_MAX // 2, _gemini_request, _gemini_vectors,
     ),
 }  # fmt: skip
