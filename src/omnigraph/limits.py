@@ -117,7 +117,7 @@ STREAM_COMMITS: Final = 256
 STREAM_TASK_ROWS: Final = 1_000_000
 STREAM_WINDOW_ROWS: Final = 8_192
 
-# Server: what a request may send and how long it may take, how much goes out in streams at a time, how long a stop waits.
+# Server: what a request may send and how long it may take, what goes out in streams at a time, how long a stop waits.
 SERVER_BODY_BYTES_MAX: Final = 1024 * 1024
 SERVER_LOAD_BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 SERVER_BODY_SECONDS_MAX: Final = 60

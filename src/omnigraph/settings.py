@@ -76,6 +76,14 @@ _TABLE = (
     Setting("OPENROUTER_API_KEY", "", (), "Key of the `openai-compatible` provider."),
     Setting("OPENAI_API_KEY", "", (), "Key of the `openai` provider; the second choice of `openai-compatible`."),
     Setting("GEMINI_API_KEY", "", (), "Key of the `gemini` provider."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKEN", "", (), "Token of the actor `default` of a server."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "", (), "File with the tokens of a server, by actor, as JSON."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", "", (), "The same as text."),
+    Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", (), "Refused: this release reads no AWS secrets."),
+    Setting("OMNIGRAPH_UNAUTHENTICATED", "", (), "Lets a server start without tokens, open to all who reach it."),
+    Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and as many for writes."),
+    Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have under way on a server."),
+    Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Bytes of requests that these may hold together."),
 )
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})
