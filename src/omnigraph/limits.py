@@ -130,3 +130,13 @@ SERVER_STREAMS_BYTES_MAX: Final = 2 * 1024 * 1024
 SERVER_STREAM_WAIT_SECONDS: Final = 0.25
 SERVER_STALL_SECONDS_MAX: Final = 60
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
+
+# Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
+POLICY_BYTES_MAX: Final = 1024 * 1024
+POLICY_PROBLEMS_SHOWN: Final = 20
+POLICY_ANSWERS_MAX: Final = 16_384
+
+# Maintenance on Spark: what one process does alone, and how many rows one task indexes or one bucket compares.
+MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
+MAINTAIN_LOCAL_ROWS_MAX: Final = 50_000_000
+MAINTAIN_TASK_ROWS: Final = 4_194_304
