@@ -35,8 +35,8 @@ def sweep_ignores_live_owners() -> None:
 def sweep_ignores_intents() -> None:
     """No claim protects anything."""
 
-    def broken(kernel: Kernel, report: sweep.SweepReport) -> list[str]:
-        return []
+    def broken(kernel: Kernel, report: sweep.SweepReport) -> sweep.Claims:
+        return sweep.Claims()
 
     sweep.resolve_intents = broken
 

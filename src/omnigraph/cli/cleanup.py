@@ -10,7 +10,7 @@ import typer
 
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Actor, Json, Quiet, Store, Uri, Yes
-from omnigraph.cli.output import print_json
+from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.target import address, announce, confirm, open_to_read, open_to_write
 from omnigraph.errors import UsageError
 
@@ -56,6 +56,9 @@ def cleanup(
         for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
             typer.echo(line)
         verb = "would go" if dry_run else "removed"
+        for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
+            if count:
+                typer.echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
         typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
     return 1 if any(one.error for one in report.datasets) else 0
 

@@ -5,13 +5,12 @@ A log beside the graph; no commit depends on it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.manifest.intent import Intent
 from omnigraph.store import log
 from omnigraph.store.store import Store
 
@@ -42,15 +41,15 @@ class AuditRow:
     commit_id: str | None
     actor: str | None
     kind: str
-    created_at_us: int
+    created_at_us: int = field(default_factory=clock.now_us)
 
 
-def record(store: Store, intent: Intent, outcome: Outcome, commit_id: str | None) -> None:
-    """Write the row of a resolved intent, unless an earlier sweep got that far."""
-    if any(row.operation_id == intent.operation_id for row in read(store)):
+def record(store: Store, row: AuditRow) -> None:
+    """Write a row, unless its operation has one: whoever settled it before may have died right after."""
+    if any(one.operation_id == row.operation_id for one in read(store)):
         return
-    row = [commit_id, outcome.value, intent.actor, intent.operation_id, intent.kind, clock.now_us()]
-    arrays = [pa.array([value], column.type) for value, column in zip(row, SCHEMA, strict=True)]
+    values = [row.commit_id, row.outcome.value, row.actor, row.operation_id, row.kind, row.created_at_us]
+    arrays = [pa.array([value], column.type) for value, column in zip(values, SCHEMA, strict=True)]
     log.append(store, AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from omnigraph import clock, failpoints
 from omnigraph.errors import DriftDetected
 from omnigraph.failpoints import Point
-from omnigraph.ids import BranchId
-from omnigraph.limits import RESIDUE_AGE_SECONDS
+from omnigraph.ids import BranchId, CommitId
+from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import audit
-from omnigraph.manifest.audit import AUDIT_PATH, Outcome
+from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.init import CLAIM_PREFIX
 from omnigraph.manifest.intent import Intent, pending
@@ -39,79 +39,126 @@ class SweepReport:
     unreadable: list[str] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
 
+    def count(self, outcome: Outcome) -> None:
+        if outcome is Outcome.ROLLED_FORWARD:
+            self.rolled_forward += 1
+        else:
+            self.rolled_back += 1
+
 
 def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
     """Finish links, resolve the intents of dead owners, and remove residue older than the given age."""
     report = SweepReport()
-    snapshots = _snapshots(kernel)
-    for snapshot in snapshots:
+    finish_links(kernel, report)
+    claims = resolve_intents(kernel, report)
+    if report.unreadable:
+        # What an unreadable intent claims is unknown, so everything might be claimed.
+        return report
+    for residue in _old_residue(kernel, claims, older_than_seconds):
+        _remove(kernel, residue, report)
+    return report
+
+
+def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
+    """Tell what a sweep would do about intents and residue, without touching anything."""
+    intents, unreadable = pending(kernel.store)
+    report = SweepReport(unreadable=unreadable)
+    claims = Claims.of(intents)
+    gone: dict[str, ObjectInfo] = {}
+    for intent in intents:
+        if intent.is_dead:
+            outcome, _ = _judge(kernel, intent)
+            report.count(outcome)
+            gone |= {one.path: one for one in _staged_by(kernel, intent, outcome, claims)}
+    if not unreadable:
+        gone |= {one.path: one for one in _old_residue(kernel, claims, older_than_seconds)}
+    report.files_removed, report.bytes_removed = len(gone), sum(one.size_bytes for one in gone.values())
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What live work may still need: the files it names, and all that was written since the oldest of it began."""
+
+    paths: tuple[str, ...] = ()
+    since_us: int | None = None
+
+    @classmethod
+    def of(cls, intents: list[Intent]) -> Claims:
+        alive = [one for one in intents if not one.is_dead]
+        paths = tuple(path for one in alive for path in one.paths)
+        return cls(paths, min((one.started_at_us for one in alive), default=None))
+
+    def spares(self, info: ObjectInfo) -> bool:
+        """Tell whether a file might belong to live work; storage may have dated it by another clock."""
+        if self.since_us is not None and info.modified_us >= self.since_us - CLOCK_SKEW_SECONDS * 1_000_000:
+            return True
+        return info.path.startswith(self.paths)
+
+
+def finish_links(kernel: Kernel, report: SweepReport) -> None:
+    """Put what every branch has published in its place by path."""
+    for snapshot in _snapshots(kernel):
         try:
             report.links_finished += kernel.finish_links(snapshot)
         except DriftDetected as error:
             # A foreign tool stands where a published version belongs; that is for repair to settle, not for us.
             report.drifted.append(str(error.context["object"]))
-    claimed = resolve_intents(kernel, report)
-    if report.unreadable:
-        # What an unreadable intent claims is unknown, so everything might be claimed.
-        return report
-    for residue in _old_residue(kernel, claimed, older_than_seconds):
-        kernel.store.objects.delete(residue.path)
-        report.files_removed += 1
-        report.bytes_removed += residue.size_bytes
-    return report
 
 
-def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
-    """Tell what a sweep would remove by age, without touching anything; the intents of the dead are left out."""
-    intents, unreadable = pending(kernel.store)
-    report = SweepReport(unreadable=unreadable)
-    if not unreadable:
-        claimed = [path for intent in intents for path in intent.paths]
-        found = list(_old_residue(kernel, claimed, older_than_seconds))
-        report.files_removed, report.bytes_removed = len(found), sum(one.size_bytes for one in found)
-    return report
+def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
+    """Settle every dead intent, and return what live ones claim."""
+    intents, report.unreadable = pending(kernel.store)
+    failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
+    claims = Claims.of(intents)
+    for intent in intents:
+        if intent.is_dead:
+            _resolve(kernel, intent, claims, report)
+    return claims
 
 
-def _old_residue(kernel: Kernel, claimed: list[str], older_than_seconds: float) -> Iterator[ObjectInfo]:
+def _old_residue(kernel: Kernel, claims: Claims, older_than_seconds: float) -> Iterator[ObjectInfo]:
     before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
     for residue in _residue(kernel, _snapshots(kernel)):
-        if residue.modified_us <= before_us and not residue.path.startswith(tuple(claimed)):
+        if residue.modified_us <= before_us and not claims.spares(residue):
             yield residue
 
 
-def resolve_intents(kernel: Kernel, report: SweepReport) -> list[str]:
-    """Settle every dead intent and return the paths that live or unreadable ones claim."""
-    intents, report.unreadable = pending(kernel.store)
-    failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
-    alive = [intent for intent in intents if not intent.is_dead]
-    claimed = [path for intent in alive for path in intent.paths]
-    for intent in intents:
-        if intent not in alive:
-            _resolve(kernel, intent, claimed, report)
-    return claimed
+def _remove(kernel: Kernel, info: ObjectInfo, report: SweepReport) -> None:
+    kernel.store.objects.delete(info.path)
+    report.files_removed += 1
+    report.bytes_removed += info.size_bytes
 
 
-def _resolve(kernel: Kernel, intent: Intent, claimed: list[str], report: SweepReport) -> None:
-    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
-    commit_id = _published_as(kernel, intent) if intent.branch_id in live else None
-    if commit_id is not None:
-        outcome = Outcome.ROLLED_FORWARD
-        report.rolled_forward += 1
-    else:
-        # Only what the intent itself named goes, and of that only what nobody has published or claimed since: the
-        # same work may have been done again in the same place.
-        for info in _residue(kernel, _snapshots(kernel)) if intent.paths else ():
-            if info.path.startswith(intent.paths) and not info.path.startswith(tuple(claimed)):
-                kernel.store.objects.delete(info.path)
-                report.files_removed += 1
-                report.bytes_removed += info.size_bytes
-        outcome = Outcome.ROLLED_BACK if intent.branch_id in live else Outcome.ORPHANED_BRANCH_DISCARDED
-        report.rolled_back += 1
-    audit.record(kernel.store, intent, outcome, commit_id)
+def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport) -> None:
+    outcome, commit_id = _judge(kernel, intent)
+    report.count(outcome)
+    for info in _staged_by(kernel, intent, outcome, claims):
+        _remove(kernel, info, report)
+    audit.record(kernel.store, AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind))
     kernel.store.objects.delete(intent.object_path)
 
 
-def _published_as(kernel: Kernel, intent: Intent) -> str | None:
+def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
+    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
+    if intent.branch_id not in live:
+        return Outcome.ORPHANED_BRANCH_DISCARDED, None
+    commit_id = _published_as(kernel, intent)
+    return (Outcome.ROLLED_BACK if commit_id is None else Outcome.ROLLED_FORWARD), commit_id
+
+
+def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims) -> list[ObjectInfo]:
+    """Return what goes with a dead intent: only what it named, and of that only what nobody publishes or claims.
+
+    The same work may have been done again in the same place.
+    """
+    if outcome is Outcome.ROLLED_FORWARD or not intent.paths:
+        return []
+    found = [one for one in _residue(kernel, _snapshots(kernel)) if one.path.startswith(intent.paths)]
+    return [one for one in found if not one.path.startswith(claims.paths)]
+
+
+def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
     for commit in kernel.history(kernel.name_of(intent.branch_id)):
         if commit.operation_id == intent.operation_id:
             return commit.commit_id

@@ -66,6 +66,8 @@ class CleanupReport:
             "older_than_secs": self.older_than_seconds,
             "dry_run": self.dry_run,
             "datasets": [one.to_json() for one in self.datasets],
+            "intents_rolled_forward": self.swept.rolled_forward,
+            "intents_rolled_back": self.swept.rolled_back,
             "residue_files_removed": self.swept.files_removed,
             "residue_bytes_removed": self.swept.bytes_removed,
         }

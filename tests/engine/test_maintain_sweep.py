@@ -1,0 +1,119 @@
+"""The sweep beside live and dead work: what it spares, what it rolls back, and what a preview says of both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph import clock, failpoints
+from omnigraph.errors import StorageError
+from omnigraph.failpoints import Point
+from omnigraph.graph import Graph
+from omnigraph.manifest import audit
+from omnigraph.manifest import sweep as module
+from omnigraph.manifest.intent import declared, pending
+from omnigraph.manifest.sweep import Claims, preview, sweep
+from omnigraph.store.change import append
+
+SCHEMA = "node Person { name: String @key }"
+PERSON = "node:Person"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    for name in "abc":
+        graph.ingest([{"type": "Person", "data": {"name": name}}])
+    return graph
+
+
+@contextmanager
+def hours_later(hours: float = 3) -> Iterator[None]:
+    now = clock.now_us() + int(hours * 3_600_000_000)
+    with clock.replaced(wall=lambda: now):
+        yield
+
+
+def files(graph: Graph) -> set[str]:
+    return {one.path for one in graph.core.kernel.store.objects.list("")}
+
+
+def stage(graph: Graph) -> set[str]:
+    """Write rows that nothing names, and return their files."""
+    before, dataset = files(graph), graph.core.view().dataset(PERSON)
+    append(dataset, dataset.read())
+    return files(graph) - before
+
+
+def dead_optimize(graph: Graph) -> set[str]:
+    """Let an optimize end before it publishes, with an intent whose owner is gone; return what it staged."""
+    before, kept = files(graph), dict[str, bytes]()
+    objects = graph.core.kernel.store.objects
+
+    def end(_: str) -> None:
+        kept.update({one.object_path: objects.read(one.object_path) for one in pending(graph.core.kernel.store)[0]})
+        raise StorageError("cut off")
+
+    with failpoints.armed({Point.COMMIT_PREPARED: end}), pytest.raises(StorageError):
+        graph.optimize()
+    staged = files(graph) - before
+    for path, body in kept.items():
+        objects.write(path, body)
+    [intent] = pending(graph.core.kernel.store)[0]
+    gone = replace(intent, owner=replace(intent.owner, started="0"))
+    objects.write(gone.object_path, gone.to_bytes())
+    return staged
+
+
+def test_sweep_beside_long_work_spares_what_is_newer(graph: Graph) -> None:
+    kernel = graph.core.kernel
+    with declared(kernel.store, "optimize", graph.snapshot()):
+        staged = stage(graph)
+        with hours_later():
+            sweep(kernel)
+        assert staged <= files(graph)
+    with hours_later():
+        sweep(kernel)
+    assert not staged & files(graph)
+
+
+def test_sweep_that_forgets_when_work_began_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.Claims, "of", lambda intents: Claims())
+    with declared(graph.core.kernel.store, "optimize", graph.snapshot()):
+        staged = stage(graph)
+        with hours_later():
+            sweep(graph.core.kernel)
+        assert not staged & files(graph)
+
+
+def test_sweep_dead_optimize_is_rolled_back_at_once(graph: Graph) -> None:
+    staged = dead_optimize(graph)
+    assert [one for one in staged if one.endswith(".lance")]
+    report = sweep(graph.core.kernel)
+    assert report.rolled_back == 1
+    left = [one for one in staged & files(graph) if "/data/" in one or "/_indices/" in one]
+    assert left == []
+    assert [(row.outcome, row.kind) for row in audit.read(graph.core.kernel.store)] == [("RolledBack", "optimize")]
+    assert graph.optimize().commit is not None
+
+
+def test_preview_says_what_becomes_of_dead_work(graph: Graph) -> None:
+    dead_optimize(graph)
+    said = preview(graph.core.kernel)
+    done = sweep(graph.core.kernel)
+    assert (said.rolled_back, said.files_removed, said.bytes_removed) == (1, done.files_removed, done.bytes_removed)
+    assert done.files_removed > 0
+
+
+def test_cleanup_dry_run_counts_dead_work(graph: Graph) -> None:
+    dead_optimize(graph)
+    said = graph.cleanup(keep=1, dry_run=True)
+    assert pending(graph.core.kernel.store)[0]
+    done = graph.cleanup(keep=1)
+    assert said.swept == done.swept
+    assert said.to_json()["intents_rolled_back"] == 1
