@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 import omnigraph as og
@@ -139,6 +141,20 @@ def test_load_of_a_job_is_done_once(graph: Graph, tmp_path: Path) -> None:
             load_bytes(graph, other, tmp_path, mode, job_id="day-1")
         assert caught.value.context["commit_id"] == first.commit.commit_id
     assert not load_bytes(graph, raw, tmp_path, "append", job_id="day-2").already_applied
+
+
+def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp_path: Path) -> None:
+    table = pa.table({"name": [f"p{one}" for one in range(40)]})
+    pa.parquet.write_table(table, tmp_path / "people.parquet", row_group_size=10)
+    files = {"nodes": {"Person": str(tmp_path / "people.parquet")}, "job_id": "day-1"}
+    raw = lines_of([{"type": "Note", "data": {"text": str(one)}} for one in range(20)])
+    with splits_of(100):
+        first = load_bytes(graph, raw, tmp_path, "append", **files)
+    again = load_bytes(graph, raw, tmp_path, "append", **files)
+    assert (again.already_applied, again.commit.commit_id) == (True, first.commit.commit_id)
+    pa.parquet.write_table(table, tmp_path / "people.parquet", row_group_size=20)
+    with pytest.raises(JobExists):
+        load_bytes(graph, raw, tmp_path, "append", **files)
 
 
 def test_load_prepares_anew_when_another_writer_was_faster(

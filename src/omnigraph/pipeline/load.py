@@ -5,7 +5,6 @@ Tasks read, check and stage; the driver judges what concerns many rows at once a
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
@@ -21,10 +20,10 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.pipeline.digest import digest_input
 from omnigraph.pipeline.frames import is_frame
 from omnigraph.pipeline.loading import Done, Loading, Options, Work
 from omnigraph.pipeline.progress import NOBODY, Watcher
-from omnigraph.pipeline.reading import digest_split
 from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.sources import Columns, parse_columns, plan_columns, plan_ndjson, table_key_of
 from omnigraph.pipeline.sources import Path as Source
@@ -71,7 +70,7 @@ def load(
     work = _work(catalog, [data] if isinstance(data, str | os.PathLike) else list(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
-    digest = _digest(runner, mode, work) if job_id is not None else ""
+    digest = digest_input(runner, mode, work.splits, work.frames) if job_id is not None else ""
     job = job_id if job_id is not None else new_ulid()
     applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
     if applied is not None:
@@ -175,17 +174,6 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
     from omnigraph.pipeline.session import session
 
     return Executors(session(master), watcher)
-
-
-def _digest(runner: Runner, mode: str, work: Work) -> str:
-    """Return a digest of what is loaded and how; the places of files do not count.
-
-    Of a DataFrame only the columns count: computing it just to compare it may cost as much as the load.
-    """
-    parts = runner.run("digesting", digest_split, work.splits, [split.size for split in work.splits])
-    kinds = [f"{split.table_key}:{split.columns}" for split in work.splits]
-    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(work.frames.items())]
-    return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
 
 
 def _applied(core: Core, branch: str, job_id: str, digest: str) -> Commit | None:

@@ -5,7 +5,6 @@ Reads no more at a time than a split may have. Lines are counted from the beginn
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,19 +53,6 @@ def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[C
 def first_line(split: Split) -> int:
     """Return the number that the first line of a split goes by; only the first of a file may begin with a mark."""
     return 1 if split.is_first else 2
-
-
-def digest_split(split: Split) -> str:
-    """Return a digest of the bytes that a split stands for."""
-    digest = hashlib.sha256()
-    with open_file(split.file) as file:
-        is_whole = split.format != "ndjson" or split.compression is not None
-        place, stop = (0, file.size()) if is_whole else (split.start, split.stop)
-        while place < stop:
-            piece = file.read_at(min(_STEP_BYTES * 8, stop - place), place)
-            digest.update(piece)
-            place += len(piece)
-    return digest.hexdigest()
 
 
 def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
