@@ -11,7 +11,7 @@ from pyspark.sql.datasource import DataSource
 
 
 class DefaultSource(DataSource):
-    """Types of a graph as DataFrames, and its change feed as a stream; see `omnigraph.pipeline.source`."""
+    """Types of a graph as DataFrames, and its change feed as a stream; see `omnigraph.pipeline`."""
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
@@ -25,14 +25,21 @@ class DefaultSource(DataSource):
         return "omnigraph"
 
     def schema(self) -> Any:
-        from omnigraph.pipeline.source import schema_of
+        from omnigraph.pipeline import source, stream
 
-        return schema_of(self.options, self._commit)
+        if stream.is_stream(self.options):
+            return stream.schema_of(self.options)
+        return source.schema_of(self.options, self._commit)
 
     def reader(self, schema: Any) -> Any:
         from omnigraph.pipeline.source import Reader
 
         return Reader(self.options, self._commit, schema)
+
+    def streamReader(self, schema: Any) -> Any:
+        from omnigraph.pipeline.stream import StreamReader
+
+        return StreamReader(self.options, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from omnigraph.pipeline.sink import Writer

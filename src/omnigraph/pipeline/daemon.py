@@ -13,7 +13,8 @@ import pyspark.daemon  # noqa: E402 - the warning comes up while the rest is imp
 
 import omnigraph.pipeline.inputs  # noqa: E402 - all tasks, and with them Arrow and Lance
 import omnigraph.pipeline.sink  # noqa: E402
-import omnigraph.pipeline.source  # noqa: E402, F401
+import omnigraph.pipeline.source  # noqa: E402
+import omnigraph.pipeline.stream  # noqa: E402, F401
 
 if __name__ == "__main__":
     pyspark.daemon.manager()

@@ -20,6 +20,8 @@ from omnigraph.manifest.model import MAIN
 READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter", "actor")
 WRITE: Final = ("graph", "path", "type", "branch", "mode", "actor", "stream", "checkpointlocation", "outputmode")
 
+STREAM: Final = ("graph", "path", "start", "branch", "type", "kinds", "types", "ops", "maxcommitspertrigger", "actor")
+
 
 @dataclass(frozen=True, slots=True)
 class GivenOptions:
@@ -36,7 +38,9 @@ class GivenOptions:
 
     @property
     def type(self) -> str:
-        return self.needed("type", 'add `.option("type", NAME)` with a node or edge type of the graph')
+        return self.needed(
+            "type", 'add `.option("type", NAME)` with a node or edge type of the graph, or `start` for a stream'
+        )
 
     @property
     def branch(self) -> str:
@@ -61,10 +65,10 @@ class GivenOptions:
             raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
         return self.values[name]
 
-    def number(self, name: str) -> int:
+    def number(self, name: str, default: int = 0) -> int:
         """Return an option that is a whole number."""
         try:
-            return int(self.values[name])
+            return int(self.values.get(name, default))
         except ValueError:
             raise UsageError(f"`{name}` takes a whole number, not `{self.values[name]}`", option=name) from None
 
