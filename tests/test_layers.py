@@ -19,7 +19,7 @@ SRC = Path(__file__).parent.parent / "src"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "limits", "ids", "clock", "failpoints", "release", "settings"}),
     frozenset({"lang"}),
-    frozenset({"files"}),
+    frozenset({"files", "stored"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),

@@ -43,6 +43,7 @@ _TABLE = (
     ErrorKind("conflict.busy", 409, 1, True, "Other writers kept winning; the bounded retries are spent."),
     ErrorKind("limit.exceeded", 413, 1, False, "The request is larger than one operation may be; see `resource`."),
     ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
+    ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or its tests break a rule of their format."),
     ErrorKind("precondition.failed", 412, 4, False, "The branch head is not the commit the caller named."),
     ErrorKind("graph.not_found", 404, 1, False, "There is no graph at this address."),
     ErrorKind("graph.already_initialized", 409, 1, False, "A graph, or a part of one, already lives at this address."),
@@ -210,6 +211,12 @@ class PolicyDenied(OmniGraphError):
     """The policy does not allow `actor` to do `action`."""
 
     code = "policy.denied"
+
+
+class PolicyError(OmniGraphError):
+    """A bundle or its tests cannot be used; `problems` lists all that is wrong, each with its place."""
+
+    code = "policy.invalid"
 
 
 class PreconditionFailed(OmniGraphError):

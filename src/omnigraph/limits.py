@@ -76,6 +76,15 @@ VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
 
+# Embedding what is stored: what is asked and kept at a time, how many requests one task makes side by side, what it
+# stages at a time, how many small files of the cache are left unfolded, and what needs no Spark.
+EMBED_WINDOW_TEXTS: Final = 1_024
+EMBED_REQUEST_BYTES_MAX: Final = 512 * 1024
+EMBED_REQUESTS_MAX: Final = 4
+EMBED_STAGE_BYTES: Final = 64 * 1024 * 1024
+EMBED_CACHE_FILES_MAX: Final = 64
+EMBED_LOCAL_BYTES_MAX: Final = 1024 * 1024 * 1024
+
 # Changes: what one page of a commit or of the feed holds, how many commits one poll walks, and what a token may be.
 CHANGE_PAGE_CHANGES: Final = 1_000
 CHANGE_PAGE_CHANGES_MAX: Final = 8_192

@@ -21,7 +21,7 @@ from tests.lang.query.typical import TYPICAL_QUERY, TYPICAL_SCHEMA
 CASES = Path(__file__).parents[2] / "cases"
 
 
-@pytest.mark.parametrize("code", sorted(set(QUERY_CODES) - {"L201", "L202"}))
+@pytest.mark.parametrize("code", sorted(one for one in QUERY_CODES if not one.startswith("L")))
 def test_codes_each_has_a_case_with_a_position(code: str) -> None:
     text = "\n".join(path.read_text("utf-8") for path in CASES.glob("*.case"))
     assert f"\n-- error {code} " in text

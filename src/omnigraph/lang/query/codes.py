@@ -55,5 +55,7 @@ QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
         "E3": "A key property cannot be updated.",
         "L201": "No update sets a nullable property.",
         "L202": "A mutation has no parameters.",
+        "L203": "Two stored queries have one name.",
+        "L204": "A stored query takes a vector, which callers can hardly write.",
     }
 )

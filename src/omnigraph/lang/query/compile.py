@@ -147,11 +147,11 @@ def _declare(ctx: Context, params: tuple[ast.Param, ...]) -> None:
         elif param.type.dimension is not None and not 1 <= param.type.dimension <= VECTOR_DIMENSION_MAX:
             ctx.report("T27", param.type_span, f"a vector has between 1 and {VECTOR_DIMENSION_MAX} numbers")
         # A refused parameter is still declared, so that its uses are not reported as well.
-        ctx.params.setdefault(name, ir.Parameter(name, param.type, _kind_of(param.type)))
+        ctx.params.setdefault(name, ir.Parameter(name, param.type, *_kinds_of(param.type)))
 
 
-def _kind_of(type_: PropertyType) -> str:
-    return "list" if type_.is_list else _KINDS[type_.scalar]
+def _kinds_of(type_: PropertyType) -> tuple[str, str | None]:
+    return ("list", _KINDS[type_.scalar]) if type_.is_list else (_KINDS[type_.scalar], None)
 
 
 def _in_order(findings: Iterable[Diagnostic]) -> tuple[Diagnostic, ...]:

@@ -40,11 +40,12 @@ class CompareOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A declared parameter; `kind` is its word in tool schemas."""
+    """A declared parameter; `kind` is its word in tool schemas, `item_kind` that of the members of a list."""
 
     name: str
     type: PropertyType
     kind: str
+    item_kind: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

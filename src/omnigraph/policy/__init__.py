@@ -1,0 +1,23 @@
+"""Policy: who may do what to which branch and type, decided by Cedar from a bundle of rules in YAML.
+
+May import the engine's hook and everything below it; `cedarpy` is imported when the first bundle is compiled.
+"""
+
+from omnigraph.policy.bundle import Bundle, BundleScope, Rule, parse_bundle
+from omnigraph.policy.cases import Case, Outcome, load_cases, run_cases
+from omnigraph.policy.decision import Decision
+from omnigraph.policy.policy import Policy, load_bundle
+
+__all__ = [
+    "Bundle",
+    "BundleScope",
+    "Case",
+    "Decision",
+    "Outcome",
+    "Policy",
+    "Rule",
+    "load_bundle",
+    "load_cases",
+    "parse_bundle",
+    "run_cases",
+]

@@ -1,0 +1,24 @@
+"""The actions that a policy speaks of, and which limits a rule may put on each.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Judged by the branch that is read or written, and limited to types if a rule names some.
+BRANCH_ACTIONS: Final = ("read", "export", "change")
+# Judged by the branch that comes, goes or changes as a whole.
+TARGET_ACTIONS: Final = (
+    "schema_apply",
+    "branch_create",
+    "branch_delete",
+    "branch_merge",
+    "tag_create",
+    "tag_delete",
+)
+PLAIN_ACTIONS: Final = ("admin", "invoke_query")
+GRAPH_ACTIONS: Final = (*BRANCH_ACTIONS, *TARGET_ACTIONS, *PLAIN_ACTIONS)
+SERVER_ACTIONS: Final = ("graph_list",)
+ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)

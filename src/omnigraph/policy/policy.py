@@ -1,0 +1,102 @@
+"""The policy of one graph or server: loads a bundle, decides, and is the hook that the engine asks.
+
+Holds no rule of its own; Cedar decides.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from omnigraph.engine.core import Lru
+from omnigraph.engine.scope import Scope
+from omnigraph.errors import PolicyDenied, UsageError
+from omnigraph.limits import POLICY_ANSWERS_MAX
+from omnigraph.policy.actions import ACTIONS
+from omnigraph.policy.bundle import Bundle, BundleScope, parse_bundle
+from omnigraph.policy.cedar import Compiled, Question
+from omnigraph.policy.decision import Decision
+from omnigraph.policy.document import read_text
+
+_log: Final = logging.getLogger("omnigraph.policy")
+
+
+class Policy:
+    """A compiled bundle. Safe to share between threads and between all actors of a graph."""
+
+    def __init__(self, bundle: Bundle, scope: BundleScope, graph_id: str) -> None:
+        self.bundle = bundle
+        self.scope = scope
+        self.graph_id = graph_id
+        self._compiled = Compiled(bundle, scope, graph_id)
+        self._actors = bundle.actors
+        self._limits_types = any(rule.types is not None for rule in bundle.rules)
+        self._answers: Lru[Question, str | None] = Lru(POLICY_ANSWERS_MAX)
+
+    def decide(
+        self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None
+    ) -> Decision:
+        """Say whether an actor may do an action, and log it."""
+        if action not in ACTIONS:
+            raise UsageError(f"there is no action `{action}`; there are {', '.join(ACTIONS)}", action=action)
+        branch, target = _stripped(branch), _stripped(target)
+        rule = self._rule(actor, action, branch, target, None)
+        decision = Decision(rule is not None, rule, actor, action, branch, target)
+        fields = {"actor": actor, "action": action, "branch": branch, "target_branch": target, "rule": rule}
+        _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
+        return decision
+
+    def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
+        """Raise `PolicyDenied` unless an actor may do an action; see `engine.core.Checker`."""
+        decision = self.decide(actor, action, branch=scope.branch, target=scope.target)
+        if not decision.allowed:
+            raise PolicyDenied(
+                decision.message, actor=actor, action=action, branch=decision.branch, target_branch=decision.target
+            )
+
+    def hidden_types(
+        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+    ) -> frozenset[str]:
+        """Return those of some types that an actor may not do an action to; all, if the action is not allowed."""
+        branch = _stripped(branch)
+        if not self._limits_types:
+            is_denied = self._rule(actor, action, branch, None, None) is None
+            return frozenset(names) if is_denied else frozenset()
+        return frozenset(name for name in names if self._rule(actor, action, branch, None, name) is None)
+
+    def _rule(
+        self, actor: str | None, action: str, branch: str | None, target: str | None, type_name: str | None
+    ) -> str | None:
+        if actor is None or actor not in self._actors:
+            return None
+        protected = self.bundle.protected_branches
+        # Of a branch, rules see only whether it is protected, so that all others share an answer.
+        question = Question(
+            actor,
+            action,
+            None if branch is None else "",
+            None if target is None else "",
+            type_name,
+            branch in protected,
+            target in protected,
+        )
+        return self._answers.get(question, lambda: self._compiled.rule_for(question))
+
+
+def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph_id: str = "graph") -> Policy:
+    """Read, check and compile a bundle, given as the path of a file or as its text.
+
+    Raises `PolicyError` with every problem and its place. A text has at least one line break or brace; all else is a
+    path.
+    """
+    is_path = isinstance(path_or_text, Path) or not any(one in path_or_text for one in "\n{")
+    if is_path:
+        text = read_text(Path(path_or_text))
+        return Policy(parse_bundle(text, name=str(path_or_text), scope=scope), scope, graph_id)
+    return Policy(parse_bundle(str(path_or_text), scope=scope), scope, graph_id)
+
+
+def _stripped(name: str | None) -> str | None:
+    return None if name is None else name.strip()
