@@ -159,12 +159,26 @@ def test_main_wrong_usage_json_has_the_error_shape(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("given", [["version"], ["--help"], ["lint", "--help"], ["query", "--help"]])
 def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
-    heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "omnigraph.lang", "omnigraph.graph"]
+    heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "pydantic", "yaml", "httpx", "fastapi", "pyspark"]
+    heavy += ["omnigraph.lang", "omnigraph.graph", "omnigraph.client", "ulid"]
     program = (
         f"import sys; from omnigraph.cli import main; main({given}); print([m for m in {heavy} if m in sys.modules])"
     )
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert run.stdout.splitlines()[-1] == "[]"
+
+
+def test_main_query_of_a_process_of_its_own_leaves_pandas_until_it_is_needed(files: dict[str, str]) -> None:
+    store = str(Path(files["schema.pg"]).parent / "g.omni")
+    assert main(["init", store, "--schema", files["schema.pg"], "--quiet"]) == 0
+    given = ["omnigraph", "query", "--store", store, "--query", files["good.gq"], "--params", '{"c": "x"}']
+    program = (
+        f"import sys; sys.argv = {given}; from omnigraph.cli import main; status = main()\n"
+        "import pyarrow; loaded = 'pandas' in sys.modules; frame = pyarrow.table({'a': [1]}).to_pandas()\n"
+        "print(status, loaded, len(frame))"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == "0 False 1"
 
 
 def test_module_run_as_program_exits_with_the_status() -> None:

@@ -14,6 +14,7 @@ import typer
 from typer.exceptions import TyperException
 
 from omnigraph.cli.commands import COMMANDS, GROUPS
+from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
 from omnigraph.errors import OmniGraphError, UsageError
 
@@ -23,6 +24,8 @@ _LIGHT: Any = {"context_settings": {"default_map": {"help": False}}}
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    if arguments is None:
+        claim_process()
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
     as_json = "--json" in given
@@ -47,9 +50,9 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
     # Rich panels would double the start-up time of `--help`.
     plain = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False, **_LIGHT}
     summary = "A typed property graph on open Lance datasets."
-    app = typer.Typer(help=summary, **plain)  # type: ignore[arg-type]
+    app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
-    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items()}  # type: ignore[arg-type]
+    groups = {name: typer.Typer(help=about, **plain) for name, about in GROUPS.items()}
     for name, group in groups.items():
         app.add_typer(group, name=name)
     for command in COMMANDS:

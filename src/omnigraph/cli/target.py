@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from omnigraph.cli.lean import keep_pandas_out
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def address(uri: str | None, store: str | None) -> str:
 
 def open_to_read(uri: str | None, store: str | None) -> Graph:
     """Open a graph so that nothing can change it."""
+    keep_pandas_out()
     from omnigraph.graph import open as open_graph
 
     return open_graph(address(uri, store), read_only=True)
@@ -35,6 +37,7 @@ def open_to_read(uri: str | None, store: str | None) -> Graph:
 
 def open_to_write(uri: str | None, store: str | None, actor: str | None) -> Graph:
     """Open a graph for an actor's changes."""
+    keep_pandas_out()
     from omnigraph.graph import open as open_graph
 
     return open_graph(address(uri, store), actor=actor)

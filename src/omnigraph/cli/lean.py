@@ -1,0 +1,50 @@
+"""Keeps pandas out of the process of a command.
+
+Only for a process that is ours: a library must not change how Arrow works for whoever imports it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from threading import Event
+from types import ModuleType
+from typing import Final
+
+
+class _NoPandas(MetaPathFinder):
+    """Says that there is no pandas."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == "pandas":
+            raise ImportError(f"{fullname} is not loaded yet")
+        return None
+
+
+_ours: Final = Event()
+
+
+def claim_process() -> None:
+    """Say that this process is there for a command alone."""
+    _ours.set()
+
+
+def keep_pandas_out() -> None:
+    """Keep Arrow from loading pandas at the first array that it makes, which takes as long as a whole query.
+
+    Arrow asks once whether pandas is there, and later loads it all the same when a call really needs it.
+    """
+    if not _ours.is_set():
+        return
+    import pyarrow.lib
+
+    refusal = _NoPandas()
+    sys.meta_path.insert(0, refusal)
+    try:
+        pyarrow.lib.array([0])
+    finally:
+        sys.meta_path.remove(refusal)
