@@ -84,7 +84,7 @@ class Feed:
             if pair.before
             and pair.after
             and not pair.is_same_data
-            and self.selection.hasfeed_type(pair.after.pin.table_key)
+            and self.selection.has_type(pair.after.pin.table_key)
         ]
         for view in step.views() if pairs else ():
             # Tasks open versions by path alone, so all that is published must be in its place.
@@ -130,4 +130,4 @@ def feed_type(given: GivenOptions, view: View) -> Type | None:
     for name in ("kinds", "types"):
         if name in given.values:
             raise UsageError(f"`type` and `{name}` both say what to read; use one of them", option=name)
-    return findfeed_type(view.catalog, given.type)
+    return find_type(view.catalog, given.type)
