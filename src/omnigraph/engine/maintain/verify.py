@@ -5,8 +5,9 @@ Reads every published id once; what it finds is a list of findings, and a graph 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -55,17 +56,30 @@ class VerifyReport:
         }
 
 
-def verify(core: Core, actor: str | None = None) -> VerifyReport:
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """What reading the ids and ends of one type showed; `lost` counts the ends that are nowhere, by column."""
+
+    rows: int
+    has_unique_ids: bool
+    lost: Mapping[str, int] = field(default_factory=dict)
+
+
+# Whoever reads all ids of a view, here or elsewhere; a type that cannot be read is answered by the error.
+Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, Looked | OmniGraphError]]
+
+
+def verify(core: Core, actor: str | None = None, look: Look | None = None) -> VerifyReport:
     """Check every branch: published versions open, counts agree, ids are unique, ends of edges exist."""
     core.enforce("read", MAIN, actor)
     findings: list[Finding] = []
     for branch in (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches)):
         view = core.view(branch)
         types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-        ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
+        looked = (look or look_here)(view, types)
         for one in types:
             try:
-                found = list(_check(view, one, ids))
+                found = list(_findings(view, one, looked[one.table_key]))
             except OmniGraphError as error:
                 found = [("error", error.message)]
             findings += [Finding(severity, branch, one.table_key, message) for severity, message in found]
@@ -73,27 +87,52 @@ def verify(core: Core, actor: str | None = None) -> VerifyReport:
     return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
 
 
-def _check(
-    view: View, one: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]
-) -> Iterator[tuple[str, str]]:
-    pin = view.snapshot.state.pins[one.table_key]
-    dataset = view.dataset(one.table_key)
-    is_edge = isinstance(one, EdgeType)
-    rows = dataset.read(["id", "src", "dst"] if is_edge else ["id"])
+def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
+    """Read all ids of a view into memory and compare them."""
+    ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
+    looked: dict[str, Looked | OmniGraphError] = {}
+    for one in types:
+        try:
+            looked[one.table_key] = _looked(view, one, ids)
+        except OmniGraphError as error:
+            looked[one.table_key] = error
+    return looked
+
+
+def _looked(view: View, one: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> Looked:
+    ends = {"src": one.source, "dst": one.target} if isinstance(one, EdgeType) else {}
+    rows = view.dataset(one.table_key).read(["id", *ends])
     own = rows.column("id")
-    if len(own) != pin.row_count:
-        yield "error", f"{len(own)} entities are stored, {pin.row_count} are recorded"
-    if own.null_count or pc.count_distinct(own).as_py() != len(own):
+    if not ends:
+        ids[one.name] = own
+    none = pa.chunked_array([], pa.string())
+    lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
+    return Looked(len(own), count_repeated(own) == 0, lost)
+
+
+def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
+    """Return how many ids are missing or have come before."""
+    return len(ids) - int(pc.count_distinct(ids, mode="only_valid").as_py())
+
+
+def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.StringScalar]) -> int:
+    """Return how many ends are not among some ids."""
+    return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
+
+
+def _findings(view: View, one: NodeType | EdgeType, looked: Looked | OmniGraphError) -> Iterator[tuple[str, str]]:
+    if isinstance(looked, OmniGraphError):
+        raise looked
+    pin = view.snapshot.state.pins[one.table_key]
+    if looked.rows != pin.row_count:
+        yield "error", f"{looked.rows} entities are stored, {pin.row_count} are recorded"
+    if not looked.has_unique_ids:
         yield "error", "ids are missing or come twice"
     if isinstance(one, EdgeType):
         for column, end in (("src", one.source), ("dst", one.target)):
-            known = pc.is_in(rows.column(column), value_set=ids.get(end, pa.chunked_array([], pa.string())))
-            lost = known.to_numpy().size - int(known.to_numpy().sum())
-            if lost:
-                yield "error", f"`{column}` of {lost} edges names no `{end}`"
-    else:
-        ids[one.name] = own
-    uncovered = sorted(name for name, found in coverage(dataset).items() if found.uncovered)
+            if looked.lost[column]:
+                yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
+    uncovered = sorted(name for name, found in coverage(view.dataset(one.table_key)).items() if found.uncovered)
     if uncovered:
         yield "note", f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
