@@ -238,3 +238,23 @@ def test_maintenance_on_s3_keeps_what_branches_read(s3_server: S3Server) -> None
     assert fresh.branches.merge("x").outcome == "merged"
     assert people(fresh, "main") == sorted([*"abcdefuvw", "on-x"])
     assert fresh.verify().is_sound
+
+
+def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Graph) -> None:
+    reader, old = og.open(graph.uri), graph.commits()[-3].commit_id
+    held = reader.core.view(at=old)
+    # Nothing but the open is cached, so reading the rows needs the files that are gone.
+    held.dataset("node:Person")
+    graph.optimize()
+    with hours_later():
+        graph.cleanup(keep=1)
+    for read in (
+        lambda: held.dataset("node:Person").read(),
+        lambda: list(held.dataset("node:Person").batches()),
+        lambda: reader.query(NAMES, at=old),
+        lambda: reader.diff(old, "main"),
+        lambda: b"".join(reader.export(at=old)),
+    ):
+        with pytest.raises(GraphError) as refused:
+            read()
+        assert refused.value.code == "graph.version_reclaimed"

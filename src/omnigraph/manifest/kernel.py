@@ -105,7 +105,7 @@ class Kernel:
 
         The fork is reachable by no reader until a publish names it, so an abandoned one is only residue.
         """
-        self._refuse_read_only()
+        self.refuse_read_only()
         pin = snapshot.state.pins[table_key]
         dataset = self._open_pin(snapshot, pin)
         owner = snapshot.state.branch_id
@@ -167,7 +167,7 @@ class Kernel:
         `prepare` is called again on a newer state when another writer was faster and the kind of work allows it; it
         may hand out again what it staged before.
         """
-        self._refuse_read_only()
+        self.refuse_read_only()
         if work.queued:
             branch_id = self.resolve(branch)
             with self._turn(branch_id):
@@ -330,6 +330,8 @@ class Kernel:
         try:
             table = manifest.read()
         except OmniGraphError as error:
+            if error.code == "graph.version_reclaimed":
+                raise
             raise GraphError(
                 f"`__manifest` version {manifest.version} cannot be read: {error.message}. Read an older version, or"
                 " restore it from a backup",
@@ -419,7 +421,8 @@ class Kernel:
 
     # -- lifetime ----------------------------------------------------------------------------------------------
 
-    def _refuse_read_only(self) -> None:
+    def refuse_read_only(self) -> None:
+        """Refuse what changes storage, when the graph was opened to be read."""
         if self.read_only:
             raise GraphError("the graph was opened read-only; open it for writing", code="graph.read_only")
 

@@ -38,7 +38,7 @@ class BlobCell:
 def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
     """Return what is stored about the blob of an entity; None when there is no such entity, or no blob in it."""
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         found = dataset.lance.to_table(
             columns=[column],
             filter=pc.field(ID) == entity_id,
@@ -72,6 +72,6 @@ def _checked(dataset: Dataset, cell: dict[str, Any]) -> tuple[str | None, int]:
 def read_range(dataset: Dataset, column: str, row_id: int, start: int, length: int) -> bytes:
     """Return some bytes of one managed blob; the caller has checked the range."""
     dataset.store.meter.count("take", str(dataset.ref))
-    with lance_errors(f"reading a blob of {dataset.ref}"):
+    with lance_errors(f"reading a blob of {dataset.ref}", dataset):
         ((_, _, found),) = dataset.lance.read_blob_ranges(column, [(row_id, start, length)], selector="ids")
     return found or b""

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata
 
-from omnigraph.errors import OmniGraphError, StorageError, StorageKind
+from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.store.fields import field_ids
 from omnigraph.store.typedfilters import install
 
@@ -71,6 +71,7 @@ class Dataset:
         self.store = store
         self.ref = ref
         self.lance = lance
+        self.staged_as: str | None = None
         self._count: int | None = None
 
     @property
@@ -83,10 +84,10 @@ class Dataset:
 
     def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
         if filter is not None:
-            with lance_errors(f"counting {self.ref}"):
+            with lance_errors(f"counting {self.ref}", self):
                 return int(self.lance.count_rows(filter))
         if self._count is None:
-            with lance_errors(f"counting {self.ref}"):
+            with lance_errors(f"counting {self.ref}", self):
                 self._count = int(self.lance.count_rows())
         return self._count
 
@@ -100,7 +101,7 @@ class Dataset:
     ) -> pa.Table:
         """Return the rows that satisfy a filter as one table."""
         self.store.meter.count("scan", str(self.ref))
-        with lance_errors(f"reading {self.ref}"):
+        with lance_errors(f"reading {self.ref}", self):
             return self.lance.to_table(
                 columns=list(columns) if columns is not None else None,
                 filter=filter,
@@ -117,7 +118,7 @@ class Dataset:
     ) -> Iterator[pa.RecordBatch]:
         """Stream the rows that satisfy a filter."""
         self.store.meter.count("scan", str(self.ref))
-        with lance_errors(f"reading {self.ref}"):
+        with lance_errors(f"reading {self.ref}", self):
             yield from self.lance.to_batches(
                 columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
             )
@@ -125,14 +126,14 @@ class Dataset:
     def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Return rows by stable row id, in the order asked for; those that are gone are left out."""
         self.store.meter.count("take", str(self.ref))
-        with lance_errors(f"reading {self.ref}"):
+        with lance_errors(f"reading {self.ref}", self):
             return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
 
     def read_fragments(self, fragment_ids: Sequence[int], column: str) -> pa.Table:
         """Return one column of some fragments, with row ids and row addresses."""
         self.store.meter.count("fragments", str(self.ref))
         wanted = frozenset(fragment_ids)
-        with lance_errors(f"reading {self.ref}"):
+        with lance_errors(f"reading {self.ref}", self):
             fragments = [one for one in self.lance.get_fragments() if one.fragment_id in wanted]
             scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
             return scanner.to_table()
@@ -156,6 +157,14 @@ class Dataset:
         """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""
         return [str(base.path) for base in self.lance.base_paths().values()]
 
+    def is_gone(self) -> bool:
+        """Tell whether storage certainly has this version no more, though its handle may still be in use."""
+        names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
+        try:
+            return not any(self.store.objects.exists(name) for name in names)
+        except StorageError:
+            return False
+
     def transaction(self, version: int) -> Transaction | None:
         """Return the transaction that made a version, or None when it is no longer there to read."""
         try:
@@ -165,8 +174,33 @@ class Dataset:
 
 
 @contextmanager
-def lance_errors(doing: str) -> Iterator[None]:
-    """Turn what Lance raises into our storage error; the type alone decides, since its texts are no contract."""
+def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
+    """Turn what Lance raises into our storage error; the type alone decides, since its texts are no contract.
+
+    When a version that was `read` is gone, whatever Lance stumbled over is the cleanup that removed it.
+    """
+    try:
+        with _storage_errors(doing):
+            yield
+    except StorageError as error:
+        for dataset in read:
+            if dataset.is_gone():
+                raise reclaimed(dataset.ref) from error
+        raise
+
+
+def reclaimed(ref: DatasetRef) -> GraphError:
+    """Return the refusal to read a version that is not there any more."""
+    return GraphError(
+        f"{ref} was removed by cleanup; read a newer commit",
+        code="graph.version_reclaimed",
+        object=str(ref),
+        version=ref.version,
+    )
+
+
+@contextmanager
+def _storage_errors(doing: str) -> Iterator[None]:
     try:
         yield
     except OmniGraphError:

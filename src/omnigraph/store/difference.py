@@ -51,7 +51,7 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
 
     A value that changes in place without a new row version would not be seen, so no staged operation does that.
     """
-    with lance_errors(f"comparing {before.ref} with {after.ref}"):
+    with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
         ours, theirs = _by_files(before), _by_files(after)
         same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
         trimmed = [pair for pair in same if _deletions(pair[0]) != _deletions(pair[1])]

@@ -111,7 +111,7 @@ def fragment_ids(dataset: Dataset) -> list[int]:
 def read_fragment(dataset: Dataset, fragment_id: int, columns: Sequence[str]) -> pa.Table:
     """Return columns of the rows of one fragment, with their addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         return _fragment(dataset, fragment_id).scanner(columns=list(columns), with_row_address=True).to_table()
 
 
@@ -120,7 +120,7 @@ def scan_fragments(
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows of some fragments that satisfy a condition, with their row ids."""
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         fragments = [_fragment(dataset, one) for one in fragment_ids]
         scanner = dataset.lance.scanner(columns=list(columns), filter=where, fragments=fragments, with_row_id=True)
         yield from scanner.to_batches()

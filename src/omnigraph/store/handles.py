@@ -86,7 +86,9 @@ class Handles:
             )
         except (OSError, ValueError) as error:
             raise self._why_unreadable(ref, error) from error
-        return self._dataset(ref, lance)
+        dataset = self._dataset(ref, lance)
+        dataset.staged_as = manifest
+        return dataset
 
     def remember(self, dataset: Dataset) -> Dataset:
         """Keep a handle for the next reader of the same version."""

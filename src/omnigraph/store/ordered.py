@@ -30,7 +30,7 @@ def ordered_batches(dataset: Dataset, columns: Sequence[str]) -> Iterator[pa.Rec
     """Stream all rows by ascending id, each batch with the given columns and `_rowid`."""
     dataset.store.meter.count("scan", str(dataset.ref))
     stored = max(1, _stored_bytes(dataset))
-    with lance_errors(f"reading {dataset.ref} in order"):
+    with lance_errors(f"reading {dataset.ref} in order", dataset):
         if stored <= SORTED_BYTES_MAX:
             yield from _sorted(dataset, columns, _BATCH_ROWS)
             return
@@ -63,7 +63,7 @@ def read_blobs(dataset: Dataset, column: str, row_ids: pa.Array[Any]) -> list[by
     if len(row_ids) == 0:
         return []
     dataset.store.meter.count("take", str(dataset.ref))
-    with lance_errors(f"reading blobs of {dataset.ref}"):
+    with lance_errors(f"reading blobs of {dataset.ref}", dataset):
         return [payload for _, payload in dataset.lance.read_blobs(column, ids=row_ids)]
 
 

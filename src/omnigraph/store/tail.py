@@ -44,7 +44,7 @@ def read_after(dataset: Dataset, beginning: Beginning, columns: Sequence[str]) -
     if not rest:
         return dataset.schema.empty_table().select(list(columns))
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         return dataset.lance.scanner(columns=list(columns), fragments=rest).to_table()
 
 

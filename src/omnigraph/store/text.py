@@ -169,7 +169,7 @@ class TextSearch:
         if candidates is not None and len(candidates) == 0:
             return NO_HITS
         self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}"):
+        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
             found = self._dataset.lance.scanner(
                 columns=[_SCORE],
                 full_text_query=MatchQuery(text, self._column),
@@ -201,7 +201,7 @@ class TextSearch:
         if not fragments:
             return _NO_TEXTS
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
-        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}"):
+        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
             found = self._dataset.lance.scanner(
                 columns=[self._column], filter=filter_, fragments=fragments, with_row_id=True
             ).to_table()
@@ -210,7 +210,7 @@ class TextSearch:
     def _moved_rows(self) -> RowIds:
         covered = self._covered()
         fragments = [one for one in self._dataset.lance.get_fragments() if one.fragment_id in covered]
-        with lance_errors(f"reading {self._dataset.ref}"):
+        with lance_errors(f"reading {self._dataset.ref}", self._dataset):
             found = self._dataset.lance.scanner(
                 columns=[], filter=_MOVED, fragments=fragments, with_row_id=True
             ).to_table()

@@ -78,7 +78,7 @@ class VectorSearch:
         # Lance ranks in single precision, so a few more than asked for make sure that the best are among them.
         nearest = {"column": self._column, "q": query, "k": 2 * limit + 16, "minimum_nprobes": _PROBES_MIN}
         self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}"):
+        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
             found = self._dataset.lance.scanner(
                 columns=["_distance"],
                 nearest=nearest,

@@ -100,7 +100,7 @@ def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Col
 
 def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[pa.Table]:
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         scanner = dataset.lance.scanner(
             columns=list(columns),
             filter=condition,
