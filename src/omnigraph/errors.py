@@ -76,6 +76,7 @@ _TABLE = (
     ErrorKind("merge.unrelated", 409, 1, False, "The two sides of a merge have no commit in common."),
     ErrorKind("merge.schema_differs", 409, 1, False, "The sides of a merge do not have the same schema."),
     ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, out of date, or settles no conflict."),
+    ErrorKind("query.not_found", 404, 1, False, "There is no such stored query."),
     ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than it may use."),
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
