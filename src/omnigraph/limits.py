@@ -31,6 +31,7 @@ STORAGE_THREADS: Final = 8
 HEARTBEAT_SECONDS: Final = 20
 HEARTBEAT_LOST_SECONDS: Final = 300
 RESIDUE_AGE_SECONDS: Final = 3_600
+STAGED_SECONDS_MAX: Final = 1_800
 
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
