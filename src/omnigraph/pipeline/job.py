@@ -6,7 +6,7 @@ Tasks never talk to the manifest: all they learn about the graph is in here.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -41,9 +41,9 @@ class Place:
         return self.store().open(ref)
 
 
-def place_of(uri: str, operation_id: str) -> Place:
-    """Return a place with the storage settings of this process."""
-    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY")
+def place_of(uri: str, operation_id: str, more: Sequence[str] = ()) -> Place:
+    """Return a place with the storage settings of this process, and those of other names that tasks need."""
+    names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in more)
     given = {name: os.environ[name] for name in names if name in os.environ}
     return Place(uri, operation_id, tuple(sorted(given.items())))
 

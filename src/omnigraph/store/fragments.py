@@ -126,6 +126,22 @@ def scan_fragments(
         yield from scanner.to_batches()
 
 
+def scan_whole_rows(
+    dataset: Dataset, fragment_id: int, columns: Sequence[str], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    """Stream columns of the rows of one fragment, blobs as their bytes, with their addresses."""
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}"):
+        scanner = dataset.lance.scanner(
+            columns=list(columns),
+            fragments=[_fragment(dataset, fragment_id)],
+            blob_handling="all_binary",
+            with_row_address=True,
+            batch_size=batch_rows,
+        )
+        yield from scanner.to_batches()
+
+
 def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
     """Return the fragments of a dataset in runs of about a size, in order; no fragment is cut."""
     runs: list[list[int]] = []

@@ -1,0 +1,9 @@
+"""Embedding of what is stored: vectors of `@embed` properties made from their source texts, each text asked for once.
+
+Imports the engine's core, the embedders of `read.search`, and the store.
+"""
+
+from omnigraph.engine.embed.embed import embed
+from omnigraph.engine.embed.receipt import EmbedReceipt
+
+__all__ = ["EmbedReceipt", "embed"]

@@ -1,0 +1,234 @@
+"""Embedding: vectors for what is stored, as one commit; whoever lost a race only looks again.
+
+Plans and publishes; where the tasks run is the caller's choice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol, TypeVar
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.embed.cache import fold
+from omnigraph.engine.embed.filler import Tally
+from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
+from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
+from omnigraph.engine.embed.tasks import Here, Part, Site, StagedPart, find_part, stage_part
+from omnigraph.engine.read.search import embedder_of
+from omnigraph.engine.read.search.embed import Embedder
+from omnigraph.engine.write.gate import admit
+from omnigraph.errors import Effect as Outcome
+from omnigraph.errors import OmniGraphError
+from omnigraph.limits import LOAD_SPLIT_BYTES
+from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.store import fragments
+from omnigraph.store.dataset import DatasetRef
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+
+class Runner(Protocol):
+    """Somewhere for tasks to run."""
+
+    @property
+    def engine(self) -> str: ...
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]: ...
+
+
+class InThreads:
+    """Runs tasks in threads of this process."""
+
+    engine = "local"
+
+    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
+        pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="omnigraph-task")
+        try:
+            return [one.result() for one in [pool.submit(work, payload) for payload in payloads]]
+        finally:
+            # What has not begun never will; what has must end before its files may be removed.
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the caller wants to be embedded, and how."""
+
+    types: Sequence[str] | None
+    mode: Mode
+    select: Sequence[str]
+
+
+def embed(
+    core: Core,
+    branch: str = MAIN,
+    types: Sequence[str] | None = None,
+    mode: Mode = "fill_missing",
+    select: Sequence[str] = (),
+    *,
+    embedder: Embedder | None = None,
+    runner: Runner | None = None,
+    site: Site | None = None,
+) -> EmbedReceipt:
+    """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
+    branch = branch.strip()
+    actor = admit(core, "change", branch, None)
+    view, runner = core.view(branch), runner or InThreads()
+    if embedder is None and mode != "clean":
+        embedder = embedder_of(view)
+    wish = Wish(types, mode, select)
+    plans = plan_types(view.catalog, types, mode, select, embedder)
+    with ExitStack() as stack:
+        work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), actor, stack)
+        receipt = work.publish(branch)
+    for space in {target.space for plan in plans for target in plan.targets} - {None}:
+        # The work is done; a cache that stays in small files is only slower.
+        with suppress(OmniGraphError):
+            fold(core.kernel.store, space)  # type: ignore[arg-type]  # None was taken out
+    rows = tuple(
+        PropertyEmbedded(plan.type.name, target.name, work.tally(plan.type.table_key, target.name))
+        for plan in plans
+        for target in plan.targets
+    )
+    return EmbedReceipt(branch, mode, runner.engine, rows, receipt, actor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was staged of a type while it was at a pin; without an effect when no row was in need."""
+
+    pin: Pin
+    effect: Effect | None
+    tallies: dict[str, Tally]
+
+
+class _Embedding:
+    """One run, which may be prepared several times before it is published."""
+
+    def __init__(
+        self,
+        core: Core,
+        wish: Wish,
+        embedder: Embedder | None,
+        runner: Runner,
+        site: Site,
+        actor: str | None,
+        stack: ExitStack,
+    ) -> None:
+        self.core = core
+        self.wish = wish
+        self.embedder = embedder
+        self.runner = runner
+        self.site = site
+        self.actor = actor
+        self._stack = stack
+        self._held: Declared | None = None
+        self._known: dict[str, _Known] = {}
+        self._targets: set[DatasetRef] = set()
+
+    def tally(self, table_key: str, name: str) -> Tally:
+        known = self._known.get(table_key)
+        return known.tallies.get(name, Tally()) if known else Tally()
+
+    def publish(self, branch: str) -> Commit | None:
+        """Do the work, and remove what it staged in vain."""
+        keep: set[str] = set()
+        try:
+            receipt = self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+            keep = self._files()
+            return receipt.commit if receipt else None
+        except OmniGraphError as error:
+            keep = set() if error.effect is Outcome.NONE else self._files()
+            raise
+        except BaseException:
+            # Whatever interrupts us may come after the publish, which names these files.
+            keep = self._files()
+            raise
+        finally:
+            self._clean(keep)
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        catalog = self.core.catalog(snapshot)
+        plans = plan_types(catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
+        # Tasks open versions by path alone, so what was just published must be in its place.
+        self.core.kernel.finish_links(snapshot)
+        for plan in plans:
+            key = plan.type.table_key
+            pin = snapshot.state.pins[key]
+            # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
+            if key not in self._known or self._known[key].pin != pin:
+                self._known[key] = self._stage(snapshot, plan, pin)
+        effects = [one.effect for one in self._known.values() if one.effect is not None]
+        if not effects:
+            return None
+        pins = (PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        properties = {"mode": self.wish.mode} | ({"model": self.embedder.model} if self.embedder else {})
+        return Plan(
+            "embed",
+            tuple(effects),
+            requirements=(SchemaIs(catalog.ir_hash), *pins),
+            actor=self.actor,
+            properties=properties,
+            operation_id=self._declared(snapshot).operation_id,
+        )
+
+    def _declared(self, snapshot: Snapshot) -> Declared:
+        if self._held is None:
+            held = declared(self.core.kernel.store, "embed", snapshot, self.actor)
+            self._held = self._stack.enter_context(held)
+        return self._held
+
+    def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _Known:
+        kernel, name = self.core.kernel, plan.type.name
+        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        inherited = kernel.dataset(snapshot, plan.type.table_key)
+        runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)
+        parts = [Part(inherited.ref, run) for run in runs]
+        found = self.runner.run(f"looking through {name}", partial(find_part, self.site, plan), parts)
+        if not any(found):
+            return _Known(pin, None, {})
+        held, dataset = self._declared(snapshot), kernel.writable(snapshot, plan.type.table_key)
+        if dataset.ref not in self._targets:
+            held.staging(*fragments.claims(dataset.ref, held.operation_id))
+            self._targets.add(dataset.ref)
+        work = partial(stage_part, self.site, plan, held.operation_id)
+        staged = self.runner.run(f"embedding {name}", work, [Part(dataset.ref, one) for one in found if one])
+        texts = [text for one in staged for text in one.fragments]
+        if not texts:
+            return _Known(pin, None, {})
+        change = fragments.upserted(dataset, texts, [mark for one in staged for mark in one.marked])
+        return _Known(pin, Effect(plan.type.table_key, dataset, (change,)), _sum(staged))
+
+    def _files(self) -> set[str]:
+        """Return the files that the last plan consists of."""
+        effects = (one.effect for one in self._known.values() if one.effect is not None)
+        return {
+            f"{one.base.ref.directory}/{file}" for one in effects for change in one.changes for file in change.files
+        }
+
+    def _clean(self, keep: set[str]) -> None:
+        folders = tuple(path for path in keep if path.endswith("/"))
+        objects = self.core.kernel.store.objects
+        for ref in self._targets:
+            assert self._held is not None
+            data, _ = fragments.claims(ref, self._held.operation_id)
+            for info in objects.list(f"{ref.directory}/data"):
+                if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
+                    objects.delete(info.path)
+
+
+def _sum(staged: Sequence[StagedPart]) -> dict[str, Tally]:
+    total: dict[str, Tally] = {}
+    for part in staged:
+        for name, tally in part.tallies.items():
+            total[name] = total.get(name, Tally()) + tally
+    return total
