@@ -92,6 +92,7 @@ _TABLE = (
     ErrorKind("request.timeout", 408, 1, True, "The body of the request did not arrive in time."),
     ErrorKind("request.media_type", 415, 1, False, "The body of the request is not of the type that the route takes."),
     ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes under way; see `Retry-After`."),
+    ErrorKind("server.unreachable", 503, 1, True, "No answer came from the server; `effect` says what that means."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
 

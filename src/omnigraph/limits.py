@@ -150,3 +150,9 @@ POLICY_ANSWERS_MAX: Final = 16_384
 MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
 MAINTAIN_LOCAL_ROWS_MAX: Final = 50_000_000
 MAINTAIN_TASK_ROWS: Final = 4_194_304
+
+# The client: how often a request is sent in all, the first wait before the next time, and the longest.
+CLIENT_ATTEMPTS_MAX: Final = 4
+CLIENT_BACKOFF_MILLISECONDS: Final = 100
+CLIENT_WAIT_SECONDS_MAX: Final = 10
+CLIENT_TIMEOUT_SECONDS: Final = 120
