@@ -18,6 +18,8 @@ from omnigraph.engine import changes, export, history, read
 from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
+from omnigraph.engine.embed import EmbedReceipt, embed
+from omnigraph.engine.embed.plan import Mode as EmbedMode
 from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
 from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
@@ -168,6 +170,22 @@ class Graph:
     ) -> IngestReceipt:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
         return ingest(self.core, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
+
+    def embed(
+        self,
+        branch: str = MAIN,
+        types: Sequence[str] | None = None,
+        mode: EmbedMode = "fill_missing",
+        select: Sequence[str] = (),
+        *,
+        embedder: Embedder | None = None,
+    ) -> EmbedReceipt:
+        """Give vectors to `@embed` properties, as one commit: where they are missing, or made from another text.
+
+        `reembed_all` replaces those of other models and of other hands as well, `clean` takes all of them away.
+        `select` narrows it to entities with `field=value`, or `Type:field=value`. No text is asked for twice.
+        """
+        return embed(self.core, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN) -> list[Commit]:
         """Return the commits that a branch is made of, newest first."""
