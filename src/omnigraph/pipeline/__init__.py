@@ -1,4 +1,4 @@
-"""The Spark pipeline: load, export, DataFrames, streams and queries; the only importer of `pyspark`.
+"""The Spark pipeline: load, export, DataFrames, streams, queries and maintenance; the only importer of `pyspark`.
 
 May import the facade and everything below it.
 """
@@ -6,8 +6,10 @@ May import the facade and everything below it.
 from omnigraph.pipeline import algo
 from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
+from omnigraph.pipeline.maintain import optimize
+from omnigraph.pipeline.maintain_verify import verify
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.report import LoadReport
 from omnigraph.pipeline.sources import Columns
 
-__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "export", "load", "query"]
+__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "export", "load", "optimize", "query", "verify"]

@@ -6,6 +6,7 @@ Stages only. An index is known by its column and kind, so a renamed column keeps
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -186,14 +187,16 @@ def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
     spec = wanted.spec
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
+    # Building locks the handle for as long as it takes, and others read through it at the same time.
+    handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
-        segment = dataset.lance.create_index_uncommitted(
+        segment = handle.create_index_uncommitted(
             spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(dataset, spec)
         )
         if spec.kind is IndexKind.FULLTEXT:
             # Text segments are written as parts; only the merge gives them the files that queries read.
-            segment = dataset.lance.merge_existing_index_segments([segment])
+            segment = handle.merge_existing_index_segments([segment])
     dataset.store.meter.count("index", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
     return segment
@@ -204,7 +207,7 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
     if len(segments) == 1:
         return segments[0]
     with lance_errors(f"merging segments of {dataset.ref}"):
-        return dataset.lance.merge_existing_index_segments(list(segments))
+        return copy(dataset.lance).merge_existing_index_segments(list(segments))
 
 
 def _options(dataset: Dataset, spec: IndexSpec) -> dict[str, Any]:
