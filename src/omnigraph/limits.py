@@ -107,11 +107,16 @@ EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
 
 # Loads: what one task reads, what runs without Spark, how many rejected lines are told and kept, how often checks are
-# repeated after lines were rejected.
+# repeated after lines were rejected; how many keys one task compares, into how many ranges they are cut at most, how
+# many entities are looked at again, and how many tasks one job of Spark has.
 LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
 LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000
 LOAD_ROUNDS_MAX: Final = 16
+LOAD_BUCKET_KEYS: Final = 16_000_000
+LOAD_BUCKETS_MAX: Final = 1_024
+LOAD_SUSPECTS_MAX: Final = 100_000
+LOAD_WAVE_TASKS: Final = 1_000
 
 # Analytics: how many rounds one measure may take, how many edges need no Spark, how many nodes one task has.
 ALGO_ROUNDS_MAX: Final = 1_000
