@@ -5,14 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from omnigraph.client import connect, connect_async
     from omnigraph.graph import Graph, init, open  # noqa: A004 - `og.open` reads as it should
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "init", "open"]
+__all__ = ["Graph", "connect", "connect_async", "init", "open"]
 
 
 def __getattr__(name: str) -> object:
     # Loading the engine takes a second, and much of what imports this package (a lint, a `--help`) never needs it.
+    if name in ("connect", "connect_async"):
+        from omnigraph import client
+
+        return getattr(client, name)
     if name in __all__:
         from omnigraph import graph
 

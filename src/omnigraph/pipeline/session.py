@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import omnigraph
 from omnigraph import clock, settings
 from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.ids import new_ulid
@@ -140,7 +139,7 @@ def _own_interrupts() -> Iterator[None]:
 
 def ship(spark: Any) -> None:
     """Send this package to executors of other machines; what it depends on must be installed there."""
-    root = Path(omnigraph.__file__).parent
+    root = Path(clock.__file__).parent
     archive = Path(tempfile.mkdtemp(prefix="omnigraph-")) / "omnigraph.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(root.rglob("*")):

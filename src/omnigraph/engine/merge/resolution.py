@@ -39,6 +39,11 @@ class Resolution:
 
 def read_resolutions(given: Given) -> list[Resolution]:
     """Return resolutions from a file of JSON or NDJSON, its bytes, or dictionaries."""
+    return [_parse(one, number) for number, one in enumerate(resolution_objects(given), start=1)]
+
+
+def resolution_objects(given: Given) -> list[Any]:
+    """Return the JSON objects that resolutions are given as; what they say is not looked at."""
     if given is None:
         return []
     if isinstance(given, str | Path):
@@ -48,7 +53,7 @@ def read_resolutions(given: Given) -> list[Resolution]:
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UsageError(f"cannot read `{path}`: {reason}; check the path", path=str(path)) from error
-    return [_parse(one, number) for number, one in enumerate(_objects(given), start=1)]
+    return _objects(given)
 
 
 def _objects(given: bytes | Iterable[Mapping[str, object]]) -> list[Any]:

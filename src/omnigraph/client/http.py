@@ -1,0 +1,162 @@
+"""Connections: the one place that speaks HTTP, once blocking and once awaited.
+
+`httpx` is loaded when somebody connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from omnigraph.client.call import Call, Reply, Request
+from omnigraph.client.converse import Lost, Pause, converse
+from omnigraph.client.lines import Lines
+from omnigraph.client.refusal import refusal
+from omnigraph.errors import GraphError, UsageError
+
+if TYPE_CHECKING:
+    import httpx
+
+T = TypeVar("T")
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise UsageError("a served graph needs httpx; install it with `pip install 'omnigraph[client]'`") from None
+    return httpx
+
+
+def _options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    return {"base_url": url, "headers": headers, "timeout": timeout}
+
+
+def _sent(request: Request) -> dict[str, Any]:
+    return {
+        "method": request.method,
+        "url": request.path,
+        "params": request.query or None,
+        "headers": dict(request.headers),
+        "content": request.body,
+    }
+
+
+def _lost(error: httpx.TransportError) -> Lost:
+    httpx = _httpx()
+    unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout
+    return Lost("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
+
+
+def _reply(response: httpx.Response, body: bytes) -> Reply:
+    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+
+
+def _broken(error: httpx.TransportError) -> GraphError:
+    return GraphError(f"the stream broke off: {error}; begin it again", code="server.unreachable")
+
+
+class Line:
+    """A connection that blocks."""
+
+    def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
+        self.url = url
+        self._failures = _httpx().TransportError
+        self._client = _httpx().Client(**_options(url, token, timeout))
+
+    def run(self, call: Call[T]) -> T:
+        talk = converse(call)
+        step = next(talk)
+        while True:
+            came = None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                came = self._send(step)
+            try:
+                step = talk.send(came)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+
+    def stream(self, request: Request) -> Iterator[bytes]:
+        lines = Lines()
+        try:
+            with self._client.stream(**_sent(request)) as response:
+                if response.status_code >= 400:
+                    raise refusal(_reply(response, response.read()))
+                for chunk in response.iter_bytes():
+                    yield from lines.take(chunk)
+        except self._failures as error:
+            raise _broken(error) from error
+        yield from lines.rest()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, request: Request) -> Reply | Lost:
+        try:
+            response = self._client.request(**_sent(request))
+        except self._failures as error:
+            return _lost(error)
+        return _reply(response, response.content)
+
+
+class AsyncLine:
+    """A connection that is awaited."""
+
+    def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
+        self.url = url
+        self._failures = _httpx().TransportError
+        self._client = _httpx().AsyncClient(**_options(url, token, timeout))
+
+    async def run(self, call: Call[T]) -> T:
+        talk = converse(call)
+        step = next(talk)
+        while True:
+            came = None
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                came = await self._send(step)
+            try:
+                step = talk.send(came)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+
+    async def stream(self, request: Request) -> AsyncIterator[bytes]:
+        lines = Lines()
+        try:
+            async with self._client.stream(**_sent(request)) as response:
+                if response.status_code >= 400:
+                    raise refusal(_reply(response, await response.aread()))
+                async for chunk in response.aiter_bytes():
+                    for whole in lines.take(chunk):
+                        yield whole
+        except self._failures as error:
+            raise _broken(error) from error
+        for whole in lines.rest():
+            yield whole
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _send(self, request: Request) -> Reply | Lost:
+        try:
+            response = await self._client.request(**_sent(request))
+        except self._failures as error:
+            return _lost(error)
+        return _reply(response, response.content)

@@ -1,0 +1,125 @@
+"""What a served graph answers with, where an opened graph has values that do not travel whole.
+
+Pure values and their JSON forms, which are those of every surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRef:
+    """The commit of a receipt: its id. `graph.commit(commit_id)` tells the rest."""
+
+    commit_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One commit. `branch` is the name of its branch, or what is left of one that is gone."""
+
+    commit_id: str
+    branch: str
+    manifest_version: int
+    parent: str | None
+    merged_parent: str | None
+    actor: str | None
+    created_at_us: int
+    kind: str
+    operation_id: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Commit:
+        return cls(
+            told["graph_commit_id"],
+            told["graph_branch"],
+            told["graph_manifest_version"],
+            told["parent_commit_id"],
+            told["merged_parent_commit_id"],
+            told["actor_id"],
+            told["created_at"],
+            told["kind"],
+            told["operation_id"],
+            told["properties"],
+        )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "graph_commit_id": self.commit_id,
+            "graph_branch": self.branch,
+            "graph_manifest_version": self.manifest_version,
+            "parent_commit_id": self.parent,
+            "merged_parent_commit_id": self.merged_parent,
+            "actor_id": self.actor,
+            "created_at": self.created_at_us,
+            "kind": self.kind,
+            "operation_id": self.operation_id,
+            "properties": dict(self.properties),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """A branch that was made or renamed."""
+
+    name: str
+    actor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """A named commit."""
+
+    name: str
+    commit_id: str
+    created_at_us: int
+    actor: str | None
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Tag:
+        return cls(told["name"], told["graph_commit_id"], told["created_at"], told["actor_id"])
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The state of a branch; `datasets` says which version of which type it is made of."""
+
+    branch: str
+    head: str
+    version: int
+    told: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Snapshot:
+        return cls(told["graph_branch"], told["graph_commit_id"], told["graph_manifest_version"], told)
+
+    @property
+    def datasets(self) -> list[Mapping[str, Any]]:
+        return list(self.told["datasets"])
+
+    def to_json(self) -> dict[str, object]:
+        return dict(self.told)
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """The steps to a new schema."""
+
+    supported: bool
+    steps: tuple[Mapping[str, Any], ...]
+
+    def to_json(self) -> dict[str, object]:
+        return {"supported": self.supported, "steps": [dict(step) for step in self.steps]}
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+
+    operation_id: str
+    outcome: str
+    commit: Commit | None
