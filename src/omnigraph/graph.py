@@ -90,6 +90,11 @@ class Graph:
     def uri(self) -> str:
         return self.core.kernel.store.root.uri
 
+    @property
+    def cache_bytes(self) -> int:
+        """How much memory is held for the next reads."""
+        return self._caches.nbytes
+
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
         return self.core.kernel.snapshot(branch)
