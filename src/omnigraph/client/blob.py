@@ -13,8 +13,6 @@ from omnigraph.client.call import Call, Reply, Request
 from omnigraph.errors import UsageError
 from omnigraph.server.wire import SNAPSHOT_ID
 
-_EMPTY = 416
-
 
 @dataclass(frozen=True, slots=True)
 class BlobPlace:
@@ -42,17 +40,35 @@ class BlobPlace:
         return Call(_ask(self.which, {"snapshot": self.snapshot_commit_id}, start, end), lambda reply: reply.body)
 
 
-def place_of(which: Mapping[str, str], moment: Mapping[str, Any]) -> Call[BlobPlace]:
-    """Return the call that finds a blob: its first byte is asked for, since a refusal of that says why."""
+@dataclass(frozen=True, slots=True)
+class BlobCalls:
+    """The calls that find a blob: `look` answers None to a refusal, which has no words; `ask` then brings them."""
 
-    def read(reply: Reply) -> BlobPlace:
-        uri = reply.headers.get("location")
-        length = 0 if uri is not None else int(reply.headers["content-range"].rpartition("/")[2])
-        return BlobPlace(reply.headers.get(SNAPSHOT_ID.lower()), uri, length, reply.headers.get("etag", ""), which)
+    look: Call[BlobPlace | None]
+    ask: Call[BlobPlace]
 
-    return Call(_ask(which, moment, 0, 1), read, also=frozenset({_EMPTY}))
+
+def find_blob(which: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
+    """Return the calls that find a blob, and read none of it."""
+
+    def known(reply: Reply, length: str) -> BlobPlace:
+        uri, headers = reply.headers.get("location"), reply.headers
+        size = 0 if uri is not None else int(length)
+        return BlobPlace(headers.get(SNAPSHOT_ID.lower()), uri, size, headers.get("etag", ""), which)
+
+    def looked(reply: Reply) -> BlobPlace | None:
+        return None if reply.status >= 400 else known(reply, reply.headers.get("content-length", "0"))
+
+    look = Request("HEAD", "/blob", _query(which, moment))
+    return BlobCalls(
+        Call(look, looked, also=frozenset(range(400, 600))),
+        Call(_ask(which, moment, 0, 1), lambda reply: known(reply, reply.headers["content-range"].rpartition("/")[2])),
+    )
 
 
 def _ask(which: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
-    query = tuple((name, str(value)) for name, value in {**which, **moment}.items() if value is not None)
-    return Request("GET", "/blob", query, {"range": f"bytes={start}-{end - 1}"})
+    return Request("GET", "/blob", _query(which, moment), {"range": f"bytes={start}-{end - 1}"})
+
+
+def _query(which: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in {**which, **moment}.items() if value is not None)

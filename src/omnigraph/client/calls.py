@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from omnigraph.client import reading
-from omnigraph.client.blob import BlobPlace, place_of
+from omnigraph.client.blob import BlobCalls, find_blob
 from omnigraph.client.call import Call, Moment, Request, get, moment, post, send
 from omnigraph.client.values import Branch, Commit, Operation, SchemaPlan, Snapshot, Tag
 from omnigraph.server import wire
@@ -202,10 +202,10 @@ class GraphCalls:
         entity: str = "node",
         branch: str = MAIN,
         at: str | None = None,
-    ) -> Call[BlobPlace]:
+    ) -> BlobCalls:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
-        return place_of(which, moment(branch, at))
+        return find_blob(which, moment(branch, at))
 
 
 class BranchCalls:

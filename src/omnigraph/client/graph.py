@@ -204,8 +204,9 @@ class Graph(_Blocking[GraphCalls]):
         at: str | None = None,
     ) -> Blob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
-        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
-        return Blob(*_known(self._line.run(call)), self._line)
+        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
+        place = self._line.run(calls.look)
+        return Blob(*_known(self._line.run(calls.ask) if place is None else place), self._line)
 
     def close(self) -> None:
         """Give the connections back."""
@@ -305,8 +306,9 @@ class AsyncGraph(_Awaited[GraphCalls]):
         at: str | None = None,
     ) -> AsyncBlob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
-        call = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
-        return AsyncBlob(*_known(await self._line.run(call)), self._line)
+        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
+        place = await self._line.run(calls.look)
+        return AsyncBlob(*_known(await self._line.run(calls.ask) if place is None else place), self._line)
 
     async def close(self) -> None:
         """Give the connections back."""
