@@ -84,6 +84,9 @@ _TABLE = (
     Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and as many for writes."),
     Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have under way on a server."),
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Bytes of requests that these may hold together."),
+    Setting("OMNIGRAPH_HOME", "", (), "Directory of `config.yaml` and `credentials`; `~/.omnigraph` if unset."),
+    Setting("OMNIGRAPH_PROFILE", "", (), "The profile of commands that name none."),
+    Setting("OMNIGRAPH_BEARER_TOKEN", "", (), "Token that commands show a server for which none is kept."),
 )
 
 SETTINGS: Mapping[str, Setting] = MappingProxyType({setting.name: setting for setting in _TABLE})
