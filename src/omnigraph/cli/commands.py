@@ -218,6 +218,12 @@ COMMANDS = (
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
     ),
     Command(
+        ("serve",),
+        "serve:serve",
+        "Serve graphs over HTTP.",
+        "omnigraph serve --graph supply=graph.omni --bind 127.0.0.1:8080 --policy supply=policy.yaml",
+    ),
+    Command(
         ("lint",),
         "lint:lint",
         "Check queries against a schema, without running them.",

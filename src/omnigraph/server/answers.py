@@ -18,7 +18,6 @@ class Health(TypedDict):
 
 class Readiness(TypedDict):
     status: Literal["ready", "unready"]
-    graphs: dict[str, bool]
 
 
 class ServedGraph(TypedDict):
@@ -105,7 +104,6 @@ class SchemaSource(TypedDict):
 
 class SchemaPlan(TypedDict):
     supported: bool
-    step_count: int
     steps: list[dict[str, Any]]
 
 

@@ -1,0 +1,105 @@
+"""`omnigraph serve`: graphs over HTTP."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.options import Store
+from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.server.hosting import Place
+
+Graphs = Annotated[
+    list[str] | None,
+    typer.Option("--graph", metavar="ID=URI", help="A graph to serve, and its id; give the option again for more."),
+]
+Bind = Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where to listen; port 0 is any free one.")]
+Unauthenticated = Annotated[bool, typer.Option("--unauthenticated", help="Start without tokens, open to everybody.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option("--policy", metavar="[ID=]FILE", help="The policy of a graph; of the only one if no id is given."),
+]
+ServerPolicy = Annotated[
+    Path | None, typer.Option("--server-policy", metavar="FILE", help="The policy of the server itself.")
+]
+Queries = Annotated[
+    list[str] | None,
+    typer.Option("--queries", metavar="[ID=]DIR", help="The stored queries of a graph; of the only one without id."),
+]
+
+# What a graph is called that was given without an id.
+_ONLY = "graph"
+
+
+def serve(
+    store: Store = None,
+    graphs: Graphs = None,
+    bind: Bind = "127.0.0.1:8080",
+    unauthenticated: Unauthenticated = False,
+    policies: Policies = None,
+    server_policy: ServerPolicy = None,
+    queries: Queries = None,
+) -> int:
+    places = _places(store, graphs or [], policies or [], queries or [])
+    try:
+        from omnigraph.server import run
+    except ImportError as error:
+        raise UsageError(
+            f"a server needs `{error.name}`; install it with `pip install 'omnigraph[server]'`", missing=error.name
+        ) from None
+    from omnigraph.server.hosting import open_house
+    from omnigraph.server.logs import to_standard_error
+    from omnigraph.server.tokens import read_tokens
+
+    to_standard_error()
+    is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
+    house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
+    listening = run.bind(bind)
+    run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"))
+    return 0
+
+
+def is_set(flag: str) -> bool:
+    """Tell whether a flag from the environment is set.
+
+    >>> is_set("1"), is_set("yes"), is_set("0"), is_set("false"), is_set("")
+    (True, True, False, False, False)
+    """
+    return flag.strip().lower() not in ("", "0", "false")
+
+
+def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[Place]:
+    from omnigraph.server.hosting import Place
+
+    uris = {} if store is None else {_ONLY: store}
+    for one in graphs:
+        graph_id, found, uri = one.partition("=")
+        if not found or not graph_id or not uri:
+            raise UsageError(f"`--graph {one}` has to name an id and an address, as in `--graph supply=supply.omni`")
+        if graph_id in uris:
+            raise UsageError(f"there are two graphs `{graph_id}`; give each an id of its own")
+        uris[graph_id] = uri
+    bundles, folders = _by_graph("policy", policies, uris), _by_graph("queries", queries, uris)
+    return [Place(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
+
+
+def _by_graph(option: str, given: list[str], uris: dict[str, str]) -> dict[str, Path]:
+    """Return files by the graph that they belong to."""
+    found: dict[str, Path] = {}
+    for one in given:
+        graph_id, is_named, path = one.partition("=")
+        if not is_named and len(uris) != 1:
+            raise UsageError(f"`--{option} {one}` does not say of which graph it is; write it as `--{option} ID={one}`")
+        graph_id, path = (graph_id, path) if is_named else (next(iter(uris)), one)
+        if graph_id not in uris or graph_id in found:
+            known = ", ".join(uris) or "none"
+            raise UsageError(
+                f"`--{option} {one}` has to name each graph that is served at most once; they are: {known}"
+            )
+        found[graph_id] = Path(path)
+    return found

@@ -1,0 +1,162 @@
+"""The application: the two tables of routes on FastAPI, and the one place where refusals become answers.
+
+Everything it answers, refusals by the framework included, has the shape of `envelope`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+from starlette.routing import Route as Mount
+
+from omnigraph.errors import GraphError, LimitExceeded, OmniGraphError
+from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
+from omnigraph.server import metrics as names
+from omnigraph.server.body import Gone, Receive, Send
+from omnigraph.server.call import Answer, json_answer
+from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.logs import log_failure
+from omnigraph.server.mask import told
+from omnigraph.server.observe import App, Note, Scope, note_of, observed
+from omnigraph.server.openapi import describe
+from omnigraph.server.routes import ROUTES, Route, ServerRoute
+from omnigraph.server.sending import send_answer
+from omnigraph.server.service import Service, headers_of
+from omnigraph.server.wire import NDJSON
+
+
+def build(service: Service) -> App:
+    """Return the application of a server."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
+    routes: list[BaseRoute] = [Mount(one.path, _ServerEnd(service, one), methods=["GET"]) for one in SERVER_ROUTES]
+    routes += [Mount(one.path, _GraphEnd(service, one), methods=[one.method]) for one in ROUTES]
+    app.router.routes[:] = routes
+    app.openapi = lambda: describe(SERVER_ROUTES, is_secured=bool(service.house.tokens.entries))  # type: ignore[method-assign]
+
+    async def refuse(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _refused(service, request.scope, error.status_code)
+
+    app.add_exception_handler(HTTPException, refuse)
+    return observed(app, service.metrics)
+
+
+def _refused(service: Service, scope: Scope, status: int) -> Response:
+    """Answer what no route takes."""
+    allowed = sorted({one.method for one in ROUTES if _matches(one.path, scope["path"])}) or ["GET"]
+    if status == 405:
+        error = GraphError(f"this address answers {', '.join(allowed)}", code="request.method", allowed=allowed)
+    else:
+        error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
+    answer = refusal(service, note_of(scope), error, None)
+    headers = {**answer.headers, **({"Allow": ", ".join(allowed)} if status == 405 else {})}
+    assert isinstance(answer.body, bytes)
+    return Response(answer.body, answer.status, headers, answer.media)
+
+
+def _matches(template: str, path: str) -> bool:
+    return Mount(template, lambda: None).path_regex.match(path) is not None
+
+
+def refusal(service: Service, note: Note, error: OmniGraphError, route: Route | None) -> Answer:
+    """Return the answer that tells an error."""
+    service.count(error)
+    note.code = error.code
+    hosted = service.house.hosted.get(note.graph_id) if note.graph_id is not None else None
+    body = {**told(error, hosted, is_change=route is not None and route.is_change), "request_id": note.request_id}
+    return Answer(json_answer(body).body, status=error.kind.http_status, headers=_headers(error))
+
+
+def _headers(error: OmniGraphError) -> dict[str, str]:
+    match error.code:
+        case "request.unauthorized":
+            return {"WWW-Authenticate": "Bearer"}
+        case "request.too_many":
+            return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
+        case "blob.range":
+            return {"Content-Range": f"bytes */{error.context.get('length')}"}
+    if isinstance(error, LimitExceeded) and error.context.get("resource") in _UNREAD:
+        # The rest of the body is on its way, and reading it is what the limit is for.
+        return {"Connection": "close"}
+    return {}
+
+
+_UNREAD = ("request_body_bytes", "graph_batch_request_bytes")
+
+
+class _End:
+    """One end of the application: answers a request, whatever happens."""
+
+    def __init__(self, service: Service, route: Any) -> None:
+        self.service = service
+        self.route = route
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        note = note_of(scope)
+        note.route = self.route.path
+        try:
+            answer = await self.respond(scope, receive, note)
+        except Gone:
+            return
+        is_stream = answer.media == NDJSON
+        try:
+            if is_stream:
+                await self.service.streams.reserve()
+            try:
+                await send_answer(answer, receive, send, self.service.readers)
+            finally:
+                if is_stream:
+                    self.service.streams.release()
+        except OmniGraphError as error:
+            if note.status != _UNANSWERED:
+                # The reader sees a body without its end; nothing else can be said any more.
+                note.code = error.code
+                return
+            await send_answer(
+                refusal(self.service, note, error, self._table_row()), receive, send, self.service.readers
+            )
+        finally:
+            answer.end()
+
+    async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
+        """Return an answer, or the refusal as one."""
+        try:
+            answer = await self.ask(scope, receive)
+        except OmniGraphError as error:
+            return refusal(self.service, note, error, self._table_row())
+        except Gone:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
+            log_failure(error, note.request_id)
+            bug = GraphError("", code="internal.bug")
+            return refusal(self.service, note, bug, self._table_row())
+        if answer.has_committed:
+            self.service.metrics.count(names.COMMITS)
+        return answer
+
+    def _table_row(self) -> Route | None:
+        return self.route if isinstance(self.route, Route) else None
+
+    async def ask(self, scope: Scope, receive: Receive) -> Answer:
+        raise NotImplementedError
+
+
+_UNANSWERED = 499
+
+
+class _GraphEnd(_End):
+    async def ask(self, scope: Scope, receive: Receive) -> Answer:
+        return await self.service.answer(self.route, scope, receive)
+
+
+class _ServerEnd(_End):
+    async def ask(self, scope: Scope, receive: Receive) -> Answer:
+        route: ServerRoute = self.route
+        actor = None if route.is_open else self.service.authenticate(headers_of(scope))
+        note_of(scope).actor = actor
+        return await self.service.run(self.service.readers, lambda: route.handle(self.service, actor))

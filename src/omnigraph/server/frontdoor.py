@@ -1,0 +1,74 @@
+"""Routes of the server itself: is it alive, is it ready, which graphs has it, what has it counted.
+
+The second half of the table of routes; none of them touches what a graph holds, but to see that it can be read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from omnigraph import __version__
+from omnigraph.engine.scope import Scope
+from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.release import FORMAT_STAMP
+from omnigraph.server import answers, metrics, wire
+from omnigraph.server.call import Answer, json_answer
+from omnigraph.server.metrics import Labels
+from omnigraph.server.openapi import describe
+from omnigraph.server.routes import ServerRoute
+from omnigraph.server.service import Service
+
+
+def health(service: Service, actor: str | None) -> Answer:
+    return json_answer({"status": "ok", "version": __version__, "internal_schema_version": FORMAT_STAMP})
+
+
+def readiness(service: Service, actor: str | None) -> Answer:
+    """Say whether every graph can be read now; a server that is about to stop is not ready either."""
+    try:
+        for one in service.house.hosted.values():
+            one.graph.core.kernel.snapshot()
+        is_ready = not service.is_stopping
+    except OmniGraphError:
+        is_ready = False
+    return json_answer({"status": "ready" if is_ready else "unready"}, 200 if is_ready else 503)
+
+
+def description(service: Service, actor: str | None) -> Answer:
+    return json_answer(describe(SERVER_ROUTES, is_secured=bool(service.house.tokens.entries)))
+
+
+def graphs(service: Service, actor: str | None) -> Answer:
+    judge = service.house.server_policy
+    if judge is None:
+        raise PolicyDenied(
+            "`graph_list` is not allowed: the server has no policy of its own; start it with `--server-policy`",
+            actor=actor,
+            action="graph_list",
+        )
+    judge.enforce("graph_list", Scope(), actor)
+    served = sorted(service.house.hosted.items())
+    return json_answer({"graphs": [{"graph_id": name, "uri": one.graph.uri} for name, one in served]})
+
+
+def numbers(service: Service, actor: str | None) -> Answer:
+    storage: Counter[Labels] = Counter()
+    for one in service.house.hosted.values():
+        for key, count in one.meter.snapshot().items():
+            storage[(("operation", key.partition(" ")[0]),)] += count
+    held = sum(one.graph.cache_bytes for one in service.house.hosted.values())
+    gauges = [
+        ("omnigraph_writes_in_flight", "Writes that were admitted and have not ended.", service.admission.inflight),
+        ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
+        ("omnigraph_graphs", "Graphs that are served.", len(service.house.hosted)),
+    ]
+    return Answer(service.metrics.render(gauges, storage).encode(), metrics.MEDIA)
+
+
+SERVER_ROUTES: tuple[ServerRoute, ...] = (
+    ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health),
+    ServerRoute("/readyz", True, readiness, "Can every graph be read?", answers.Readiness),
+    ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
+    ServerRoute("/graphs", False, graphs, "The graphs that are served.", answers.ServedGraphs),
+    ServerRoute("/metrics", False, numbers, "What the server has counted, for Prometheus.", metrics.MEDIA),
+)

@@ -1,0 +1,123 @@
+"""From the text of a request to the value that its route takes: JSON bodies and query strings, checked the same way.
+
+Pure. What does not fit is a `UsageError` that names the member and says what belongs there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, fields
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, TypeAlias, TypeVar, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+import orjson
+
+from omnigraph.errors import UsageError
+from omnigraph.server.wire import TO_WIRE
+
+T = TypeVar("T")
+_Shape: TypeAlias = dict[str, tuple[Field[Any], Any]]
+
+_shapes: dict[Any, _Shape] = {}
+_WORDS: Final = {"true": True, "false": False}
+_NAMES: Final[Mapping[Any, str]] = {str: "a text", int: "a whole number", bool: "true or false"}
+
+
+def from_json(kind: type[T], body: bytes) -> T:
+    """Return what a JSON body says; an empty body says nothing."""
+    try:
+        given = orjson.loads(body) if body.strip() else {}
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f"the body is not JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    if not isinstance(given, dict):
+        raise UsageError("the body has to be a JSON object")
+    return _build(kind, given)
+
+
+def from_query(kind: type[T], query: bytes) -> T:
+    """Return what a query string says; only lists may be given more than once."""
+    lists = {wire for wire, (_, hint) in _shape(kind).items() if list in [get_origin(one) for one in _options(hint)]}
+    given: dict[str, Any] = {}
+    for name, value in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
+        if name in lists:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise UsageError(f"`{name}` is given more than once", name=name)
+        else:
+            given[name] = _read(_shape(kind)[name][1], value) if name in _shape(kind) else value
+    return _build(kind, given)
+
+
+def _build(kind: type[T], given: Mapping[str, Any]) -> T:
+    shape = _shape(kind)
+    unknown = sorted(given.keys() - shape.keys())
+    if unknown:
+        known = ", ".join(f"`{name}`" for name in shape) or "nothing"
+        raise UsageError(f"`{unknown[0]}` is not taken here; the request takes {known}", name=unknown[0])
+    values: dict[str, Any] = {}
+    for wire, (field, hint) in shape.items():
+        if wire not in given:
+            if field.default is MISSING:
+                raise UsageError(f"`{wire}` is missing", name=wire)
+            continue
+        if not _fits(hint, given[wire]):
+            raise UsageError(f"`{wire}` has to be {_said(hint)}", name=wire)
+        values[field.name] = given[wire]
+    return kind(**values)
+
+
+def _shape(kind: Any) -> _Shape:
+    """Return the members of an input by the names that travel."""
+    if kind not in _shapes:
+        hints = get_type_hints(kind)
+        _shapes[kind] = {TO_WIRE.get(one.name, one.name): (one, hints[one.name]) for one in fields(kind)}
+    return _shapes[kind]
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def _fits(hint: Any, value: object) -> bool:
+    return any(_fits_one(option, value) for option in _options(hint))
+
+
+def _fits_one(option: Any, value: object) -> bool:
+    if option is NoneType:
+        return value is None
+    if option is int:
+        # To Python a truth value is a number, to a caller it is not.
+        return type(value) is int
+    if get_origin(option) is Literal:
+        return isinstance(value, str) and value in get_args(option)
+    if get_origin(option) is list:
+        return isinstance(value, list) and all(_fits(get_args(option)[0], one) for one in value)
+    if get_origin(option) is dict:
+        return isinstance(value, dict)
+    return isinstance(value, option)
+
+
+def _read(hint: Any, text: str) -> object:
+    """Return a text of a query string as the member's type, or as it is, for the check to refuse."""
+    options = _options(hint)
+    if bool in options:
+        return _WORDS.get(text, text)
+    if int in options and text.isascii() and text.isdigit() and len(text) < 20:
+        return int(text)
+    return text
+
+
+def _said(hint: Any) -> str:
+    options = [one for one in _options(hint) if one is not NoneType]
+    return " or ".join(map(_said_one, options))
+
+
+def _said_one(option: Any) -> str:
+    if get_origin(option) is Literal:
+        return "one of " + ", ".join(f"`{word}`" for word in get_args(option))
+    if get_origin(option) is list:
+        return f"a list, each {_said(get_args(option)[0])}"
+    if get_origin(option) is dict:
+        return "an object"
+    return _NAMES[option]

@@ -1,0 +1,185 @@
+"""Routes that read a graph: queries, plans, schema, branches, commits, tags, differences, and what became of a write.
+
+Thin: the graph knows how, and its policy who may.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import quote
+
+import pyarrow as pa
+from ulid import ULID
+
+from omnigraph import clock
+from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.engine.read import Budget
+from omnigraph.engine.read.result import Result
+from omnigraph.errors import PolicyDenied, UsageError
+from omnigraph.ids import is_ulid
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RESULT_BATCH_ROWS
+from omnigraph.manifest import intent
+from omnigraph.manifest.model import Commit, Tag
+from omnigraph.server import wire
+from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.wire import ARROW
+
+# An operation that may still be on its way is not called absent; see the deadline rule of publishing.
+_SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
+
+
+def snapshot(call: Call[wire.OfBranch]) -> Answer:
+    return json_answer(describe_snapshot(call.graph.snapshot(call.given.branch.strip())))
+
+
+def query(call: Call[wire.Query]) -> Answer:
+    given = call.given
+    branch, at = moment_of(given)
+    result = call.graph.query(given.query, given.name, given.params, branch, at, budget=Budget(cancel=call.cancel))
+    return rows_answer(call, result, target_of(given, branch))
+
+
+def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
+    """Return what was read, in the words of the request."""
+    moment = {"snapshot": given.snapshot, "as_of": given.as_of}
+    named: dict[str, object] = {name: value for name, value in moment.items() if value is not None}
+    return named if isinstance(given.snapshot, str) else {"branch": branch, **named}
+
+
+def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> Answer:
+    """Return rows as JSON or, if the caller takes that, as an Arrow stream."""
+    if ARROW in (call.header("accept") or ""):
+        told = {
+            wire.QUERY_NAME: quote(result.query_name),
+            wire.ROW_COUNT: str(len(result)),
+            wire.BRANCH: quote(result.branch),
+            wire.COMMIT_ID: result.graph_commit_id or "",
+        }
+        chunks = _arrow_chunks(result)
+        # A result of one batch is sent at once; making it in steps would only cost turns.
+        is_small = len(result) <= RESULT_BATCH_ROWS
+        return Answer(b"".join(chunks) if is_small else chunks, ARROW, headers=told)
+    return json_answer(
+        {
+            "query_name": result.query_name,
+            "target": target,
+            "row_count": len(result),
+            "columns": result.columns,
+            "rows": result.to_json_rows(),
+            "graph_commit_id": result.graph_commit_id,
+        }
+    )
+
+
+class _Drain(io.RawIOBase):
+    """A file that gives away what was written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._parts: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, part: Any) -> int:
+        self._parts.append(bytes(part))
+        return len(part)
+
+    def take(self) -> bytes:
+        taken = b"".join(self._parts)
+        self._parts.clear()
+        return taken
+
+
+def _arrow_chunks(result: Result) -> Iterator[bytes]:
+    """Yield a result as an IPC stream, one batch at a time."""
+    drain = _Drain()
+    with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
+        for batch in result.batches():
+            writer.write_batch(batch)
+            yield drain.take()
+    yield drain.take()
+
+
+def explain(call: Call[wire.Explain]) -> Answer:
+    given = call.given
+    branch, at = moment_of(given)
+    found = call.graph.explain(
+        given.query,
+        given.name,
+        given.params,
+        branch,
+        at,
+        profile=given.profile,
+        budget=Budget(cancel=call.cancel),
+    )
+    return json_answer({**found.to_json(), "text": found.render()})
+
+
+def schema(call: Call[wire.Nothing]) -> Answer:
+    return json_answer({"schema_source": call.graph.schema.source})
+
+
+def branches(call: Call[wire.Nothing]) -> Answer:
+    return json_answer({"branches": call.graph.branches.list()})
+
+
+def commits(call: Call[wire.OfBranch]) -> Answer:
+    found = call.graph.commits(call.given.branch)
+    return json_answer({"commits": [describe_commit(call.graph.core, one) for one in found]})
+
+
+def commit(call: Call[wire.Nothing]) -> Answer:
+    return json_answer(describe_commit(call.graph.core, call.graph.commit(call.path["commit_id"])))
+
+
+def tags(call: Call[wire.Nothing]) -> Answer:
+    return json_answer({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
+
+
+def describe_tag(tag: Tag) -> dict[str, object]:
+    """Return a tag as every surface shows it."""
+    return {
+        "name": tag.name,
+        "graph_commit_id": tag.commit_id,
+        "actor_id": tag.actor,
+        "created_at": tag.created_at_us,
+    }
+
+
+def diff(call: Call[wire.Diff]) -> Answer:
+    given = call.given
+    found = call.graph.diff(
+        given.from_, given.to, kinds=given.kind, types=given.type, ops=given.op, branch=given.branch
+    )
+    return json_answer(found.to_json())
+
+
+def operation(call: Call[wire.Nothing]) -> Answer:
+    """Tell what became of a write whose answer was lost."""
+    operation_id = call.path["operation_id"].strip()
+    if not is_ulid(operation_id):
+        raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
+    found = _find_operation(call, operation_id)
+    if found is not None:
+        outcome = "applied"
+    else:
+        age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
+        is_young = age_ms < _SETTLED_SECONDS * 1_000
+        live, _ = intent.pending(call.graph.core.kernel.store)
+        outcome = "pending" if is_young or any(one.operation_id == operation_id for one in live) else "absent"
+    shown = None if found is None else describe_commit(call.graph.core, found)
+    return json_answer({"operation_id": operation_id, "outcome": outcome, "commit": shown})
+
+
+def _find_operation(call: Call[Any], operation_id: str) -> Commit | None:
+    for one in call.graph.core.kernel.all_commits().values():
+        if one.operation_id == operation_id:
+            try:
+                return call.graph.commit(one.commit_id)
+            except PolicyDenied:
+                # To somebody who may not read the branch, the operation is not there.
+                return None
+    return None

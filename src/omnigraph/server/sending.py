@@ -1,0 +1,89 @@
+"""Sends answers: at once, or chunk by chunk as they are made, no faster than their reader takes them.
+
+Knows ASGI and nothing of routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from omnigraph.errors import LimitExceeded
+from omnigraph.limits import (
+    SERVER_STALL_SECONDS_MAX,
+    SERVER_STREAM_BYTES,
+    SERVER_STREAM_CHUNK_BYTES,
+    SERVER_STREAM_WAIT_SECONDS,
+    SERVER_STREAMS_BYTES_MAX,
+)
+from omnigraph.server.body import Receive, Send, wait_until_gone
+from omnigraph.server.call import Answer
+
+
+class Streams:
+    """The transport that streams of a server share; each reserves its part before its first byte."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(SERVER_STREAMS_BYTES_MAX // SERVER_STREAM_BYTES)
+
+    async def reserve(self) -> None:
+        """Wait a moment for room; refused when there is none."""
+        try:
+            async with asyncio.timeout(SERVER_STREAM_WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise LimitExceeded(
+                "too many streams are under way on this server; try again when some have ended",
+                resource="stream_export_transport_bytes",
+                limit=SERVER_STREAMS_BYTES_MAX,
+                actual=SERVER_STREAMS_BYTES_MAX + SERVER_STREAM_BYTES,
+            ) from None
+
+    def release(self) -> None:
+        self._free.release()
+
+
+async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Executor) -> None:
+    """Send an answer; one that breaks off is left without its end, so that its reader notices."""
+    if isinstance(answer.body, bytes):
+        length = (
+            {} if "Content-Length" in answer.headers or answer.status == 304 else {"Content-Length": len(answer.body)}
+        )
+        await send(_start(answer, length))
+        await send({"type": "http.response.body", "body": answer.body})
+        return
+    chunks = answer.body
+    gone = asyncio.create_task(wait_until_gone(receive))
+    try:
+        # The first chunk is made before the headers go out, so that what fails at once still has a status.
+        chunk = await _next(chunks, pool, gone)
+        await send(_start(answer, {}))
+        while chunk is not None and not gone.done():
+            for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
+                async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
+                    part = chunk[start : start + SERVER_STREAM_CHUNK_BYTES]
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            chunk = await _next(chunks, pool, gone)
+        if not gone.done():
+            await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+        close = getattr(chunks, "close", None)
+        if close is not None:
+            await asyncio.get_running_loop().run_in_executor(pool, close)
+
+
+async def _next(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
+    """Return the next chunk; None at the end, or when nobody reads any more."""
+    if gone.done():
+        return None
+    return await asyncio.get_running_loop().run_in_executor(pool, next, chunks, None)
+
+
+def _start(answer: Answer, more: Mapping[str, object]) -> dict[str, Any]:
+    media = {} if answer.media is None else {"Content-Type": answer.media}
+    headers = {**media, **answer.headers, **more}
+    pairs = [(name.lower().encode("latin-1"), str(value).encode("latin-1")) for name, value in headers.items()]
+    return {"type": "http.response.start", "status": answer.status, "headers": pairs}

@@ -1,0 +1,152 @@
+"""The way of a request: who asks, of which graph, may they, is there room; then its handler, off the event loop.
+
+Decides nothing about data; refusals are raised as coded errors and told in one place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from omnigraph.engine.read import CancelToken
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
+from omnigraph.limits import SERVER_SMALL_WRITE_BYTES
+from omnigraph.server import metrics as names
+from omnigraph.server.access import refuse_hopeless
+from omnigraph.server.admission import Admission
+from omnigraph.server.body import Receive, check_length, read_body, wait_until_gone
+from omnigraph.server.call import Answer, Call
+from omnigraph.server.hosting import House
+from omnigraph.server.inputs import from_json, from_query
+from omnigraph.server.metrics import Metrics
+from omnigraph.server.observe import Scope, note_of
+from omnigraph.server.routes import Route
+from omnigraph.server.sending import Streams
+from omnigraph.server.wire import JSON, NDJSON
+
+R = TypeVar("R")
+
+_RESOURCES = {"json": "request_body_bytes", "ndjson": "graph_batch_request_bytes"}
+_MEDIA = {"json": JSON, "ndjson": NDJSON}
+
+
+class Service:
+    """A running server: its graphs, its threads and its numbers."""
+
+    def __init__(self, house: House, admission: Admission, threads: int) -> None:
+        self.house = house
+        self.admission = admission
+        self.metrics = Metrics()
+        self.streams = Streams()
+        self.is_stopping = False
+        # Writes wait for each other's turn on a branch, and must not keep reads from their threads meanwhile.
+        self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
+        self.writers = ThreadPoolExecutor(threads, "omnigraph-write")
+
+    async def answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
+        """Return what a request is answered with."""
+        note, headers = note_of(scope), headers_of(scope)
+        note.actor = actor = self.authenticate(headers)
+        hosted = self.house.find(scope["path_params"]["graph_id"])
+        note.graph_id = hosted.graph_id
+        try:
+            refuse_hopeless(hosted.checker, actor, route.action)
+        except PolicyDenied:
+            if route.masks is None:
+                raise
+            raise route.masks() from None
+        body, size = b"", None
+        if route.body != "none":
+            size = check_length(_one(headers, "content-length"), route.body_bytes_max, _resource(route))
+            _check_media(headers, route)
+        given: Any
+        if route.body == "json":
+            body = await read_body(receive, route.body_bytes_max, _resource(route))
+            given = from_json(route.takes, body)
+        else:
+            given = from_query(route.takes, scope["query_string"])
+        call = Call(hosted, hosted.graph.acting_as(actor), actor, given, dict(scope["path_params"]), headers, body)
+        checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
+        for action, where in checks:
+            hosted.checker.enforce(action, where, actor)
+        is_write = route.is_write or any(action == "change" for action, _ in checks)
+        if route.body == "ndjson":
+            held = route.body_bytes_max if size is None else size
+        else:
+            held = max(len(body), SERVER_SMALL_WRITE_BYTES)
+        with self.admission.admit(actor, held) if is_write else nullcontext():
+            if route.body == "ndjson":
+                call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
+            if is_write:
+                return await self.run(self.writers, lambda: route.handle(call))
+            return await self._run_watched(lambda: route.handle(call), receive, call.cancel)
+
+    def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
+        """Return who asks; refused unless a known token says so."""
+        given = headers.get("authorization", ())
+        return self.house.tokens.actor_of(given[0] if len(given) == 1 else None)
+
+    async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
+        """Run work in a thread."""
+        return await asyncio.get_running_loop().run_in_executor(pool, work)
+
+    async def _run_watched(self, work: Callable[[], Answer], receive: Receive, cancel: CancelToken) -> Answer:
+        """Run a read in a thread, and cancel it when nobody waits for it any more."""
+        running = asyncio.ensure_future(self.run(self.readers, work))
+        gone = asyncio.create_task(wait_until_gone(receive))
+        try:
+            await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                cancel.cancel()
+            return await running
+        finally:
+            gone.cancel()
+            cancel.cancel()
+
+    def count(self, error: OmniGraphError) -> None:
+        """Count a refusal."""
+        if error.code.startswith("conflict.") or error.code == "precondition.failed":
+            self.metrics.count(names.CONFLICTS)
+        elif error.code == "policy.denied":
+            self.metrics.count(names.DENIALS)
+        elif error.code == "request.too_many":
+            self.metrics.count(names.REFUSALS)
+
+    def close(self) -> None:
+        """End the threads and finish the work of the graphs."""
+        for pool in (self.readers, self.writers):
+            pool.shutdown(wait=True, cancel_futures=True)
+        self.house.close()
+
+
+def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:
+    """Return all headers of a request by lower-case name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, value in scope["headers"]:
+        key = name.decode("latin-1").lower()
+        found[key] = (*found.get(key, ()), value.decode("latin-1"))
+    return found
+
+
+def _one(headers: dict[str, tuple[str, ...]], name: str) -> str | None:
+    values = headers.get(name)
+    return values[0] if values else None
+
+
+def _resource(route: Route) -> str:
+    return _RESOURCES.get(route.body, "request_body_bytes")
+
+
+def _check_media(headers: dict[str, tuple[str, ...]], route: Route) -> None:
+    """Refuse a body of another type; a request without a body needs no type."""
+    wanted: Any = _MEDIA[route.body]
+    given = (_one(headers, "content-type") or "").partition(";")[0].strip().lower()
+    is_empty = _one(headers, "content-length") == "0" or (
+        "content-length" not in headers and "transfer-encoding" not in headers
+    )
+    if given != wanted and not (is_empty and route.body == "json"):
+        raise GraphError(f"the body of this request has to be `{wanted}`", code="request.media_type", expected=wanted)

@@ -1,0 +1,61 @@
+"""Routes of stored queries: the catalog, and calls by name.
+
+A query that is not there and one that the caller may not call look the same.
+"""
+
+from __future__ import annotations
+
+from omnigraph.engine.read import Budget
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.server import wire
+from omnigraph.server.call import Answer, Call, json_answer, moment_of, receipt_answer
+from omnigraph.server.reads import rows_answer, target_of
+from omnigraph.server.writes import condition, refuse_condition
+from omnigraph.stored import StoredQuery
+
+
+def catalog(call: Call[wire.Nothing]) -> Answer:
+    """List the stored queries whose types the caller may see."""
+    seen = call.graph.core.view().catalog
+    return json_answer({"queries": [one.to_json() for one in call.hosted.stored.list(seen)]})
+
+
+def unknown() -> GraphError:
+    """Return the one error for a stored query that cannot be called."""
+    return GraphError("stored query not found", code="query.not_found")
+
+
+def find(call: Call[wire.Invoke]) -> StoredQuery:
+    """Return the stored query that a request names."""
+    found = call.hosted.stored.get(call.path["name"])
+    if found is None:
+        raise unknown()
+    return found
+
+
+def invoke(call: Call[wire.Invoke]) -> Answer:
+    refuse_condition(call)
+    return _run(call, None)
+
+
+def invoke_if(call: Call[wire.Invoke]) -> Answer:
+    return _run(call, condition(call))
+
+
+def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
+    stored, given = find(call), call.given
+    word = "a mutation" if stored.mutation else "a read"
+    if given.expect_mutation is not None and given.expect_mutation != stored.mutation:
+        raise UsageError(f"`{stored.name}` is {word}, which is not what the caller expects")
+    if not stored.mutation:
+        if if_commit is not None:
+            raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
+        branch, at = moment_of(given)
+        result = call.graph.query(
+            stored.source, stored.name, given.params, branch, at, budget=Budget(cancel=call.cancel)
+        )
+        return rows_answer(call, result, target_of(given, branch))
+    if given.snapshot is not None or given.as_of is not None:
+        raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
+    receipt = call.graph.mutate(stored.source, stored.name, given.params, given.branch or "main", if_commit)
+    return receipt_answer(receipt)
