@@ -145,8 +145,14 @@ class Step:
         is_gap = error.code == "graph.version_reclaimed" or (
             error.code == "storage.failed" and any(self._is_gone(side) for pair in found for side in pair.changed_sides)
         )
-        if not is_gap:
-            return error
+        return self._reclaimed() if is_gap else error
+
+    def refuse_gone(self, found: Sequence[Pair]) -> None:
+        """Refuse with `ChangeFeedGap` what others could not read: a version of some types is gone."""
+        if any(self._is_gone(side) for pair in found for side in pair.changed_sides):
+            raise self._reclaimed()
+
+    def _reclaimed(self) -> ChangeFeedGap:
         return ChangeFeedGap(
             f"a version that is needed to tell what commit {self.commit.commit_id} changed was removed by cleanup; take"
             " a new baseline and go on from there",
