@@ -60,6 +60,10 @@ class Filler:
         digests = text_digests(distinct)
         vectors = np.zeros((len(distinct), self.cache.space.dimension), np.float32)
         is_known = self.cache.read(digests, vectors)
+        if not is_known.all():
+            # Others may have asked meanwhile; to look costs less than to ask.
+            self.cache.refresh()
+            is_known = self.cache.read(digests, vectors)
         missing = np.flatnonzero(~is_known)
         error = self._ask(distinct, missing, vectors, is_known)
         answered = missing[is_known[missing]]

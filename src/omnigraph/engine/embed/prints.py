@@ -43,8 +43,9 @@ def vector_prints(vectors: Matrix) -> Words:
     factors = mixed(np.arange(1, dimension + 1, dtype=np.uint64)) | _U64(1)
     prints = np.empty(count, np.uint64)
     for start in range(0, count, _SLICE_ROWS):
-        # Adding zero makes both zeros the same one.
-        bits = (vectors[start : start + _SLICE_ROWS] + np.float32(0)).view(np.uint32)
+        # Adding zero makes both zeros the same one; in a damaged file there may be anything.
+        with np.errstate(invalid="ignore"):
+            bits = (vectors[start : start + _SLICE_ROWS] + np.float32(0)).view(np.uint32)
         prints[start : start + _SLICE_ROWS] = (bits * factors).sum(axis=1, dtype=np.uint64)
     return mixed(prints)
 

@@ -57,9 +57,7 @@ class Here:
         assert self._embedder is not None, "only what has an embedder has a space"
         with self._lock:
             if space not in self._fillers:
-                known = VectorCache(self._store, space)
-                known.refresh()
-                self._fillers[space] = Filler(known, self._embedder)
+                self._fillers[space] = Filler(VectorCache(self._store, space), self._embedder)
             return self._fillers[space]
 
     def made(self, dimension: int, space: Space | None) -> Made:
