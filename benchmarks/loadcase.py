@@ -77,8 +77,9 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
     targets = {key: graph.core.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
-    ir = snapshot.state.schema.ir
-    job = Job(place_of(graph.uri, operation), operation, "", ir, Intent.INSERT, "line", targets, 100, False)
+    schema = snapshot.state.schema
+    place = place_of(graph.uri, operation)
+    job = Job(place, operation, "", schema.ir, schema.ir_hash, Intent.INSERT, "line", targets, 100, False)
     start = time.perf_counter()
     sources = _sources(format_, data)
     splits = plan_ndjson([sources["data"]]) if format_ == "NDJSON" else []

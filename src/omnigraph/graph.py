@@ -17,7 +17,7 @@ from omnigraph import clock
 from omnigraph.engine import changes, export, history, read
 from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
-from omnigraph.engine.core import Core, Enforce, Moment, View, allow_all
+from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.embed import EmbedReceipt, embed
 from omnigraph.engine.embed.plan import Mode as EmbedMode
 from omnigraph.engine.index import IndexReport, ensure_indices
@@ -29,6 +29,7 @@ from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
 from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.schema import Schema, schema_source
+from omnigraph.engine.scope import ALLOW_ALL, Checker
 from omnigraph.engine.write.ingest import Dialect, Mode, ingest
 from omnigraph.engine.write.mutate import mutate
 from omnigraph.engine.write.ndjson import Data
@@ -58,7 +59,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
     *,
     read_only: bool = False,
     actor: str | None = None,
-    policy: Enforce = allow_all,
+    policy: Checker = ALLOW_ALL,
     meter: Meter = NO_METER,
 ) -> Graph:
     """Open a graph; a missing one is an error that says how to create it."""
@@ -70,7 +71,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
 class Graph:
     """One opened graph."""
 
-    def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Enforce = allow_all) -> None:
+    def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Checker = ALLOW_ALL) -> None:
         self._stand_on(Core(kernel, actor, policy), read.Caches())
 
     def _stand_on(self, core: Core, caches: read.Caches) -> None:
@@ -97,7 +98,7 @@ class Graph:
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch."""
-        return self.core.kernel.snapshot(branch)
+        return self.core.view(branch).snapshot
 
     def query(
         self,
@@ -150,7 +151,6 @@ class Graph:
     def _prepare_read(
         self, source: str, name: str | None, branch: str, at: Moment | None
     ) -> tuple[View, CompiledQuery]:
-        self.core.enforce("read", branch, self.core.actor)
         view = self.core.view(branch, at)
         return view, self.core.compile(source, view.catalog, name)
 
@@ -202,7 +202,6 @@ class Graph:
 
     def at(self, at: Moment, branch: str = MAIN) -> Past:
         """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time."""
-        self.core.enforce("read", branch.strip(), self.core.actor)
         return Past(self, self.core.view(branch.strip(), at).snapshot)
 
     def revert(

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.scope import on
 from omnigraph.errors import GraphError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store import blobs
 from omnigraph.store.blobs import BlobCell
 from tests.engine.changesworld import SCHEMA, image, new_graph, node, write
+from tests.policy.recorder import Recorder
 
 LARGE = bytes(range(256)) * 400
 
@@ -168,11 +170,10 @@ def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: 
 
 
 def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> None:
-    def policy(action: str, scope: str, actor: str | None) -> None:
-        raise PolicyDenied(f"{action} {scope}")
-
-    with pytest.raises(PolicyDenied, match="read main"):
-        og.open(graph.uri, policy=policy).blob("P", "a", "image")
+    policy = Recorder(denies=("read",))
+    with pytest.raises(PolicyDenied):
+        og.open(graph.uri, actor="ann", policy=policy).blob("P", "a", "image")
+    assert policy.asked == [("read", on("main"), "ann")]
 
 
 def test_blob_stat_reads_no_payload(graph: og.Graph) -> None:

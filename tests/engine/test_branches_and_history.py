@@ -8,8 +8,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.engine.scope import GRAPH, on, onto, transition
 from omnigraph.errors import GraphError
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
+from tests.policy.recorder import Recorder
 
 
 @pytest.fixture
@@ -75,20 +77,25 @@ def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph)
 
 
 def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
-    asked: list[tuple[str, str]] = []
-    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
-    graph.branches.create("x")
+    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.branches.create(" x ")
+    graph.branches.create("y", from_=graph.core.kernel.snapshot("x").head or "")
+    graph.branches.rename("x", "z")
     graph.branches.list()
-    graph.branches.delete("x")
-    graph.commit(graph.commits()[0].commit_id)
+    graph.branches.delete(" z ")
+    graph.commit(graph.commits(" main ")[0].commit_id)
     assert graph.schema.source == SCHEMA
-    assert asked == [
-        ("branch_create", "x"),
-        ("read", "main"),
-        ("branch_delete", "x"),
-        ("read", "main"),
-        ("read", "main"),
-        ("read", "main"),
+    assert [(action, scope) for action, scope, _ in policy.asked] == [
+        ("branch_create", transition("main", "x")),
+        ("branch_create", transition(str(graph.core.kernel.snapshot().head), "y")),
+        ("branch_create", transition("main", "y")),
+        ("branch_delete", onto("x")),
+        ("branch_create", transition("x", "z")),
+        ("read", GRAPH),
+        ("branch_delete", onto("z")),
+        ("read", on("main")),
+        ("read", on("main")),
+        ("read", GRAPH),
     ]
 
 

@@ -12,12 +12,14 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import export as exporting
+from omnigraph.engine.scope import on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.store import ordered
 from omnigraph.store.change import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
+from tests.policy.recorder import Recorder
 
 RICH = """
 node Doc { code: String @key  n: I32?  big: U64?  f: F32?  d: Date?  t: DateTime?  ok: Bool?  tags: [String]?
@@ -121,14 +123,13 @@ def test_export_holds_the_snapshot_it_began_with(graph: og.Graph) -> None:
 
 
 def test_export_policy_is_asked(graph: og.Graph) -> None:
-    asked: list[tuple[str, str]] = []
-    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
     graph.branches.create("review")
-    asked.clear()
-    graph.export(" main ")
     insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
-    graph.export(at=graph.snapshot("review").head)
-    assert asked == [("export", MAIN), ("export", "review")]
+    head = graph.snapshot("review").head
+    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.export(" main ")
+    graph.export(at=head)
+    assert policy.asked == [("export", on(MAIN), "ann"), ("export", on("review"), "ann")]
 
 
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:

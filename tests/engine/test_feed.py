@@ -20,6 +20,7 @@ from omnigraph.engine.changes import commit as commit_module
 from omnigraph.engine.changes import page as page_module
 from omnigraph.engine.changes import text as text_module
 from omnigraph.engine.changes.rows import RowChanges
+from omnigraph.engine.scope import on
 from omnigraph.errors import (
     ChangeFeedGap,
     CursorRejected,
@@ -46,6 +47,7 @@ from tests.engine.changesworld import (
     world,
     write,
 )
+from tests.policy.recorder import Recorder
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -546,19 +548,14 @@ def test_baseline_selection_filters_the_snapshot_and_binds_the_cursor(graph: og.
 
 
 def test_baseline_and_feed_ask_the_policy(tmp_path: Path) -> None:
-    asked: list[tuple[str, str, str | None]] = []
-
-    def policy(action: str, scope: str, actor: str | None) -> None:
-        asked.append((action, scope, actor))
-        raise PolicyDenied("no")
-
-    uri = new_graph(tmp_path).uri
-    graph = og.open(uri, actor="eve", policy=policy)
-    for call in (graph.changes, graph.baseline, lambda: graph.commit_changes(head(graph)), lambda: graph.diff(1, 1)):
+    made = new_graph(tmp_path)
+    first, policy = head(made), Recorder(denies=("read", "export"))
+    graph = og.open(made.uri, actor="eve", policy=policy)
+    for call in (graph.changes, graph.baseline, lambda: graph.commit_changes(first), lambda: graph.diff(1, 1)):
         with pytest.raises(PolicyDenied):
             call()
-    assert [action for action, *_ in asked] == ["read", "export", "read", "read"]
-    assert {rest for _, *rest_ in asked for rest in [tuple(rest_)]} == {("main", "eve")}
+    assert [action for action, *_ in policy.asked] == ["read", "export", "read", "read"]
+    assert {(scope, actor) for _, scope, actor in policy.asked} == {(on("main"), "eve")}
 
 
 # -- on S3 -------------------------------------------------------------------------------------------------------------

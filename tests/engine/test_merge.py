@@ -12,7 +12,8 @@ from omnigraph import failpoints
 from omnigraph.engine.changes.rows import row_changes_by_comparing
 from omnigraph.engine.merge import apply, three
 from omnigraph.engine.merge import stage as staging
-from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PolicyDenied, ReadSetChanged, UsageError
+from omnigraph.engine.scope import onto, transition
+from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.audit import read as read_audit
@@ -21,6 +22,7 @@ from omnigraph.manifest.sweep import sweep
 from tests.engine.mergegraphs import KNOWS, PERSON, age, change, content, files, knows, people, put
 from tests.engine.write.graphs import rows
 from tests.kernel.graphs import check_invariants
+from tests.policy.recorder import Recorder
 
 
 @pytest.fixture
@@ -410,11 +412,10 @@ def test_merge_of_a_read_only_graph_is_refused_but_can_be_looked_at(graph: Graph
 
 
 def test_merge_asks_the_policy_for_both_branches(graph: Graph) -> None:
-    asked: list[tuple[str, str]] = []
-    graph.core.actor = "ann"
-    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
-    graph.branches.merge("review", delete_branch=True)
-    assert asked == [("branch_merge", "main"), ("read", "review"), ("branch_delete", "review")]
+    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.branches.merge(" review ", delete_branch=True)
+    scopes = [(action, scope) for action, scope, _ in policy.asked]
+    assert scopes == [("branch_merge", transition("review", "main")), ("branch_delete", onto("review"))]
 
 
 @pytest.mark.parametrize("reason", ["child", "tag", "policy"])
@@ -426,17 +427,12 @@ def test_merge_stands_when_the_branch_cannot_be_deleted(graph: Graph, reason: st
         graph.tags.create("v1", branch="review")
     else:
         graph.core.actor = "ann"
-        graph.core.enforce = _no_deletes
+        graph.core.policy = Recorder(denies=("branch_delete",))
     receipt = graph.branches.merge("review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("fast_forward", False)
     assert receipt.branch_delete_error is not None
     assert "review" in graph.branches.list()
     assert age(graph, "Alice") == 31
-
-
-def _no_deletes(action: str, scope: str, actor: str | None) -> None:
-    if action == "branch_delete":
-        raise PolicyDenied(f"{actor} may not delete `{scope}`")
 
 
 # -- intents ---------------------------------------------------------------------------------------------------------

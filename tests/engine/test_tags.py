@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from omnigraph import clock
+from omnigraph.engine.scope import GRAPH, onto
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from tests.engine.mergegraphs import age, change, people
+from tests.policy.recorder import Recorder
 
 QUERY = 'query q() { match { $p: Person { name: "Alice" } } return { $p.age } }'
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,12 +77,15 @@ def test_tag_on_a_branch_keeps_the_branch(graph: Graph) -> None:
 
 
 def test_tags_ask_the_policy(graph: Graph) -> None:
-    asked: list[tuple[str, str]] = []
-    graph.core.enforce = lambda action, scope, actor: asked.append((action, scope))
-    graph.tags.create("v1")
+    graph.branches.create("review")
+    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
+    graph.tags.create("v1", branch=" review ")
     graph.tags.list()
-    graph.tags.delete("v1")
-    assert asked == [("tag_create", "v1"), ("read", "main"), ("tag_delete", "v1")]
+    graph.tags.delete(" v1 ")
+    scopes = [(action, scope) for action, scope, _ in policy.asked]
+    # The branch has no commit of its own yet, so what is tagged is one of main.
+    created = [("tag_create", onto("review")), ("tag_create", onto("main"))]
+    assert scopes == [*created, ("read", GRAPH), ("tag_delete", onto("main"))]
 
 
 # -- the past ----------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The core that every engine part stands on: views of a graph, compiled queries, actors, and room for caches.
+"""The core that every engine part stands on: views of a graph as its actor may see it, compiled queries, and caches.
 
 Owns no behaviour of its own; reading, writing and the rest are modules beside it that take a `Core`.
 """
@@ -7,22 +7,25 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
 from typing import Generic, TypeAlias, TypeVar
 
 import orjson
 
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.engine.scope import ALLOW_ALL, Checker, Scope, on
+from omnigraph.engine.sight import restrict_schema, restrict_snapshot, without_drops
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_MAX
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.model import MAIN, AcceptedSchema, Commit, Snapshot
 from omnigraph.store.dataset import Dataset
 
 K = TypeVar("K")
@@ -30,13 +33,6 @@ V = TypeVar("V")
 
 # A state of the past: a commit or tag, a manifest version, or a point in time, which is UTC unless it says otherwise.
 Moment: TypeAlias = str | int | datetime
-
-# What a policy is asked: may this actor do this action to that? It raises when not. Scopes are branch names.
-Enforce = Callable[[str, str, str | None], None]
-
-
-def allow_all(action: str, scope: str, actor: str | None) -> None:
-    """The policy of a graph that has none."""
 
 
 class Lru(Generic[K, V]):
@@ -75,18 +71,85 @@ class View:
 
 @dataclass
 class Core:
-    """One opened graph as the engine sees it."""
+    """One opened graph as the engine sees it, for one actor."""
 
     kernel: Kernel
     actor: str | None = None
-    enforce: Enforce = allow_all
+    policy: Checker = ALLOW_ALL
     _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
     _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(default_factory=lambda: Lru(QUERY_CACHE_MAX))
+    _schemas: Lru[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
 
-    def view(self, branch: str = MAIN, at: Moment | None = None) -> View:
-        """Return the newest state of a branch, or the state at a commit, a tag, a manifest version or a time."""
+    def acting_as(self, actor: str | None) -> Core:
+        """Return this core for another actor; for the same one if none is named."""
+        return self if actor is None else replace(self, actor=actor)
+
+    def require(self, action: str, scope: Scope) -> None:
+        """Raise `PolicyDenied` unless the actor may do this there; a policy lets nobody in without a name."""
+        if self.policy is ALLOW_ALL:
+            return
+        if self.actor is None:
+            raise PolicyDenied(
+                f"`{action}` needs an actor, because this graph has a policy; open it with `actor=…`",
+                action=action,
+                branch=scope.branch,
+                target_branch=scope.target,
+            )
+        self.policy.enforce(action, scope, self.actor)
+
+    def view(self, branch: str = MAIN, at: Moment | None = None, action: str = "read") -> View:
+        """Return what the actor may see of the newest state of a branch, or of a state of the past.
+
+        The past is a commit, a tag, a manifest version or a time; it is judged by the branch that it belongs to.
+        """
+        if at is None:
+            self.require(action, on(branch))
+            return self.seen(self.kernel.snapshot(branch), action)
+        try:
+            snapshot = self._at(branch, at)
+        except OmniGraphError:
+            # Whoever may not read the branch is not told what it lacks.
+            self.require(action, on(branch))
+            raise
+        self.require(action, on(snapshot.branch))
+        return self.seen(snapshot, action)
+
+    def whole(self, branch: str = MAIN, at: Moment | None = None) -> View:
+        """Return a state with all of its types, for work whose own right was asked for."""
         snapshot = self.kernel.snapshot(branch) if at is None else self._at(branch, at)
+        return self.whole_of(snapshot)
+
+    def whole_of(self, snapshot: Snapshot) -> View:
+        """Return all of a snapshot, as it has to be seen to keep it valid."""
         return View(self.kernel, snapshot, self.catalog(snapshot))
+
+    def seen(self, snapshot: Snapshot, *actions: str) -> View:
+        """Return what the actor may see of a snapshot: types that are hidden from it are not there at all."""
+        hidden = self.hidden(snapshot, *actions)
+        if hidden:
+            whole = snapshot.state.schema
+            schema = self._schemas.get((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))
+            snapshot = restrict_snapshot(snapshot, hidden, schema)
+        return View(self.kernel, snapshot, self.catalog(snapshot))
+
+    def hidden(self, snapshot: Snapshot, *actions: str) -> frozenset[str]:
+        """Return the types that the actor may do none of the actions to, and with them the edges that end there.
+
+        Without actions, it is `read` that counts.
+        """
+        if self.policy is ALLOW_ALL:
+            return frozenset()
+        found = frozenset.intersection(*(self.forbidden(snapshot, one) for one in actions or ("read",)))
+        return with_their_edges(self.catalog(snapshot), found)
+
+    def forbidden(self, snapshot: Snapshot, action: str) -> frozenset[str]:
+        """Return the types that the actor may not do an action to."""
+        catalog = self.catalog(snapshot)
+        return self.policy.hidden_types(self.actor, action, (*catalog.nodes, *catalog.edges), snapshot.branch)
+
+    def told(self, commit: Commit) -> Commit:
+        """Return what the actor may know of a commit: whoever does not see all types is not told which were dropped."""
+        return without_drops(commit) if self.hidden(self.kernel.snapshot(MAIN)) else commit
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of the schema that a snapshot holds."""

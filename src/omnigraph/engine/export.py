@@ -40,9 +40,7 @@ def export(
 
     `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
     """
-    view = core.view(branch.strip(), at)
-    # A commit is judged by the branch it belongs to, whatever branch the caller named beside it.
-    core.enforce("export", view.snapshot.branch, actor)
+    view = core.acting_as(actor).view(branch.strip(), at, "export")
     return records(view, _selected(view.catalog, types))
 
 

@@ -6,6 +6,8 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core
+from omnigraph.engine.scope import GRAPH, on
+from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.release import FORMAT_STAMP
@@ -13,15 +15,22 @@ from omnigraph.release import FORMAT_STAMP
 
 def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:
     """Return the commits that a branch is made of, newest first."""
-    core.enforce("read", branch.strip(), actor)
-    return list(core.kernel.history(branch.strip()))
+    core = core.acting_as(actor)
+    core.require("read", on(branch))
+    return [core.told(one) for one in core.kernel.history(branch)]
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
     """Return one commit of any branch."""
-    found = core.kernel.find_commit(CommitId(commit_id.strip()))
-    core.enforce("read", core.kernel.name_of(found.branch), actor)
-    return found
+    core = core.acting_as(actor)
+    try:
+        found = core.kernel.find_commit(CommitId(commit_id.strip()))
+    except GraphError:
+        # Whoever may read nothing is not told what there is not.
+        core.require("read", GRAPH)
+        raise
+    core.require("read", on(core.kernel.name_of(found.branch)))
+    return core.told(found)
 
 
 def describe_commit(core: Core, one: Commit) -> dict[str, object]:

@@ -16,6 +16,8 @@ MAIN = "main"
 MANIFEST_PATH = "__manifest"
 # The property of a commit that lists the forks of other branches which it took over.
 ADOPTED = "adopted_forks"
+# The property of a commit that lists the types and properties whose data cleanup has to purge.
+HARD_DROPS = "hard_drops"
 
 
 @dataclass(frozen=True, slots=True, order=True)

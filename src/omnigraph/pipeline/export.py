@@ -87,8 +87,7 @@ def export(
     """
     if format not in get_args(Format):
         raise UsageError(f"there is no format `{format}`; it is one of {', '.join(get_args(Format))}", format=format)
-    view = graph.core.view(branch.strip(), at)
-    graph.core.enforce("export", view.snapshot.branch, graph.core.actor)
+    view = graph.core.view(branch.strip(), at, "export")
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types is not None:

@@ -57,13 +57,15 @@ def _store(place: Place) -> Store:
 class Job:
     """One load as its tasks see it.
 
-    `targets` are the datasets that rows of each type are staged for, `side` the folder for all other files.
+    `ir` is the schema that its input may name types of, `schema_hash` that of the whole graph; `targets` are the
+    datasets that rows of each type are staged for, `side` the folder for all other files.
     """
 
     place: Place
     operation_id: str
     side: str
     ir: str
+    schema_hash: str
     intent: Intent
     unit: str
     targets: Mapping[str, DatasetRef]

@@ -11,7 +11,8 @@ from typing import Any, Literal, get_args
 
 from omnigraph import clock
 from omnigraph.engine.core import Core
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.scope import on, transition
+from omnigraph.engine.write.gate import admit, rights
 from omnigraph.engine.write.ingest import Mode
 from omnigraph.errors import Effect, GraphError, JobExists, OmniGraphError, UsageError
 from omnigraph.graph import Graph
@@ -61,12 +62,13 @@ def load(
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     core, branch, started = graph.core, branch.strip(), clock.elapsed()
-    actor = admit(core, "change", branch, actor)
+    core = admit(core, "change", on(branch), actor)
+    actor = core.actor
     base = _missing_base(core, branch, from_branch)
     if base is not None:
-        admit(core, "branch_create", branch, actor)
+        core.require("branch_create", transition(base, branch))
     folder = prepare_folder(report) if report is not None else None
-    catalog = core.view(base if base is not None else branch).catalog
+    catalog = rights(core, core.kernel.snapshot(base if base is not None else branch)).seen.catalog
     work = _work(catalog, [data] if isinstance(data, str | os.PathLike) else list(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
@@ -104,9 +106,9 @@ def _counts(done: Done, kind: str) -> dict[str, int]:
 def _run(core: Core, runner: Runner, options: Options, base: str | None, work: Work) -> Done:
     """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
     if base is None:
-        return Loading(core, core.view(options.branch), runner, options).run(work)
-    create_branch(core.kernel, options.branch, core.view(base).snapshot, options.actor)
-    view = core.view(options.branch)
+        return Loading(core, core.whole(options.branch), runner, options).run(work)
+    create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+    view = core.whole(options.branch)
     try:
         return Loading(core, view, runner, options).run(work)
     except BaseException as error:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.write.committed import CommittedRows
+from omnigraph.engine.write.gate import rights, unheard
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
@@ -168,7 +169,8 @@ class Loading:
             place_of(kernel.store.root.uri, operation_id),
             operation_id,
             fragments.side_folder(next(iter(targets.values())), operation_id),
-            snapshot.state.schema.ir,
+            rights(self.core, snapshot).seen.snapshot.state.schema.ir,
+            snapshot.state.schema.ir_hash,
             INTENTS[self.options.mode],
             "line",
             targets,
@@ -322,11 +324,14 @@ class Loading:
     # -- publishing --------------------------------------------------------------------------------------------
 
     def _prepare(self, snapshot: Snapshot) -> Plan:
-        schema = SchemaIs(self.view.catalog.ir_hash)
+        schema = SchemaIs(self.job.schema_hash)
         schema.check(snapshot)
         refuse_twin(snapshot.state.commits, self.options)
         self.core.kernel.finish_links(snapshot)
-        self._judge(View(self.core.kernel, snapshot, self.view.catalog))
+        may = rights(self.core, snapshot)
+        may.check(key.partition(":")[2] for key in self.input.types)
+        with unheard(may.hidden, self.core.actor):
+            self._judge(self.core.whole_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
         return Plan(

@@ -15,8 +15,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph import clock
-from omnigraph.engine.core import View
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.scope import on
+from omnigraph.engine.write.gate import admit, rights
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
@@ -78,9 +78,9 @@ def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
     mode = _mode(given, overwrite)
     with given.open() as graph:
         core = graph.core
-        actor = admit(core, "change", given.branch, None)
-        view = core.view(given.branch)
-        key = find_type(view.catalog, given.type).table_key
+        actor = admit(core, "change", on(given.branch), None).actor
+        view = core.whole(given.branch)
+        key = find_type(rights(core, view.snapshot).seen.catalog, given.type).table_key
         options = Options(mode, given.branch, "", "", actor, 0, None)
         job = Loading(core, view, Threads(), options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
@@ -136,8 +136,7 @@ def publish(
         splits = []
     job_id = "/".join(marks.values()) or writing.job.operation_id
     options = Options(writing.mode, given.branch, job_id, "", writing.intent.actor, 0, None, marks)
-    view = View(core.kernel, core.kernel.snapshot(given.branch), writing.job.catalog)
-    loading = Loading(core, view, Threads(), options)
+    loading = Loading(core, core.whole(given.branch), Threads(), options)
     store = core.kernel.store
     try:
         with kept_fresh(store, writing.fresh_intent):

@@ -99,7 +99,6 @@ def checked_layout(type_: Type, schema: Any) -> pa.Schema:
 
 
 def _view(graph: Graph, given: GivenOptions, commit: str | None) -> View:
-    graph.core.enforce("read", given.branch, graph.core.actor)
     return graph.core.view(given.branch, commit if commit is not None else given.at)
 
 

@@ -42,7 +42,6 @@ def schema_of(options: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
     given = given_options(options, STREAM)
     with given.open() as graph:
-        graph.core.enforce("read", given.branch, graph.core.actor)
         return stream_schema(feed_type(given, graph.core.view(given.branch)))
 
 
@@ -130,7 +129,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._graph is None:
             self._graph = self._given.open()
         core = self._graph.core
-        core.enforce("read", self._given.branch, core.actor)
         return Feed(self._graph, core.view(self._given.branch), self._given, self._schema)
 
     def _changes(self, feed: Feed, step: Step) -> list[Change]:

@@ -13,7 +13,7 @@ from typing import Final
 from omnigraph.engine.core import Lru
 from omnigraph.engine.scope import Scope
 from omnigraph.errors import PolicyDenied, UsageError
-from omnigraph.limits import POLICY_ANSWERS_MAX
+from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
 from omnigraph.policy.actions import ACTIONS
 from omnigraph.policy.bundle import Bundle, BundleScope, parse_bundle
 from omnigraph.policy.cedar import Compiled, Question
@@ -34,6 +34,7 @@ class Policy:
         self._actors = bundle.actors
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
         self._answers: Lru[Question, str | None] = Lru(POLICY_ANSWERS_MAX)
+        self._hidden: Lru[tuple[object, ...], frozenset[str]] = Lru(CATALOG_CACHE_MAX)
 
     def decide(
         self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None
@@ -45,7 +46,8 @@ class Policy:
         rule = self._rule(actor, action, branch, target, None)
         decision = Decision(rule is not None, rule, actor, action, branch, target)
         fields = {"actor": actor, "action": action, "branch": branch, "target_branch": target, "rule": rule}
-        _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
+        if _log.isEnabledFor(logging.INFO):
+            _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
         return decision
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
@@ -60,11 +62,15 @@ class Policy:
         self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
     ) -> frozenset[str]:
         """Return those of some types that an actor may not do an action to; all, if the action is not allowed."""
-        branch = _stripped(branch)
+        branch, names = _stripped(branch), frozenset(names)
+        if self._rule(actor, action, branch, None, None) is None:
+            return names
         if not self._limits_types:
-            is_denied = self._rule(actor, action, branch, None, None) is None
-            return frozenset(names) if is_denied else frozenset()
-        return frozenset(name for name in names if self._rule(actor, action, branch, None, name) is None)
+            return frozenset()
+        key = (actor, action, branch is None, branch in self.bundle.protected_branches, names)
+        return self._hidden.get(
+            key, lambda: frozenset(one for one in names if self._rule(actor, action, branch, None, one) is None)
+        )
 
     def _rule(
         self, actor: str | None, action: str, branch: str | None, target: str | None, type_name: str | None

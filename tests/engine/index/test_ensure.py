@@ -19,6 +19,7 @@ from omnigraph.store.change import append
 from omnigraph.store.index import coverage
 from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import check_invariants
+from tests.policy.recorder import Recorder
 
 SCHEMA = """
 node Paper {
@@ -179,12 +180,7 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
     fill(graph, ["p1"], vec=[[1.0, 0.0]])
     other = og.open(graph.uri)
     other.core.kernel = stranger(graph.uri)
-    asked: list[str] = []
-
-    def overtake(action: str, scope: str, actor: str | None) -> None:
-        asked.append(action)
-
-    graph.core.enforce = overtake
+    graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
     prepare = graph.core.kernel.commit
     calls: list[int] = []
 
@@ -200,7 +196,7 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
 
     graph.core.kernel.commit = commit  # type: ignore[method-assign,assignment]
     report = graph.ensure_indices()
-    assert (report.commit, report.built, asked) == (None, (), ["change"])
+    assert (report.commit, report.built, [action for action, *_ in policy.asked]) == (None, (), ["change"])
 
 
 def test_ensure_indices_over_drift_is_refused(graph: og.Graph) -> None:

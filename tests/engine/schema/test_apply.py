@@ -9,7 +9,8 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.schema import apply
-from omnigraph.errors import GraphError, OmniGraphError, ReadSetChanged, StorageError
+from omnigraph.engine.scope import onto
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetChanged, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -18,6 +19,7 @@ from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.manifest.sweep import sweep
 from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
+from tests.policy.recorder import Recorder
 
 AGE_TO_YEARS = SCHEMA.replace("age: I32?", 'years: I32? @rename_from("age")')
 WITH_EMAIL = SCHEMA.replace("age: I32?", "age: I32?  email: String?  photo: Blob?  mood: Vector(2)?")
@@ -198,16 +200,12 @@ def test_plan_shows_the_steps_and_changes_nothing(graph: og.Graph) -> None:
 
 
 def test_apply_policy_is_asked_first(graph: og.Graph) -> None:
-    asked: list[tuple[str, str, str | None]] = []
-
-    def deny(action: str, scope: str, actor: str | None) -> None:
-        asked.append((action, scope, actor))
-        raise GraphError("no", code="graph.read_only")
-
-    graph.core.enforce = deny
-    with pytest.raises(GraphError):
-        apply(graph.core, "not even a schema", actor="eve")
-    assert asked == [("schema_apply", MAIN, "eve")]
+    graph.core.policy = policy = Recorder(denies=("schema_apply",))
+    graph.core.actor = "eve"
+    for call in (graph.schema.apply, graph.schema.plan):
+        with pytest.raises(PolicyDenied):
+            call("not even a schema")
+    assert policy.asked == [("schema_apply", onto(MAIN), "eve")] * 2
 
 
 def test_apply_refreshes_the_copy_for_people(graph: og.Graph) -> None:

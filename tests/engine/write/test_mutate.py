@@ -9,10 +9,12 @@ import pytest
 
 import omnigraph as og
 from omnigraph import clock
+from omnigraph.engine.scope import on
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
 from tests.engine.write.graphs import create, fixture, refused, rows, run, unchanged
+from tests.policy.recorder import Recorder
 
 V, P, C, T = "node:Vessel", "node:Port", "edge:CallsAt", "edge:TowedBy"
 
@@ -271,18 +273,12 @@ def test_if_commit_holds_the_write_to_a_head(graph: Graph) -> None:
 def test_actor_is_recorded_and_a_policy_is_asked_first(tmp_path: Path) -> None:
     root = tmp_path / "g"
     fixture(root).close()
-    asked: list[tuple[str, str, str | None]] = []
-
-    def policy(action: str, scope: str, actor: str | None) -> None:
-        asked.append((action, scope, actor))
-        if actor != "ann":
-            raise PolicyDenied("no", actor=actor)
-
+    policy = Recorder(actors=("ann",))
     insert = 'insert Port {code: "P9" country: "NL"}'
     allowed = og.open(root, actor="ann", policy=policy)
     receipt = run(allowed, insert)
     assert receipt.commit is not None
-    assert (receipt.commit.actor, receipt.actor, asked[0]) == ("ann", "ann", ("change", "main", "ann"))
+    assert (receipt.commit.actor, receipt.actor, policy.asked[0]) == ("ann", "ann", ("change", on("main"), "ann"))
     for actor in ("bob", None):
         denied = og.open(root, actor=actor, policy=policy)
         with unchanged(allowed), pytest.raises(PolicyDenied):

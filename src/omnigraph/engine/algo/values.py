@@ -15,8 +15,9 @@ import pyarrow as pa
 from omnigraph.engine.algo.block import Numbers
 from omnigraph.engine.algo.nodes import Nodes
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.scope import on
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.write.gate import admit, rights
 from omnigraph.engine.write.predicate import ColumnTest
 from omnigraph.engine.write.stage import Stager
 from omnigraph.errors import UsageError
@@ -58,13 +59,15 @@ def write_values(core: Core, values: NodeValues, property_name: str, branch: str
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    actor = admit(core, "change", branch, None)
+    core = admit(core, "change", on(branch), None)
     types = _types_with(values, property_name)
+    rights(core, values.view.snapshot).check(one.name for one in types)
     measured = values.view.snapshot.state.pins
+    schema = SchemaIs(core.whole(branch).catalog.ir_hash)
 
     def prepare(snapshot: Snapshot) -> Plan | None:
-        view = View(core.kernel, snapshot, core.catalog(snapshot))
-        requirements: list[Requirement] = [SchemaIs(values.view.catalog.ir_hash)]
+        view = core.whole_of(snapshot)
+        requirements: list[Requirement] = [schema]
         requirements += [PinIs(one.table_key, measured[one.table_key].ref.version) for one in types]
         for requirement in requirements:
             requirement.check(snapshot)
@@ -75,7 +78,7 @@ def write_values(core: Core, values: NodeValues, property_name: str, branch: str
             return None
         validate(Changes(view.catalog, deltas), committed).raise_if_any()
         effects = Stager().stage(view, deltas, committed)
-        return Plan("mutation", effects, requirements=tuple(requirements), actor=actor)
+        return Plan("mutation", effects, requirements=tuple(requirements), actor=core.actor)
 
     receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
     return receipt.commit if receipt is not None else None

@@ -75,11 +75,11 @@ def blob(
     actor: str | None = None,
 ) -> Blob:
     """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
+    core = core.acting_as(actor)
     view = core.view(branch, at)
-    core.enforce("read", view.snapshot.branch, actor)
     if entity not in ("node", "edge"):
         raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
-    now = core.catalog(core.kernel.snapshot(branch)) if at is not None else view.catalog
+    now = core.seen(core.kernel.snapshot(branch)).catalog if at is not None else view.catalog
     type_, property_ = _resolve(view, now, entity, type_name, property_name)
     dataset = view.dataset(type_.table_key)
     cell = locate(dataset, property_.name, entity_id)

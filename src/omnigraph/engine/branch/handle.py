@@ -10,6 +10,7 @@ from dataclasses import replace
 from omnigraph.engine.core import Core, Moment
 from omnigraph.engine.merge import MergeReceipt, merge
 from omnigraph.engine.merge.resolution import Given
+from omnigraph.engine.scope import GRAPH, onto, transition
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Branch, Snapshot
@@ -26,29 +27,33 @@ class Branches:
 
         With `at`, from the state of the branch `from_` at a commit, a tag, a manifest version or a point in time.
         """
-        self._core.enforce("branch_create", name.strip(), self._core.actor)
-        return branches.create_branch(self._core.kernel, name, self._source(from_, at), self._core.actor)
+        self._core.require("branch_create", transition(from_, name))
+        source = self._source(from_, at)
+        if source.branch != from_.strip():
+            # A commit or tag is judged by the branch that it belongs to.
+            self._core.require("branch_create", transition(source.branch, name))
+        return branches.create_branch(self._core.kernel, name, source, self._core.actor)
 
     def _source(self, from_: str, at: Moment | None) -> Snapshot:
         kernel, name = self._core.kernel, from_.strip()
         if at is not None or name == MAIN or name in kernel.snapshot(MAIN).state.branches:
-            return self._core.view(name, at).snapshot
-        return self._core.view(at=name).snapshot
+            return self._core.whole(name, at).snapshot
+        return self._core.whole(at=name).snapshot
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
-        self._core.enforce("read", MAIN, self._core.actor)
+        self._core.require("read", GRAPH)
         return sorted([MAIN, *(one.name for one in branches.list_branches(self._core.kernel))])
 
     def rename(self, name: str, new_name: str) -> Branch:
         """Give a branch another name; whoever works on it goes on under the new one."""
-        self._core.enforce("branch_delete", name.strip(), self._core.actor)
-        self._core.enforce("branch_create", new_name.strip(), self._core.actor)
+        self._core.require("branch_delete", onto(name))
+        self._core.require("branch_create", transition(name, new_name))
         return branches.rename_branch(self._core.kernel, name, new_name, self._core.actor)
 
     def delete(self, name: str) -> None:
         """Take a branch away; refused while other branches or tags stand on it."""
-        self._core.enforce("branch_delete", name.strip(), self._core.actor)
+        self._core.require("branch_delete", onto(name))
         branches.delete_branch(self._core.kernel, name, self._core.actor)
 
     def merge(

@@ -6,6 +6,7 @@ Thin: the kernel knows how.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.scope import GRAPH, onto
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Tag
 
@@ -18,17 +19,22 @@ class Tags:
 
     def create(self, name: str, at: Moment | None = None, branch: str = MAIN) -> Tag:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
-        self._core.enforce("tag_create", name.strip(), self._core.actor)
-        head = self._core.view(branch, at).snapshot.head
+        self._core.require("tag_create", onto(branch))
+        head = self._core.whole(branch, at).snapshot.head
         assert head is not None, "every state has a commit that made it"
+        owner = self._core.kernel.name_of(self._core.kernel.find_commit(head).branch)
+        if owner != branch.strip():
+            # A commit is judged by the branch that it belongs to.
+            self._core.require("tag_create", onto(owner))
         return branches.create_tag(self._core.kernel, name, head, self._core.actor)
 
     def list(self) -> list[Tag]:
         """Return all tags, by name."""
-        self._core.enforce("read", MAIN, self._core.actor)
+        self._core.require("read", GRAPH)
         return branches.list_tags(self._core.kernel)
 
     def delete(self, name: str) -> None:
         """Take a tag away; its commit stays, but loses its protection."""
-        self._core.enforce("tag_delete", name.strip(), self._core.actor)
+        tag = self._core.kernel.snapshot(MAIN).state.tags.get(name.strip())
+        self._core.require("tag_delete", onto(self._core.kernel.name_of(tag.branch) if tag else MAIN))
         branches.delete_tag(self._core.kernel, name, self._core.actor)

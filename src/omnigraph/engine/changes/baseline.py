@@ -32,8 +32,7 @@ def baseline(
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
     branch = branch.strip()
-    core.enforce("export", branch, actor)
-    view = core.view(branch)
+    view = core.acting_as(actor).view(branch, action="export")
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"

@@ -82,9 +82,8 @@ def diff(
 
     A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`.
     """
+    core = core.acting_as(actor)
     before, after = (_state(core, one, branch.strip()) for one in (a, b))
-    for view in (before, after):
-        core.enforce("read", view.snapshot.branch, actor)
     selection = select(kinds, types, ops, [before.catalog, after.catalog])
     found = [_changes(pair, selection) for pair in sorted(pairs(before, after), key=lambda one: one.kind)]
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id

@@ -68,7 +68,8 @@ def commit_changes(
 ) -> CommitPage:
     """Return a page of what a commit changed: nodes before edges, then by type and id."""
     room = page_room(limit, bytes_max)
-    commit = history.commit(core, commit_id, actor)
+    core = core.acting_as(actor)
+    commit = history.commit(core, commit_id)
     if commit.parent is None:
         raise parentless(commit)
     step = Step(States(core), commit, core.kernel.find_commit(commit.parent))
@@ -97,7 +98,7 @@ class States:
     def view(self, commit: Commit) -> View:
         if commit.commit_id not in self._views:
             snapshot = self.core.kernel.snapshot_of(commit)
-            self._views[commit.commit_id] = View(self.core.kernel, snapshot, self.core.catalog(snapshot))
+            self._views[commit.commit_id] = self.core.seen(snapshot)
         return self._views[commit.commit_id]
 
 

@@ -64,9 +64,10 @@ def changes(
     if sum(one is not None for one in (start, cursor, page_token)) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
     branch = branch.strip()
-    core.enforce("read", branch, actor)
-    snapshot = core.kernel.snapshot(branch)
-    selection = select(kinds, types, ops, [core.catalog(snapshot)])
+    core = core.acting_as(actor)
+    view = core.view(branch)
+    snapshot = view.snapshot
+    selection = select(kinds, types, ops, [view.catalog])
     scope = feed_scope(snapshot, selection)
     if page_token is not None:
         token = decode(page_token, "feed-page", scope)

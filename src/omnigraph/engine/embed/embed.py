@@ -21,7 +21,8 @@ from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
 from omnigraph.engine.embed.tasks import Here, Part, Site, StagedPart, find_part, stage_part
 from omnigraph.engine.read.search import embedder_of
 from omnigraph.engine.read.search.embed import Embedder
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.scope import on
+from omnigraph.engine.write.gate import admit, rights
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
@@ -81,12 +82,15 @@ def embed(
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = branch.strip()
-    actor = admit(core, "change", branch, None)
-    view, runner = core.view(branch), runner or InThreads()
+    core = admit(core, "change", on(branch), None)
+    actor = core.actor
+    may, runner = rights(core, core.kernel.snapshot(branch)), runner or InThreads()
+    view = may.seen
     if embedder is None and mode != "clean":
         embedder = embedder_of(view)
     wish = Wish(types, mode, select)
     plans = plan_types(view.catalog, types, mode, select, embedder)
+    may.check(plan.type.name for plan in plans)
     with ExitStack() as stack:
         work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), actor, stack)
         receipt = work.publish(branch)
@@ -158,7 +162,8 @@ class _Embedding:
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         catalog = self.core.catalog(snapshot)
-        plans = plan_types(catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
+        seen = rights(self.core, snapshot).seen.catalog
+        plans = plan_types(seen, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
         # Tasks open versions by path alone, so what was just published must be in its place.
         self.core.kernel.finish_links(snapshot)
         for plan in plans:

@@ -10,6 +10,8 @@ from functools import partial
 from omnigraph.engine.core import Core
 from omnigraph.engine.index.report import IndexReport
 from omnigraph.engine.index.wanted import wanted_indexes
+from omnigraph.engine.scope import on
+from omnigraph.engine.write.gate import admit
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
@@ -20,11 +22,13 @@ from omnigraph.store.index import IndexSpec, PendingIndex, build, missing
 def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
     branch = branch.strip()
-    core.enforce("change", branch, actor)
-    work = _Ensure(core, actor)
+    core = admit(core, "change", on(branch), actor)
+    work = _Ensure(core, core.actor)
     receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
-    built = sorted(work.built, key=lambda one: (one[0], one[1].column, one[1].kind))
-    pending = sorted(work.pending, key=lambda one: (one[0], one[1].spec.column))
+    # All types are looked after; of those that the actor may not see, nothing is told.
+    seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
+    built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
+    pending = sorted((one for one in work.pending if one[0] in seen), key=lambda one: (one[0], one[1].spec.column))
     return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
 
 

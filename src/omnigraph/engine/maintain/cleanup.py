@@ -13,6 +13,8 @@ from omnigraph import clock
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.retention import DEADLINE_US, Policy, fixed_versions, kept_versions
+from omnigraph.engine.scope import GRAPH
+from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind, UsageError
 from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
@@ -81,7 +83,7 @@ def cleanup(
         raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
-    core.enforce("admin", MAIN, actor)
+    core = admit(core, "admin", GRAPH, actor)
     swept = preview(core.kernel) if dry_run else sweep(core.kernel)
     found = _Cleanup(core.kernel, Policy(keep, older_than_seconds, clock.now_us()))
     found.look()

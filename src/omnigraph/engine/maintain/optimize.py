@@ -14,6 +14,8 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.index import wanted_indexes
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
+from omnigraph.engine.scope import on
+from omnigraph.engine.write.gate import admit
 from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
@@ -85,11 +87,14 @@ def optimize(
     `workers` execute the tasks; by default it is this process.
     """
     branch = branch.strip()
-    core.enforce("change", branch, actor)
+    core = admit(core, "change", on(branch), actor)
     with ExitStack() as stack:
-        work = _Optimize(core, actor, stack, workers or ThisProcess())
+        work = _Optimize(core, core.actor, stack, workers or ThisProcess())
         receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
-    return OptimizeReport(branch, tuple(work.rows), receipt.commit if receipt else None)
+    # All types are looked after; of those that the actor may not see, nothing is told.
+    seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
+    rows = tuple(row for row in work.rows if row.type_key in seen)
+    return OptimizeReport(branch, rows, receipt.commit if receipt else None)
 
 
 class _Optimize:

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.scope import GRAPH
+from omnigraph.engine.write.gate import admit
 from omnigraph.errors import UsageError
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
@@ -87,19 +89,19 @@ def repair(
     core: Core, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
 ) -> RepairReport:
     """Show drift; with `confirm` take verified maintenance over, with `force` all of it, with `discard` none of it."""
+    core = admit(core, "admin", GRAPH, actor)
     if (force or discard) and not confirm:
         raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
     if force and discard:
         raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
     branch = branch.strip()
-    core.enforce("admin", branch, actor)
     snapshot = core.kernel.snapshot(branch)
     rows = [_look(core.kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
     rows = [_decide(row, confirm, force, discard) for row in rows]
     for row in rows:
         if row.action is Action.DISCARDED:
             _discard(core.kernel, snapshot.state.pins[row.type_key], row.head_version)
-    commit = _adopt(core.kernel, snapshot, rows, actor)
+    commit = _adopt(core.kernel, snapshot, rows, core.actor)
     return RepairReport(branch, tuple(rows), commit)
 
 

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.scope import GRAPH
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import MAIN
@@ -71,7 +72,8 @@ Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, L
 
 def verify(core: Core, actor: str | None = None, look: Look | None = None) -> VerifyReport:
     """Check every branch: published versions open, counts agree, ids are unique, ends of edges exist."""
-    core.enforce("read", MAIN, actor)
+    core = core.acting_as(actor)
+    core.require("read", GRAPH)
     findings: list[Finding] = []
     for branch in (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches)):
         view = core.view(branch)

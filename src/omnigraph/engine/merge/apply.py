@@ -6,17 +6,18 @@ check, stage, publish once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.merge.conflict import refusal
+from omnigraph.engine.merge.conflict import Conflict, refusal
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.rows import RowMerge
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.merge.stage import forks_of, stage, staged_files
 from omnigraph.engine.merge.three import Three, merge_all
+from omnigraph.engine.write.gate import rights, tells_of, unseen
 from omnigraph.ids import CommitId
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intent import declared
@@ -47,17 +48,17 @@ class Application:
     target: str
     choose: Callable[[View], Sides]
     resolutions: Callable[[], Resolutions]
-    actor: str | None
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
+    _hidden: frozenset[str] = frozenset()
 
     def preview(self) -> MergeReceipt:
         """Return what would come out; writes nothing at all."""
-        ours = self.core.view(self.target)
+        ours = self.core.whole(self.target)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
-        three = Three(sides.base, ours, sides.theirs)
+        three = self._three(sides.base, ours, sides.theirs)
         merges, conflicts = merge_all(three, self.resolutions())
         receipt = self._receipt(sides, merges, self._adopted(three), dry_run=True)
         if not conflicts:
@@ -68,9 +69,9 @@ class Application:
             Outcome.CONFLICTED,
             sides.base_id,
             types=receipt.types,
-            conflicts=tuple(conflicts),
+            conflicts=tuple(self._told(conflicts)),
             dry_run=True,
-            actor=self.actor,
+            actor=self.core.actor,
         )
 
     def run(self) -> MergeReceipt:
@@ -91,18 +92,18 @@ class Application:
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.core.kernel
-        ours = View(kernel, snapshot, self.core.catalog(snapshot))
+        ours = self.core.whole_of(snapshot)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
-        three = Three(sides.base, ours, sides.theirs)
+        three = self._three(sides.base, ours, sides.theirs)
         adopted = self._adopted(three)
         merges = self._merge(three, sides, adopted)
         if self.kind != "merge" and all(one.changes_nothing for one in merges.values()):
             nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_id)
             return None, self._receipt(nothing, {}, {})
         # Only now is there something to leave behind, if this process dies.
-        held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.actor))
+        held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor))
         effects = stage(ours, {key: one for key, one in merges.items() if key not in adopted})
         if effects:
             held.staging(*staged_files(effects))
@@ -117,12 +118,24 @@ class Application:
             effects,
             tuple(SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count) for pin in adopted.values()),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
-            self.actor,
+            self.core.actor,
             sides.merged_parent,
             properties,
             held.operation_id,
         )
         return plan, self._receipt(sides, merges, adopted)
+
+    def _three(self, base: View, ours: View, theirs: View) -> Three:
+        """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
+        three = Three(base, ours, theirs)
+        self._hidden = self.core.hidden(ours.snapshot) | self.core.hidden(theirs.snapshot)
+        if self.kind != "merge":
+            rights(self.core, ours.snapshot).check(one.name for one in three.types())
+        return three
+
+    def _told(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
+        """Return the conflicts that do not speak of types which the actor may not read."""
+        return [one for one in conflicts if not tells_of(self._hidden, f"{one.type_key} {one.message}")]
 
     def _merge(self, three: Three, sides: Sides, adopted: Mapping[str, Pin]) -> dict[str, RowMerge]:
         if sides.outcome is Outcome.FAST_FORWARD:
@@ -131,7 +144,10 @@ class Application:
             return {one.table_key: three.merge(one) for one in three.types() if one.table_key not in adopted}
         merges, conflicts = merge_all(three, self.resolutions())
         if conflicts:
-            raise refusal(conflicts, f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`")
+            told = self._told(conflicts)
+            if not told:
+                raise unseen(self.core.actor)
+            raise refusal(told, f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`")
         return merges
 
     def _adopted(self, three: Three) -> dict[str, Pin]:
@@ -155,7 +171,7 @@ class Application:
         counts = [
             TypeCount(key, one.inserted.num_rows, one.updated.num_rows, len(one.deleted), key in adopted)
             for key, one in sorted(merges.items())
-            if not one.changes_nothing
+            if not one.changes_nothing and key.partition(":")[2] not in self._hidden
         ]
         return MergeReceipt(
             self.source,
@@ -164,5 +180,5 @@ class Application:
             sides.base_id,
             types=tuple(counts),
             dry_run=dry_run,
-            actor=self.actor,
+            actor=self.core.actor,
         )

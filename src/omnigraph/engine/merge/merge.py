@@ -11,6 +11,7 @@ from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.scope import transition
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import CommitId
@@ -30,10 +31,9 @@ def merge(
     source, into = source.strip(), into.strip()
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
-    actor = admit(core, "branch_merge", into, actor)
-    core.enforce("read", source, actor)
+    core = admit(core, "branch_merge", transition(source, into), actor)
     given = read_resolutions(resolutions)
-    theirs = core.view(source)
+    theirs = core.whole(source)
     application = Application(
         core,
         "merge",
@@ -41,7 +41,6 @@ def merge(
         into,
         lambda ours: _sides(core, ours, theirs),
         lambda: Resolutions(given),
-        actor,
         {"source": source},
         may_adopt=True,
     )
@@ -67,7 +66,7 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
             source=theirs.snapshot.branch,
             target=ours.snapshot.branch,
         )
-    return Sides(Outcome.MERGED, base, core.view(at=base), theirs, source)
+    return Sides(Outcome.MERGED, base, core.whole(at=base), theirs, source)
 
 
 def _refuse_recreated(core: Core, theirs: View) -> None:

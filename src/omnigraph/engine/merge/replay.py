@@ -14,6 +14,7 @@ from omnigraph.engine.merge.merge import lookup_of
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.manifest.model import MAIN, Commit
@@ -29,7 +30,8 @@ def revert(
     actor: str | None = None,
 ) -> MergeReceipt:
     """Take the change of a commit back on a branch that has it."""
-    commit, before, after = _states(core, commit_id, branch, actor)
+    core = admit(core, "change", on(branch), actor)
+    commit, before, after = _states(core, commit_id)
 
     def choose(ours: View) -> Sides:
         head = ours.snapshot.head
@@ -42,7 +44,7 @@ def revert(
             )
         return Sides(Outcome.MERGED, commit.commit_id, after, before)
 
-    return _apply(core, "revert", commit, branch, choose, dry_run, resolutions, actor)
+    return _apply(core, "revert", commit, branch, choose, dry_run, resolutions)
 
 
 def cherry_pick(
@@ -55,15 +57,16 @@ def cherry_pick(
     actor: str | None = None,
 ) -> MergeReceipt:
     """Apply the change of a commit of another branch."""
-    commit, before, after = _states(core, commit_id, branch, actor)
+    core = admit(core, "change", on(branch), actor)
+    commit, before, after = _states(core, commit_id)
     sides = Sides(Outcome.MERGED, commit.parent, before, after)
-    return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, actor)
+    return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions)
 
 
-def _states(core: Core, commit_id: str, branch: str, actor: str | None) -> tuple[Commit, View, View]:
+def _states(core: Core, commit_id: str) -> tuple[Commit, View, View]:
     """Return a commit, which a tag may name, and the graph before and after it."""
-    core.enforce("read", branch.strip(), actor if actor is not None else core.actor)
-    after = core.view(at=commit_id.strip())
+    after = core.whole(at=commit_id.strip())
+    core.require("read", on(after.snapshot.branch))
     assert after.snapshot.head is not None, "every state has a commit that made it"
     commit = core.kernel.find_commit(after.snapshot.head)
     if commit.parent is None:
@@ -72,7 +75,7 @@ def _states(core: Core, commit_id: str, branch: str, actor: str | None) -> tuple
             code="commit.parentless",
             commit_id=commit.commit_id,
         )
-    return commit, core.view(at=commit.parent), after
+    return commit, core.whole(at=commit.parent), after
 
 
 def _apply(
@@ -83,12 +86,10 @@ def _apply(
     choose: Callable[[View], Sides],
     dry_run: bool,
     resolutions: Given,
-    actor: str | None,
 ) -> MergeReceipt:
-    branch = branch.strip()
-    actor = admit(core, "change", branch, actor)
     given = read_resolutions(resolutions)
+    properties = {"commit": commit.commit_id}
     application = Application(
-        core, kind, commit.commit_id, branch, choose, lambda: Resolutions(given), actor, {"commit": commit.commit_id}
+        core, kind, commit.commit_id, branch.strip(), choose, lambda: Resolutions(given), properties
     )
     return application.preview() if dry_run else application.run()

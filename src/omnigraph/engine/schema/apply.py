@@ -13,6 +13,7 @@ import orjson
 from omnigraph.engine.core import Core
 from omnigraph.engine.schema.receipt import SchemaReceipt
 from omnigraph.engine.schema.reshaping import Reshaping, compare, compare_columns
+from omnigraph.engine.scope import onto
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -23,7 +24,7 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.source import Source
 from omnigraph.manifest.init import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetSchema, Update
@@ -34,13 +35,15 @@ from omnigraph.store.store import LostRace
 
 def plan(core: Core, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
     """Plan the way from the accepted schema to a new one; raises `LanguageError` when the new one is not a schema."""
+    core.require("schema_apply", onto(MAIN))
     return _plan(core.kernel.snapshot(MAIN), _source(text), allow_data_loss)
 
 
 def apply(core: Core, text: str | Source, allow_data_loss: bool = False, actor: str | None = None) -> SchemaReceipt:
     """Make a schema the accepted one, and the data obey it; refused as a whole when one step is not supported."""
-    core.enforce("schema_apply", MAIN, actor)
-    work = _Apply(core.kernel, _source(text), allow_data_loss, actor)
+    core = core.acting_as(actor)
+    core.require("schema_apply", onto(MAIN))
+    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor)
     # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
     # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
     receipt = core.kernel.commit(MAIN, work.prepare, Work.CONTROL)
@@ -90,7 +93,7 @@ class _Apply:
             (schema_is_ours, HeadIs(snapshot.head)),
             actor=self.actor,
             # Cleanup finds here what it has to purge.
-            properties={"hard_drops": ",".join(hard)} if hard else {},
+            properties={HARD_DROPS: ",".join(hard)} if hard else {},
         )
 
     def _effects(self, snapshot: Snapshot, reshaping: Reshaping) -> tuple[Effect, ...]:

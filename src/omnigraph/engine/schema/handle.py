@@ -10,6 +10,7 @@ from pathlib import Path
 from omnigraph.engine.core import Core
 from omnigraph.engine.schema.apply import apply, plan
 from omnigraph.engine.schema.receipt import SchemaReceipt
+from omnigraph.engine.scope import GRAPH
 from omnigraph.files import read_source
 from omnigraph.lang.migrate import MigrationPlan
 from omnigraph.lang.source import Source
@@ -31,11 +32,14 @@ class Schema:
     @property
     def source(self) -> str:
         """The text of the accepted schema."""
-        self._core.enforce("read", MAIN, self._core.actor)
-        return self._core.kernel.snapshot(MAIN).state.schema.source
+        self._core.require("read", GRAPH)
+        return self._core.seen(self._core.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
-        """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing."""
+        """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing.
+
+        Takes the right to apply it: the steps tell all that the accepted schema has.
+        """
         return plan(self._core, schema_source(schema), allow_data_loss)
 
     def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> SchemaReceipt:

@@ -1,22 +1,84 @@
-"""The way in of every write: who may write.
+"""The way in of every write: who may write, to which types, and what they are told when hidden data is in the way.
 
 No write decides this for itself.
 """
 
 from __future__ import annotations
 
-from omnigraph.engine.core import Core, allow_all
-from omnigraph.errors import PolicyDenied
+import re
+from collections.abc import Iterable, Iterator, Set
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from omnigraph.engine.core import Core, View
+from omnigraph.engine.scope import Scope
+from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.manifest.model import Snapshot
 
 
-def admit(core: Core, action: str, scope: str, actor: str | None) -> str | None:
-    """Return who acts, if the policy lets them; a policy admits nobody without a name."""
-    actor = actor if actor is not None else core.actor
-    if core.enforce is not allow_all and actor is None:
-        raise PolicyDenied(
-            f"`{action}` on `{scope}` needs an actor, because this graph has a policy; open it with `actor=…`",
-            action=action,
-            scope=scope,
-        )
-    core.enforce(action, scope, actor)
-    return actor
+def admit(core: Core, action: str, scope: Scope, actor: str | None) -> Core:
+    """Return the core of whoever acts, if the policy lets them."""
+    core = core.acting_as(actor)
+    core.require(action, scope)
+    return core
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What a writer may name, in `seen`; of that, what it may not change; and what it must not hear of."""
+
+    seen: View
+    fixed: frozenset[str]
+    hidden: frozenset[str]
+    actor: str | None
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse to change types that the writer may not change."""
+        touched = frozenset(names)
+        if touched & self.hidden:
+            raise unseen(self.actor)
+        for name in sorted(touched & self.fixed):
+            raise PolicyDenied(
+                f"`change` of `{name}` is not allowed for `{self.actor}`; ask whoever keeps the policy for a rule that"
+                " allows it",
+                action="change",
+                actor=self.actor,
+                type_name=name,
+            )
+
+
+def rights(core: Core, snapshot: Snapshot) -> Rights:
+    """Return what the actor may write to a state: types that it may neither read nor change are not there for it."""
+    hidden = core.hidden(snapshot, "read", "change")
+    return Rights(
+        core.seen(snapshot, "read", "change"), core.forbidden(snapshot, "change") - hidden, hidden, core.actor
+    )
+
+
+@contextmanager
+def unheard(hidden: Set[str], actor: str | None) -> Iterator[None]:
+    """Keep an error that speaks of hidden types from the writer; whether anything was written is told all the same."""
+    try:
+        yield
+    except OmniGraphError as error:
+        if not tells_of(hidden, f"{error.message} {error.context}"):
+            raise
+        raise unseen(actor, error) from None
+
+
+def tells_of(hidden: Set[str], text: str) -> bool:
+    """Tell whether a text names one of the hidden types.
+
+    >>> tells_of({"Salary"}, "`Salary` of ann"), tells_of({"Salary"}, "Salaryman"), tells_of(set(), "Salary")
+    (True, False, False)
+    """
+    return bool(hidden) and re.search(rf"\b(?:{'|'.join(map(re.escape, hidden))})\b", text) is not None
+
+
+def unseen(actor: str | None, cause: OmniGraphError | None = None) -> PolicyDenied:
+    """Return the refusal of a write that something hidden stands in the way of."""
+    message = f"this write would touch, or break a rule of, data that `{actor}` may not see; ask whoever may"
+    if cause is None:
+        return PolicyDenied(message, actor=actor)
+    operation = {key: value for key, value in cause.context.items() if key == "operation_id"}
+    return PolicyDenied(message, effect=cause.effect, actor=actor, **operation)

@@ -5,11 +5,13 @@ Larger inputs belong to the pipeline, which takes the same files.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.scope import on, transition
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.write.gate import admit, rights, unheard
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
@@ -47,16 +49,23 @@ def ingest(
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
     branch = branch.strip()
-    actor = admit(core, "change", branch, actor)
+    core = admit(core, "change", on(branch), actor)
     base = _missing_base(core, branch, from_branch)
     if base is not None:
-        admit(core, "branch_create", branch, actor)
-    view = core.view(base if base is not None else branch)
+        core.require("branch_create", transition(base, branch))
+    view = core.whole(base if base is not None else branch)
+    may = rights(core, replace(view.snapshot, branch=branch))
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
-    loaded = Reader(view.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
+    loaded = Reader(may.seen.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
+    may.check(one.type.name for one in loaded.values())
     changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()}, unit)
+    with unheard(may.hidden, core.actor):
+        return _write(core, view, changes, mode, branch, base)
+
+
+def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, base: str | None) -> IngestReceipt:
     # What cannot be written must not leave an empty branch behind.
-    created = base is not None and _create(core, view, branch, changes, actor)
+    created = base is not None and _create(core, view, branch, changes)
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
@@ -66,14 +75,14 @@ def ingest(
         committed = CommittedRows(now)
         validate(changes, committed).raise_if_any()
         effects = stager.stage(now, dict(changes.deltas), committed)
-        return Plan("ingest", effects, requirements=(schema,), actor=actor, properties={"mode": mode})
+        return Plan("ingest", effects, requirements=(schema,), actor=core.actor, properties={"mode": mode})
 
     receipt = core.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
     nodes, edges = ({key[5:]: n for key, n in counts.items() if key.startswith(kind)} for kind in ("node:", "edge:"))
-    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, actor)
+    return IngestReceipt(branch, base, created, mode, nodes, edges, receipt.commit, core.actor)
 
 
 def _delta(loaded: Loaded, mode: Mode) -> Delta:
@@ -97,10 +106,10 @@ def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | Non
     return None
 
 
-def _create(core: Core, view: View, branch: str, changes: Changes, actor: str | None) -> bool:
+def _create(core: Core, view: View, branch: str, changes: Changes) -> bool:
     validate(changes, CommittedRows(view)).raise_if_any()
     try:
-        create_branch(core.kernel, branch, view.snapshot, actor)
+        create_branch(core.kernel, branch, view.snapshot, core.actor)
     except GraphError as error:
         if error.code != "branch.exists":
             raise

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from omnigraph import clock
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.scope import on
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.constants import Constants
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.write.gate import Rights, admit, rights, unheard
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.predicate import ColumnTest, comparison
 from omnigraph.engine.write.receipt import MutationReceipt
@@ -44,19 +45,25 @@ def mutate(
 ) -> MutationReceipt:
     """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
     branch = branch.strip()
-    actor = admit(core, "change", branch, actor)
-    compiled = _compile(core, core.view(branch), source, name)
-    mutation = _Mutation(core, source, name, params or {}, actor, if_commit)
+    core = admit(core, "change", on(branch), actor)
+    may = rights(core, core.kernel.snapshot(branch))
+    compiled = _compile(core, may, source, name)
+    mutation = _Mutation(core, source, name, params or {}, if_commit)
     work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
-    receipt = core.kernel.commit(branch, mutation.prepare, work)
+    with unheard(may.hidden, core.actor):
+        receipt = core.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
     commit = receipt.commit if receipt else None
-    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, actor)
+    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, core.actor)
 
 
-def _compile(core: Core, view: View, source: str, name: str | None) -> CompiledQuery:
-    return require_kind(core.compile(source, view.catalog, name), "mutation")
+def _compile(core: Core, may: Rights, source: str, name: str | None) -> CompiledQuery:
+    """Return a mutation as its writer may know it: without the edges that fall with a node unseen."""
+    compiled = require_kind(core.compile(source, may.seen.catalog, name), "mutation")
+    assert isinstance(compiled.ir, ir.MutationIR)
+    may.check(statement.type_name for statement in compiled.ir.statements)
+    return compiled
 
 
 def _is_insert_only(query: CompiledQuery) -> bool:
@@ -73,14 +80,12 @@ class _Mutation:
         source: str,
         name: str | None,
         params: Mapping[str, object],
-        actor: str | None,
         if_commit: str | None,
     ) -> None:
         self.core = core
         self.source = source
         self.name = name
         self.params = params
-        self.actor = actor
         self.if_commit = IfCommit(CommitId(if_commit)) if if_commit is not None else None
         self.stager = Stager()
         self.run: Run | None = None
@@ -92,11 +97,15 @@ class _Mutation:
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
-        view = View(self.core.kernel, snapshot, self.core.catalog(snapshot))
-        compiled = _compile(self.core, view, self.source, self.name)
+        may = rights(self.core, snapshot)
+        compiled = _compile(self.core, may, self.source, self.name)
+        view = self.core.whole_of(snapshot)
+        if may.hidden:
+            # Whatever the writer may see, nothing may be left that ends nowhere.
+            compiled = self.core.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
-        self.run = Run(view, constants, self._fresh)
+        self.run = Run(view, constants, self._fresh, may.hidden)
         for place, statement in enumerate(compiled.ir.statements):
             self.run.execute(place, statement)
         changes = self.run.changes()
@@ -107,19 +116,20 @@ class _Mutation:
         requirements: list[Any] = [SchemaIs(view.catalog.ir_hash)]
         if self.if_commit is not None:
             requirements.append(self.if_commit)
-        return Plan("mutation", effects, requirements=tuple(requirements), actor=self.actor)
+        return Plan("mutation", effects, requirements=tuple(requirements), actor=self.core.actor)
 
 
 class Run:
     """One run of the statements over one view."""
 
-    def __init__(self, view: View, constants: Constants, fresh: dict[int, str]) -> None:
+    def __init__(self, view: View, constants: Constants, fresh: dict[int, str], hidden: frozenset[str]) -> None:
         self.view = view
         self.committed = CommittedRows(view)
         self.affected_nodes = 0
         self.affected_edges = 0
         self._constants = constants
         self._fresh = fresh
+        self._hidden = hidden
         self._pending: dict[str, PendingType] = {}
 
     def changes(self) -> Changes:
@@ -171,7 +181,9 @@ class Run:
     def _cascade(self, edge: EdgeType, node: str, ids: Ids) -> None:
         for column, end in (("src", edge.source), ("dst", edge.target)):
             if end == node:
-                self._count("edge", self._of(edge).delete(incident_ids(self.committed, edge, column, ids)))
+                fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
+                # Edges that the writer may not see fall all the same, but are not counted for it.
+                self._count("edge", 0 if edge.name in self._hidden else fallen)
 
     def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and the one that finds the same committed rows fastest."""

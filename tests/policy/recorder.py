@@ -1,0 +1,27 @@
+"""A policy that writes down what it is asked, and denies what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from omnigraph.engine.scope import Scope
+from omnigraph.errors import PolicyDenied
+
+
+class Recorder:
+    """Allows everything but some actions, to everybody or to some actors."""
+
+    def __init__(self, denies: Collection[str] = (), actors: Collection[str] | None = None) -> None:
+        self.asked: list[tuple[str, Scope, str | None]] = []
+        self._denies = denies
+        self._actors = actors
+
+    def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
+        self.asked.append((action, scope, actor))
+        if action in self._denies or (self._actors is not None and actor not in self._actors):
+            raise PolicyDenied("no", actor=actor)
+
+    def hidden_types(
+        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+    ) -> frozenset[str]:
+        return frozenset()
