@@ -1,0 +1,68 @@
+"""Embedding while loading: rows that come without a vector get one before they are checked and staged.
+
+Runs inside the tasks of a load; asks the provider only for what the cache of the graph does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.core import View
+from omnigraph.engine.embed.filler import Tally
+from omnigraph.engine.embed.plan import Needs, Target, has_text, plan_types
+from omnigraph.engine.embed.tasks import with_vectors
+from omnigraph.engine.read.search import embedder_of
+from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
+from omnigraph.pipeline.asking import Elsewhere, site_of, slots
+from omnigraph.pipeline.tasks import Runner
+from omnigraph.rules.delta import one_array
+from omnigraph.rules.kernels import pc
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """What the tasks of a load have to know to embed: how to reach the provider, and by type the properties."""
+
+    site: Elsewhere
+    targets: Mapping[str, tuple[Target, ...]]
+
+    def window(self, table_key: str) -> int:
+        """Return how many rows of a type get their vectors at a time."""
+        width = sum(4 * one.dimension for one in self.targets[table_key])
+        return max(EMBED_WINDOW_TEXTS, EMBED_STAGE_BYTES // max(width, 1))
+
+
+def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
+    """Return how a load embeds; refuses a schema without `@embed`, and models that do not agree."""
+    embedder = embedder_of(view)
+    plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
+    site = site_of(view.kernel.store.root.uri, operation_id, slots(runner))
+    return EmbedJob(site, {one.type.table_key: one.targets for one in plans})
+
+
+def windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
+    """Yield the rows that are embedded together."""
+    step = job.window(table_key)
+    yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
+
+
+def fill_rows(job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]) -> pa.Table:
+    """Return rows with vectors where they had a text and none; what that took is added to the tallies."""
+    for target in job.targets[table_key]:
+        vectors, texts = one_array(rows.column(target.name)), one_array(rows.column(target.source))
+        needed = has_text(texts) & ~np.asarray(pc.is_valid(vectors), np.bool_)
+        if not needed.any():
+            continue
+        assert target.space is not None, "a load never only clears"
+        fresh, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(needed)))
+        needs = Needs(needed, np.zeros(len(needed), np.bool_))
+        place = rows.schema.get_field_index(target.name)
+        column = with_vectors(vectors, needs, fresh, target.dimension)
+        rows = rows.set_column(place, rows.schema.field(place), column)
+        name = f"{table_key.partition(':')[2]}.{target.name}"
+        tallies[name] = tallies.get(name, Tally()) + tally
+    return rows
