@@ -15,10 +15,10 @@ from typing import Protocol, TypeVar
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.embed.cache import fold
-from omnigraph.engine.embed.filler import Tally
+from omnigraph.engine.embed.filler import Tally, total
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
-from omnigraph.engine.embed.tasks import Here, Part, Site, StagedPart, find_part, stage_part
+from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
 from omnigraph.engine.read.search import embedder_of
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.scope import on
@@ -211,7 +211,7 @@ class _Embedding:
         if not texts:
             return _Known(pin, None, {})
         change = fragments.upserted(dataset, texts, [mark for one in staged for mark in one.marked])
-        return _Known(pin, Effect(plan.type.table_key, dataset, (change,)), _sum(staged))
+        return _Known(pin, Effect(plan.type.table_key, dataset, (change,)), total(one.tallies for one in staged))
 
     def _files(self) -> set[str]:
         """Return the files that the last plan consists of."""
@@ -229,11 +229,3 @@ class _Embedding:
             for info in objects.list(f"{ref.directory}/data"):
                 if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
                     objects.delete(info.path)
-
-
-def _sum(staged: Sequence[StagedPart]) -> dict[str, Tally]:
-    total: dict[str, Tally] = {}
-    for part in staged:
-        for name, tally in part.tallies.items():
-            total[name] = total.get(name, Tally()) + tally
-    return total

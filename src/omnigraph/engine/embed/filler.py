@@ -5,7 +5,7 @@ What a provider has answered is in the cache before anything else happens, so a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +35,23 @@ class Tally:
             self.cached + other.cached,
             self.cleared + other.cleared,
         )
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "filled": self.filled,
+            "cleared": self.cleared,
+            "texts_asked": self.asked,
+            "texts_cached": self.cached,
+        }
+
+
+def total(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
+    """Return the sum of what tasks have counted by property."""
+    found: dict[str, Tally] = {}
+    for part in parts:
+        for name, tally in part.items():
+            found[name] = found.get(name, Tally()) + tally
+    return found
 
 
 @dataclass(frozen=True)

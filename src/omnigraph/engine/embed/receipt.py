@@ -20,14 +20,7 @@ class PropertyEmbedded:
     tally: Tally
 
     def to_json(self) -> dict[str, object]:
-        return {
-            "type": self.type_name,
-            "property": self.property_name,
-            "filled": self.tally.filled,
-            "cleared": self.tally.cleared,
-            "texts_asked": self.tally.asked,
-            "texts_cached": self.tally.cached,
-        }
+        return {"type": self.type_name, "property": self.property_name, **self.tally.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
