@@ -118,7 +118,7 @@ def test_stream_query_killed_and_started_again_loses_and_doubles_nothing(tmp_pat
     graph, log = history(tmp_path), og.init(tmp_path / "log.omni", LOG)
     given = {"graph": graph.uri, "log": log.uri, "checkpoint": str(tmp_path / "check")}
     # Once while tasks write, and once right after a batch was published, which Spark has not noted yet.
-    killed(given, lambda: any(Path(log.uri).rglob("data/*.lance")))
+    killed(given, lambda: any(Path(log.uri, "nodes").rglob("data/*.lance")))
     published = log.snapshot().version
     killed(given, lambda: log.snapshot().version > published)
     assert start(given).wait() == 0
