@@ -5,6 +5,7 @@ Pure; imports no server library.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ CODES: Final[Mapping[int, str]] = {
     429: "too_many_requests",
     500: "internal",
 }
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 # A newer situation is told by its member alone.
 _CODELESS: Final = frozenset({"precondition.failed"})
 
@@ -73,7 +75,8 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merge_conflict(conflict: Mapping[str, Any]) -> dict[str, Any]:
-    return _of_type(conflict) | _present(conflict, "entity_id", "kind", "message")
+    kind = _CAPITAL.sub("_", str(conflict["kind"])).lower()
+    return _of_type(conflict) | _present(conflict, "entity_id") | {"kind": kind, "message": conflict["message"]}
 
 
 def _of_type(known: Mapping[str, Any]) -> dict[str, Any]:

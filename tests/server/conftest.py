@@ -1,0 +1,77 @@
+"""Graphs and servers for tests of the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph import graph as graphs
+from tests.server.live import DATA, SCHEMA, TOKENS, Live, serving_graph
+
+POLICY = """
+version: 1
+groups: {writers: [ada], readers: [bob], all: [ada, bob]}
+protected_branches: [main]
+rules:
+  - id: all-read
+    allow: {actors: {group: all}, actions: [read], branch_scope: any}
+  - id: writers-change
+    allow: {actors: {group: writers}, actions: [change, export], branch_scope: any}
+  - id: writers-shape
+    allow: {actors: {group: writers}, actions: [schema_apply, branch_create, branch_delete, branch_merge, tag_create,
+      tag_delete], target_branch_scope: any}
+  - id: readers-draft
+    allow: {actors: {group: readers}, actions: [change], branch_scope: unprotected}
+  - id: writers-invoke
+    allow: {actors: {group: writers}, actions: [invoke_query]}
+"""
+QUERIES = """
+query people() @description("Everybody.") { match { $p: Person } return { $p.name as name } order { name asc } }
+query add($name: String) { insert Person { name: $name } }
+"""
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What survives a power cut is tested elsewhere; here it would only cost time."""
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.fixture
+def graph_uri(tmp_path: Path) -> str:
+    """A small graph of people."""
+    uri = str(tmp_path / "secret-place" / "people.omni")
+    with graphs.init(uri, SCHEMA) as graph:
+        graph.ingest(DATA)
+    return uri
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Path:
+    path = tmp_path / "policy.yaml"
+    path.write_text(POLICY, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def queries(tmp_path: Path) -> Path:
+    folder = tmp_path / "queries"
+    folder.mkdir()
+    (folder / "all.gq").write_text(QUERIES, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def live(graph_uri: str, queries: Path) -> Iterator[Live]:
+    """A server that is open to everybody."""
+    with serving_graph(graph_uri, queries=queries) as server:
+        yield server
+
+
+@pytest.fixture
+def guarded(graph_uri: str, policy: Path, queries: Path) -> Iterator[Live]:
+    """A server with tokens and a policy: ada does all, bob reads and changes drafts, eve has a token and no rule."""
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, queries=queries) as server:
+        yield server

@@ -1,0 +1,309 @@
+"""Who may come in and what they may do: tokens, the states of a server, policy at the edge, admission."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import orjson
+import pytest
+
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
+from omnigraph.server import tokens
+from omnigraph.server.access import READERS_ONLY, Doors
+from omnigraph.server.admission import Admission
+from omnigraph.server.hosting import Place, open_house
+from omnigraph.server.tokens import Tokens, read_tokens
+from omnigraph.server.wire import NDJSON
+from tests.server.live import ADD, PEOPLE, TOKENS, Live, serving_graph
+
+G = "/graphs/g"
+
+
+def test_actor_of_known_token_is_its_actor() -> None:
+    assert Tokens.of(TOKENS).actor_of("Bearer token-of-bob") == "bob"
+    assert Tokens.of(TOKENS).actor_of("bearer  token-of-bob ") == "bob"
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (None, "missing bearer token"),
+        ("", "missing bearer token"),
+        ("Bearer", "missing bearer token"),
+        ("Basic dG9rZW4=", "missing bearer token"),
+        ("Bearer token-of-mallory", "invalid bearer token"),
+        ("Bearer token-of-ada token-of-bob", "invalid bearer token"),
+    ],
+)
+def test_actor_of_missing_or_unknown_token_is_refused(header: str | None, message: str) -> None:
+    with pytest.raises(GraphError, match=message) as caught:
+        Tokens.of(TOKENS).actor_of(header)
+    assert caught.value.kind.http_status == 401
+
+
+def test_actor_of_compares_with_every_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return one == other
+
+    monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
+    assert Tokens.of(TOKENS).actor_of("Bearer token-of-ada") == "ada"
+    assert len(compared) == len(TOKENS)
+
+
+def test_tokens_keep_no_plaintext() -> None:
+    assert "token-of" not in repr(Tokens.of(TOKENS))
+
+
+@pytest.mark.parametrize("given", [{"ada": " "}, {" ": "x"}, {"ada": "x", "bob": "x"}, {"ada": "x", "ada ": "y"}])
+def test_tokens_blank_or_shared_are_refused(given: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        Tokens.of(given)
+
+
+def test_read_tokens_takes_file_or_text_and_the_single_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert read_tokens() == Tokens()
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKEN", "one")
+    assert read_tokens().actor_of("Bearer one") == "default"
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", '{"ada": "two"}')
+    assert read_tokens().actor_of("Bearer two") == "ada"
+    assert read_tokens().actor_of("Bearer one") == "default"
+    file = tmp_path / "tokens.json"
+    file.write_text('{"bob": "three"}')
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", str(file))
+    with pytest.raises(UsageError, match="both"):
+        read_tokens()
+    monkeypatch.delenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON")
+    assert read_tokens().actor_of("Bearer three") == "bob"
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "arn")
+    with pytest.raises(UsageError, match="AWS"):
+        read_tokens()
+
+
+@pytest.mark.parametrize("text", ['{"ada": "secret-1"', '["secret-1"]', '{"ada": 1}', "secret-1"])
+def test_read_tokens_malformed_text_is_refused_and_not_told(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_JSON", text)
+    with pytest.raises(UsageError) as caught:
+        read_tokens()
+    assert "secret-1" not in str(caught.value.to_json())
+
+
+@pytest.mark.parametrize(
+    ("has_tokens", "has_policy", "is_unauthenticated", "starts"),
+    [
+        (False, False, False, False),
+        (False, False, True, True),
+        (True, False, False, True),
+        (True, True, False, True),
+        (False, True, False, False),
+        (False, True, True, False),
+    ],
+)
+def test_doors_start_only_in_a_known_state(
+    has_tokens: bool, has_policy: bool, is_unauthenticated: bool, starts: bool
+) -> None:
+    doors = Doors(has_tokens, has_policy, is_unauthenticated)
+    if starts:
+        doors.check()
+    else:
+        with pytest.raises(UsageError):
+            doors.check()
+
+
+@pytest.mark.parametrize("graph_id", ["", "a b", "graphs", "healthz", "x" * 65, "a/b", "ä"])
+def test_open_house_graph_id_that_cannot_be_is_refused(graph_id: str, graph_uri: str) -> None:
+    with pytest.raises(UsageError):
+        open_house([Place(graph_id, graph_uri)], Tokens(), is_unauthenticated=True)
+
+
+def test_default_deny_lets_token_holders_read_only(graph_uri: str) -> None:
+    with serving_graph(graph_uri, tokens=TOKENS) as live:
+        assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200
+        assert live.get(f"{G}/branches").status == 200
+        for method, path, body in [
+            ("POST", "/mutate", {"query": ADD, "params": {"name": "x"}}),
+            ("POST", "/export", {}),
+            ("POST", "/branches", {"name": "x"}),
+            ("DELETE", "/branches/x", None),
+            ("POST", "/changes/baseline", {}),
+            ("POST", "/schema/apply", {"schema_source": ""}),
+            ("POST", "/tags", {"name": "x"}),
+        ]:
+            reply = live.ask(method, f"{G}{path}", body)
+            assert (reply.status, reply.json()["code"]) == (403, "forbidden"), path
+        assert live.post(f"{G}/query", {"query": PEOPLE}, actor=None).status == 401
+        assert live.get("/graphs").status == 403
+
+
+def test_readers_only_policy_holds_in_the_engine_too(graph_uri: str) -> None:
+    house = open_house([Place("g", graph_uri)], Tokens.of(TOKENS))
+    graph = house.hosted["g"].graph.acting_as("ada")
+    with pytest.raises(OmniGraphError) as caught:
+        graph.mutate(ADD, params={"name": "x"})
+    assert caught.value.code == "policy.denied"
+    assert house.hosted["g"].checker is READERS_ONLY
+    house.close()
+
+
+def test_policy_allows_by_actor_and_branch(guarded: Live) -> None:
+    add = {"query": ADD, "params": {"name": "x"}}
+    assert guarded.post(f"{G}/mutate", add).json()["actor_id"] == "ada"
+    denied = guarded.post(f"{G}/mutate", add, actor="bob")
+    assert denied.status == 403
+    assert "`change` on branch `main` is not allowed for `bob`" in denied.json()["error"]
+    assert guarded.post(f"{G}/branches", {"name": "draft"}).status == 200
+    assert guarded.post(f"{G}/mutate", {**add, "branch": "draft"}, actor="bob").json()["actor_id"] == "bob"
+    assert guarded.post(f"{G}/mutate", {**add, "branch": " main "}, actor="bob").status == 403
+    assert guarded.post(f"{G}/query", {"query": PEOPLE}, actor="eve").status == 403
+    assert guarded.post(f"{G}/export", {}, actor="bob").status == 403
+    assert guarded.get("/graphs").status == 403
+
+
+def test_actor_comes_from_the_token_alone(guarded: Live) -> None:
+    headers = {"X-Actor": "ada", "Omnigraph-Actor": "ada"}
+    body = {"query": ADD, "params": {"name": "x"}, "actor_id": "ada"}
+    assert guarded.post(f"{G}/mutate", body, actor="ada", headers=headers).status == 400
+    del body["actor_id"]
+    assert guarded.post(f"{G}/mutate", body, actor="bob", headers=headers).status == 403
+
+
+def test_graph_list_needs_a_policy_of_the_server(graph_uri: str, policy: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "server.yaml"
+    bundle.write_text(
+        "version: 1\ngroups: {admins: [ada]}\nrules:\n"
+        "  - {id: list, allow: {actors: {group: admins}, actions: [graph_list]}}\n"
+    )
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, server_policy=bundle) as live:
+        assert live.get("/graphs").json() == {"graphs": [{"graph_id": "g", "uri": graph_uri}]}
+        assert live.get("/graphs", actor="bob").status == 403
+        assert live.get("/graphs", actor=None).status == 401
+
+
+def test_stored_query_that_is_denied_looks_like_one_that_is_not_there(guarded: Live) -> None:
+    denied = guarded.post(f"{G}/queries/people", {}, actor="bob")
+    unknown = guarded.post(f"{G}/queries/nothing", {}, actor="ada")
+    assert denied.status == unknown.status == 404
+    assert denied.json() | {"request_id": ""} == unknown.json() | {"request_id": ""}
+    assert guarded.post(f"{G}/queries/people", {}, actor="ada").status == 200
+
+
+def test_unknown_graph_is_told_only_to_who_has_a_token(guarded: Live) -> None:
+    assert guarded.get("/graphs/none/schema", actor=None).status == 401
+    assert guarded.get("/graphs/none/schema").status == 404
+    assert guarded.get("/graphs/n%20ne/schema").status == 400
+
+
+def test_denied_request_reads_no_body_and_takes_no_slot(guarded: Live) -> None:
+    connection = guarded.connect(timeout=20)
+    # The body is announced and never sent: an answer can only come from a server that does not wait for it.
+    connection.putrequest("POST", f"{G}/load/ndjson?branch=main")
+    connection.putheader("Authorization", f"Bearer {TOKENS['bob']}")
+    connection.putheader("Content-Type", NDJSON)
+    connection.putheader("Content-Length", "1000000")
+    connection.endheaders()
+    assert connection.getresponse().status == 403
+    connection.close()
+    connection = guarded.connect(timeout=20)
+    connection.putrequest("POST", f"{G}/branches")
+    connection.putheader("Authorization", f"Bearer {TOKENS['bob']}")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "1000")
+    connection.endheaders()
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert guarded.service.admission.inflight == 0
+
+
+def test_admission_refuses_what_is_over_the_cap_and_gives_places_back() -> None:
+    admission = Admission(2, 100)
+    with admission.admit("ada", 60):
+        with pytest.raises(GraphError, match="100 bytes"), admission.admit("ada", 60):
+            pass
+        with admission.admit("bob", 60), admission.admit("ada", 40):
+            with pytest.raises(GraphError, match="2 requests") as caught, admission.admit("ada", 0):
+                pass
+            assert caught.value.kind.http_status == 429
+        with pytest.raises(ValueError), admission.admit(None, 100):
+            raise ValueError
+    assert admission.inflight == 0
+
+
+def test_admission_race_never_exceeds_the_cap() -> None:
+    admission = Admission(5, 1_000)
+    inside, most, guard = [0], [0], threading.Lock()
+    refused = []
+
+    def enter(_: int) -> None:
+        for _ in range(200):
+            try:
+                with admission.admit("ada", 1):
+                    with guard:
+                        inside[0] += 1
+                        most[0] = max(most[0], inside[0])
+                    with guard:
+                        inside[0] -= 1
+            except GraphError as error:
+                refused.append(error.code)
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(enter, range(16)))
+    assert most[0] <= 5
+    assert set(refused) <= {"request.too_many"}
+    assert admission.inflight == 0
+
+
+def test_actor_with_too_many_writes_is_told_when_to_come_back(graph_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "1")
+    started, finish = threading.Event(), threading.Event()
+    with serving_graph(graph_uri) as live:
+        graph = live.service.house.hosted["g"].graph
+        plain = type(graph).mutate
+
+        def slow(*given: object, **more: object) -> object:
+            started.set()
+            assert finish.wait(30)
+            return plain(*given, **more)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(type(graph), "mutate", slow)
+        add = {"query": ADD, "params": {"name": "x"}}
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(live.post, f"{G}/mutate", add)
+            assert started.wait(30)
+            second = live.post(f"{G}/mutate", add)
+            assert (second.status, second.json()["code"]) == (429, "too_many_requests")
+            assert second.headers["retry-after"] == "60"
+            assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200
+            finish.set()
+            assert first.result().status == 200
+        assert live.post(f"{G}/mutate", add).status == 200
+
+
+def test_metrics_need_a_token_and_name_no_graph(guarded: Live) -> None:
+    guarded.post(f"{G}/mutate", {"query": ADD, "params": {"name": "x"}})
+    guarded.post(f"{G}/mutate", {"query": ADD, "params": {"name": "x"}}, actor="bob")
+    assert guarded.get("/metrics", actor=None).status == 401
+    text = guarded.get("/metrics").body.decode()
+    assert "omnigraph_commits_total 1\n" in text
+    assert "omnigraph_policy_denials_total 1\n" in text
+    route = "/graphs/{graph_id}/mutate"
+    assert f'omnigraph_http_requests_total{{method="POST",route="{route}",status="403"}} 1\n' in text
+    assert f'omnigraph_http_request_seconds_bucket{{route="{route}",le="+Inf"}} 2\n' in text
+    assert 'operation="publish"' in text
+    assert "people.omni" not in text
+    assert "secret-place" not in text
+
+
+def test_connection_is_kept_after_a_refusal(guarded: Live) -> None:
+    connection = guarded.connect()
+    for _ in range(3):
+        connection.request("POST", f"{G}/mutate", orjson.dumps({"query": ADD}), {"Content-Type": "application/json"})
+        answer: http.client.HTTPResponse = connection.getresponse()
+        assert answer.status == 401
+        assert answer.headers["WWW-Authenticate"] == "Bearer"
+        answer.read()
+    connection.close()
