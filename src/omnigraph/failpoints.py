@@ -30,6 +30,7 @@ class Point(StrEnum):
     INIT_DATASETS_CREATED = "init.datasets_created"
     INIT_MANIFEST_CREATED = "init.manifest_created"
     SWEEP_LISTED = "sweep.listed"
+    CLEANUP_DECIDED = "cleanup.decided"
 
 
 _armed: dict[Point, Action] | None = None

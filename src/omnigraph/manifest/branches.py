@@ -6,14 +6,16 @@ Creating a branch forks `__manifest` alone, so it costs the same for any number 
 from __future__ import annotations
 
 from omnigraph import clock
-from omnigraph.errors import GraphError
+from omnigraph.errors import ConflictError, GraphError
 from omnigraph.ids import BranchId, CommitId, is_ulid, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest import commit_log
+from omnigraph.manifest.intent import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
+from omnigraph.store.dataset import DatasetRef, reclaimed
 
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
@@ -23,6 +25,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
     branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor)
+    is_safe = kernel.was_head(source.ref)
     kernel.store.fork(kernel.store.open(source.ref), branch_id)
 
     def prepare(main: Snapshot) -> Plan:
@@ -31,6 +34,8 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
         return Plan(None, updates=(AddBranch(branch),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
+    if not is_safe:
+        _protect(kernel, source.ref, Plan(None, updates=(DropBranch(name),), actor=actor))
     return branch
 
 
@@ -94,7 +99,8 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
     """Name a commit and protect it from cleanup. A tag never moves: to name another commit, delete it first."""
     name = checked_name(name, "tag")
     commit = kernel.find_commit(commit_id)
-    holder = kernel.at_commit(commit_id).branch
+    snapshot = kernel.at_commit(commit_id)
+    holder, is_safe = snapshot.branch, kernel.was_head(snapshot.ref)
     tag = Tag(name, commit_id, commit.branch, commit.manifest_version, clock.now_us(), actor)
 
     def prepare(main: Snapshot) -> Plan:
@@ -103,6 +109,8 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
         return Plan(None, updates=(AddTag(tag),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
+    if not is_safe:
+        _protect(kernel, snapshot.ref, Plan(None, updates=(DropTag(name),), actor=actor))
     return tag
 
 
@@ -139,6 +147,24 @@ def checked_name(name: str, what: str) -> str:
     if reason:
         raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
     return name
+
+
+def _protect(kernel: Kernel, ref: DatasetRef, taking_back: Plan) -> None:
+    """Take a new name back unless its version is there to stay.
+
+    A cleanup says that it begins before it looks for names. So when none is running now, those to come see the name,
+    and those that were had taken the version away before.
+    """
+    if any(one.kind == CLEANUP for one in pending(kernel.store)[0]):
+        kernel.commit(MAIN, lambda main: taking_back, Work.CONTROL)
+        raise ConflictError(
+            "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again when"
+            " it is done",
+            object=str(ref),
+        )
+    if not kernel.store.has_version(ref):
+        kernel.commit(MAIN, lambda main: taking_back, Work.CONTROL)
+        raise reclaimed(ref)
 
 
 def _refuse_taken(main: Snapshot, name: str, what: str) -> None:

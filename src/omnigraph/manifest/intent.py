@@ -13,15 +13,17 @@ from dataclasses import dataclass, field, replace
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import OmniGraphError, StorageError
+from omnigraph.errors import ConflictError, OmniGraphError
 from omnigraph.ids import BranchId, OperationId, new_ulid
-from omnigraph.limits import HEARTBEAT_SECONDS
+from omnigraph.limits import HEARTBEAT_LOST_SECONDS, HEARTBEAT_SECONDS
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.owner import Owner, this_process
 from omnigraph.store.store import Store
 
 FOLDER = "__recovery"
 FORMAT = 1
+# The kind of work that names of old commits must look out for.
+CLEANUP = "cleanup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,10 @@ class Declared:
 
     store: Store
     intent: Intent
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _written: bytes | None = None
+    _beaten_at: float = field(default_factory=clock.elapsed)
+    _is_lost: bool = False
 
     @property
     def operation_id(self) -> OperationId:
@@ -101,11 +106,37 @@ class Declared:
     def staging(self, *paths: str) -> None:
         """Say, before writing there, which files or directories belong to this work until it publishes."""
         with self._lock:
+            self.refuse_lost()
+            begun = clock.elapsed()
             self.intent = replace(self.intent, paths=(*self.intent.paths, *paths), heartbeat_us=clock.now_us())
-            self.store.objects.write(self.intent.object_path, self.intent.to_bytes())
+            self._written = self.intent.to_bytes()
+            self.store.objects.write(self.intent.object_path, self._written)
+            self._beaten_at = begun
 
     def beat(self) -> None:
         self.staging()
+
+    def refuse_lost(self) -> None:
+        """Refuse to go on with work that was silent for so long that a sweep has taken it for dead."""
+        with self._lock:
+            silent = clock.elapsed() - self._beaten_at
+            if silent > HEARTBEAT_LOST_SECONDS - HEARTBEAT_SECONDS:
+                # As long as what we wrote last is there, nobody has rolled it back.
+                self._is_lost |= self.store.objects.read_if_exists(self.intent.object_path) != self._written
+            if self._is_lost:
+                raise ConflictError(
+                    f"this {self.intent.kind} was silent for so long that its files were taken for a dead worker's;"
+                    " nothing was published, run it again",
+                    operation_id=self.operation_id,
+                )
+
+
+_held: dict[OperationId, Declared] = {}
+
+
+def held_here(operation_id: OperationId) -> Declared | None:
+    """Return the live intent under which this process does an operation."""
+    return _held.get(operation_id)
 
 
 @contextmanager
@@ -131,10 +162,22 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
 
 
 @contextmanager
+def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared | None]:
+    """Hold an intent that nobody else holds of the same kind, in any process; None while somebody does.
+
+    Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
+    """
+    with declared(store, kind, base, actor) as held:
+        others = [one for one in pending(store)[0] if one.kind == kind and one.operation_id != held.operation_id]
+        yield None if any(not one.is_dead for one in others) else held
+
+
+@contextmanager
 def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
     """Write an intent down and keep it fresh, for work that several processes share one after the other."""
     held = Declared(store, intent)
     held.beat()
+    _held[intent.operation_id] = held
     stop = threading.Event()
     thread = threading.Thread(target=_keep_fresh, args=(held, stop), name="omnigraph-heartbeat", daemon=True)
     thread.start()
@@ -143,14 +186,16 @@ def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
     finally:
         stop.set()
         thread.join()
+        _held.pop(intent.operation_id, None)
 
 
 def _keep_fresh(held: Declared, stop: threading.Event) -> None:
     while not stop.wait(HEARTBEAT_SECONDS):
         try:
             held.beat()
-        except StorageError:
-            # A missed beat is made up for by the next; only a long silence lets a sweep elsewhere take over.
+        except OmniGraphError:
+            # A missed beat is made up for by the next; only a long silence lets a sweep elsewhere take over, and that
+            # the work itself finds out before it publishes.
             continue
 
 

@@ -171,7 +171,8 @@ class Kernel:
         if work.queued:
             branch_id = self.resolve(branch)
             with self._turn(branch_id):
-                return self._run(branch, branch_id, prepare, work, None)
+                return self._run(branch, branch_id, prepare, work, None, clock.elapsed())
+        begun = clock.elapsed()
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
         base, fresh = self._capture(branch)
         plan = prepare(base.snapshot)
@@ -181,7 +182,7 @@ class Kernel:
         branch_id = verified.snapshot.state.branch_id
         prepared = (base, plan) if verified.snapshot.ref == base.snapshot.ref else None
         with self._turn(branch_id):
-            return self._run(branch, branch_id, prepare, work, prepared)
+            return self._run(branch, branch_id, prepare, work, prepared, begun)
 
     def _run(
         self,
@@ -190,6 +191,7 @@ class Kernel:
         prepare: Prepare,
         work: Work,
         prepared: tuple[Verified, Plan] | None,
+        begun: float,
     ) -> Receipt | None:
         lost = 0
         while True:
@@ -203,7 +205,7 @@ class Kernel:
                 prepared = (head, plan)
             base, plan = prepared
             try:
-                receipt = publish(self.store, base, plan, self._unfinished(base.snapshot))
+                receipt = publish(self.store, base, plan, self._unfinished(base.snapshot), begun)
             except Moved:
                 self._heads.pop(branch_id, None)
                 head = self._verify(branch, branch_id)
@@ -270,6 +272,11 @@ class Kernel:
             return None
         known = main if name == MAIN else self._heads.get(main.snapshot.state.branches[name].branch_id)
         return None if known is None or known.is_late else known
+
+    def was_head(self, ref: DatasetRef) -> bool:
+        """Tell whether a version of the catalog was seen to be a head so recently that cleanup surely keeps it."""
+        known = self._heads.get(BranchId(ref.branch) if ref.branch else None)
+        return known is not None and known.snapshot.version == ref.version and not known.is_late
 
     def _known(self, branch: str, branch_id: BranchId | None) -> Verified:
         return self._heads.get(branch_id) or self._verify(branch, branch_id)

@@ -10,11 +10,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
+from omnigraph.errors import ConflictError, DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.limits import COMMIT_WINDOW_ROWS, PUBLISH_DEADLINE_SECONDS, UNKNOWN_OUTCOME_RETRIES_MAX
+from omnigraph.limits import (
+    COMMIT_WINDOW_ROWS,
+    PUBLISH_DEADLINE_SECONDS,
+    STAGED_SECONDS_MAX,
+    UNKNOWN_OUTCOME_RETRIES_MAX,
+)
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest import plan as plans
+from omnigraph.manifest.intent import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
 from omnigraph.store.dataset import Dataset
@@ -37,10 +43,13 @@ class Moved(Exception):
     """The branch is no longer where the plan was prepared; prepare again on the new head, or give up."""
 
 
-def publish(store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link, ...]) -> plans.Receipt:
+def publish(
+    store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link, ...], begun: float | None = None
+) -> plans.Receipt:
     """Publish a plan on the state it was prepared on; `Moved` when that is no longer the head.
 
-    `carried` are links of earlier commits that nobody is known to have finished yet.
+    `carried` are links of earlier commits that nobody is known to have finished yet; `begun` is when the first of what
+    the plan relies on was staged.
     """
     snapshot = base.snapshot
     for requirement in plan.requirements:
@@ -61,6 +70,7 @@ def publish(store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link,
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
     if base.is_late and store.has_version(strict.ref):
         raise Moved
+    _refuse_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
     published = _commit_or_resolve(store, strict, plan)
     try:
@@ -159,6 +169,22 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
             # Trying again is safe: the same strict commit either lands once, or finds its version taken.
             failure = error
     raise _unknown(plan, failure) from failure
+
+
+def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
+    """Refuse to publish what a sweep may have removed while this process was held up.
+
+    Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
+    """
+    held = held_here(plan.operation_id)
+    if held is not None:
+        held.refuse_lost()
+    elif clock.elapsed() - begun > STAGED_SECONDS_MAX:
+        raise ConflictError(
+            "the write was held up for so long that a sweep may have removed what it staged; nothing was written, run"
+            " it again",
+            operation_id=plan.operation_id,
+        )
 
 
 def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:

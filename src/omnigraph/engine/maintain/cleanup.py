@@ -9,16 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from omnigraph import clock
+from omnigraph import clock, failpoints
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.retention import DEADLINE_US, Policy, fixed_versions, kept_versions
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
-from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind, UsageError
+from omnigraph.errors import ConflictError, GraphError, OmniGraphError, StorageError, StorageKind, UsageError
+from omnigraph.failpoints import Point
 from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
-from omnigraph.manifest.intent import Intent, pending
+from omnigraph.manifest.intent import CLEANUP, Intent, alone, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
 from omnigraph.manifest.sweep import SweepReport, preview, sweep
@@ -84,10 +85,22 @@ def cleanup(
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
     core = admit(core, "admin", GRAPH, actor)
-    swept = preview(core.kernel) if dry_run else sweep(core.kernel)
-    found = _Cleanup(core.kernel, Policy(keep, older_than_seconds, clock.now_us()))
-    found.look()
-    rows = tuple(partial(found.clean, dry_run=dry_run)(path) for path in found.paths())
+    policy = Policy(keep, older_than_seconds, clock.now_us())
+    if dry_run:
+        found = _Cleanup(core.kernel, policy)
+        found.look()
+        rows = tuple(found.would_go(path) for path in found.paths())
+        return CleanupReport(keep, older_than_seconds, dry_run, rows, preview(core.kernel))
+    core.kernel.refuse_read_only()
+    swept = sweep(core.kernel)
+    # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
+    with alone(core.kernel.store, CLEANUP, core.kernel.snapshot(MAIN), core.actor) as held:
+        if held is None:
+            raise ConflictError("another cleanup of this graph is running; try again when it is done")
+        found = _Cleanup(core.kernel, policy)
+        found.look()
+        failpoints.hit(Point.CLEANUP_DECIDED)
+        rows = tuple(found.clean(path) for path in found.paths())
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
 
 
@@ -119,7 +132,7 @@ class _Cleanup:
         for info in kernel.store.objects.list(""):
             self.sizes[info.path] = info.size_bytes
             modified[info.path] = info.modified_us
-        alive = [one for one in intents if not one.is_dead]
+        alive = [one for one in intents if not one.is_dead and one.kind != CLEANUP]
         self.since_us = min([self.policy.now_us, *(one.started_at_us for one in alive)])
         self._keep_catalogs(modified, alive)
         self._keep_types(modified)
@@ -221,11 +234,29 @@ class _Cleanup:
         paths = {path for path, _ in self.versions}
         return sorted(paths, key=lambda path: (path != MANIFEST_PATH, path))
 
-    def clean(self, path: str, *, dry_run: bool) -> TypeCleaned:
-        """Remove what may go of one dataset and its forks; a failure stays with this dataset."""
+    def would_go(self, path: str) -> TypeCleaned:
+        """Tell what may go of one dataset and its forks."""
         name = self.names[path]
         if path in self.drifted:
             return TypeCleaned(name, error="a foreign tool has written to it by path; run `omnigraph repair` first")
+        gone, files = self._gone(path)
+        return TypeCleaned(name, len(gone), len(files), sum(self.sizes[file] for file in files))
+
+    def clean(self, path: str) -> TypeCleaned:
+        """Remove what may go of one dataset and its forks; a failure stays with this dataset."""
+        row = self.would_go(path)
+        if row.error is None:
+            gone, files = self._gone(path)
+            try:
+                for file in files:
+                    self.kernel.store.objects.delete(file)
+            except OmniGraphError as error:
+                return TypeCleaned(row.type_key, error=error.message)
+            self.kernel.store.forget(version.ref for version in gone)
+        return row
+
+    def _gone(self, path: str) -> tuple[list[Version], list[str]]:
+        """Return the versions of a dataset and its forks that may go, and their files: what names comes first."""
         gone = [
             version
             for (own, _), versions in sorted(self.versions.items(), key=lambda one: (one[0][0], one[0][1] or ""))
@@ -235,12 +266,4 @@ class _Cleanup:
         ]
         manifests = [version.ref.manifest_path for version in gone]
         others = sorted({file for version in gone for file in version.files} - self.needed - set(manifests))
-        files = [file for file in (*manifests, *others) if file in self.sizes]
-        try:
-            if not dry_run:
-                for file in files:
-                    self.kernel.store.objects.delete(file)
-                self.kernel.store.forget(version.ref for version in gone)
-        except OmniGraphError as error:
-            return TypeCleaned(name, error=error.message)
-        return TypeCleaned(name, len(gone), len(files), sum(self.sizes[file] for file in files))
+        return gone, [file for file in (*manifests, *others) if file in self.sizes]

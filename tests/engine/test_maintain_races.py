@@ -1,0 +1,250 @@
+"""Maintenance beside others: names for what cleanup removes, writers that were held up, owners that fell silent."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph import clock, failpoints
+from omnigraph.errors import ConflictError, GraphError, OmniGraphError
+from omnigraph.failpoints import Park, Point
+from omnigraph.graph import Graph
+from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
+from omnigraph.manifest import branches, publish
+from omnigraph.manifest.intent import alone, declared
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.sweep import sweep
+
+SCHEMA = "node Person { name: String @key }"
+NAMES = "query q() { match { $p: Person } return { $p.name as name } order { name asc } }"
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    for name in "abcd":
+        graph.ingest([{"type": "Person", "data": {"name": name}}])
+    return graph
+
+
+@contextmanager
+def hours_later(hours: float = 2) -> Iterator[None]:
+    now, elapsed = clock.now_us() + int(hours * 3_600_000_000), clock.elapsed() + hours * 3_600
+    with clock.replaced(wall=lambda: now, elapsed=lambda: elapsed):
+        yield
+
+
+def age(graph: Graph) -> str:
+    """Make all that is stored look old, and return a commit that a cleanup would remove."""
+    before = clock.now_us() * 1_000 - 3 * 3_600 * 10**9
+    for path in Path(graph.uri).rglob("*"):
+        os.utime(path, ns=(before, before))
+    return graph.commits()[-2].commit_id
+
+
+class Beside:
+    """Work in another thread, and the error it ended with."""
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self.error: OmniGraphError | None = None
+        self._work = work
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except OmniGraphError as error:
+            self.error = error
+
+    def code(self) -> str | None:
+        self._thread.join()
+        return self.error.code if self.error else None
+
+
+def tag(graph: Graph, at: str) -> None:
+    graph.tags.create("old", at)
+
+
+def branch(graph: Graph, at: str) -> None:
+    graph.branches.create("old", at=at)
+
+
+def named(graph: Graph) -> list[str]:
+    state = og.open(graph.uri).snapshot().state
+    return [*state.tags, *state.branches]
+
+
+def people(graph: Graph, at: str) -> list[object]:
+    return [row["name"] for row in og.open(graph.uri).query(NAMES, at=at).rows()]
+
+
+NAMINGS = pytest.mark.parametrize("name", [tag, branch])
+
+
+@NAMINGS
+def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
+    graph: Graph, name: Callable[[Graph, str], None]
+) -> None:
+    old, park = age(graph), Park()
+    with failpoints.armed({Point.CLEANUP_DECIDED: park}):
+        cleaning = Beside(lambda: graph.cleanup(keep=1))
+        assert park.arrived.wait(60)
+        with pytest.raises(ConflictError, match="cleanup"):
+            name(og.open(graph.uri), old)
+        park.release()
+        assert cleaning.code() is None
+    assert named(graph) == []
+
+
+@NAMINGS
+def test_name_that_comes_after_the_removal_is_taken_back(graph: Graph, name: Callable[[Graph, str], None]) -> None:
+    old, park = age(graph), Park()
+    with failpoints.armed({Point.PUBLISH_BEFORE: park}):
+        naming = Beside(lambda: name(og.open(graph.uri), old))
+        assert park.arrived.wait(60)
+        graph.cleanup(keep=1)
+        park.release()
+        assert naming.code() == "graph.version_reclaimed"
+    assert named(graph) == []
+
+
+@NAMINGS
+def test_name_that_comes_before_cleanup_looks_protects_its_commit(
+    graph: Graph, name: Callable[[Graph, str], None]
+) -> None:
+    old, park = age(graph), Park()
+    with failpoints.armed({Point.PUBLISH_AFTER: park}):
+        naming = Beside(lambda: name(og.open(graph.uri), old))
+        assert park.arrived.wait(60)
+        graph.cleanup(keep=1)
+        park.release()
+        assert naming.code() is None
+    assert named(graph) == ["old"]
+    assert people(graph, old) == ["a"]
+
+
+@NAMINGS
+def test_name_that_never_looks_back_is_caught(
+    graph: Graph, name: Callable[[Graph, str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branches, "_protect", lambda kernel, ref, taking_back: None)
+    old, park = age(graph), Park()
+    with failpoints.armed({Point.PUBLISH_BEFORE: park}):
+        naming = Beside(lambda: name(og.open(graph.uri), old))
+        assert park.arrived.wait(60)
+        graph.cleanup(keep=1)
+        park.release()
+        assert naming.code() is None
+    # The name stands, and what it stands for is gone.
+    assert named(graph) == ["old"]
+    with pytest.raises(GraphError):
+        people(graph, old)
+
+
+def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
+    with alone(graph.core.kernel.store, "cleanup", graph.snapshot()) as held:
+        assert held is not None
+        with pytest.raises(ConflictError, match="another cleanup"):
+            graph.cleanup(keep=1)
+    graph.cleanup(keep=1)
+
+
+def test_cleanup_read_only_is_refused(graph: Graph) -> None:
+    reader = og.open(graph.uri, read_only=True)
+    with pytest.raises(GraphError, match="read-only"):
+        reader.cleanup(keep=1)
+    assert reader.cleanup(keep=1, dry_run=True).dry_run
+
+
+# -- writers that were held up ------------------------------------------------------------------------------------
+
+
+def write_held_up(graph: Graph, seconds: float) -> None:
+    """Let a write sleep between staging and publishing, while another process sweeps."""
+    wall, elapsed = clock.now_us(), clock.elapsed()
+    is_later = False
+
+    def hold_up(_: str) -> None:
+        nonlocal is_later
+        if not is_later:
+            is_later = True
+            sweep(og.open(graph.uri).core.kernel)
+
+    with (
+        clock.replaced(
+            wall=lambda: wall + int(seconds * 1_000_000) * is_later, elapsed=lambda: elapsed + seconds * is_later
+        ),
+        failpoints.armed({Point.COMMIT_SYNCED: hold_up}),
+    ):
+        graph.ingest([{"type": "Person", "data": {"name": "late"}}])
+
+
+def test_write_held_up_too_long_is_refused(graph: Graph) -> None:
+    with pytest.raises(ConflictError, match="held up") as refused:
+        write_held_up(graph, 2 * 3_600)
+    assert refused.value.effect == "none"
+    graph.ingest([{"type": "Person", "data": {"name": "e"}}])
+    assert people(graph, graph.commits()[0].commit_id) == [*"abcde"]
+
+
+def test_write_held_up_a_little_is_published(graph: Graph) -> None:
+    write_held_up(graph, STAGED_SECONDS_MAX - 60)
+    assert people(graph, graph.commits()[0].commit_id) == [*"abcd", "late"]
+
+
+def test_write_that_forgets_its_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "STAGED_SECONDS_MAX", 1 << 40)
+    # Its own catalog was staged too, and is gone; nobody can say what became of the write.
+    with pytest.raises(OmniGraphError) as failed:
+        write_held_up(graph, 2 * 3_600)
+    assert failed.value.effect == "unknown"
+
+
+def publish_under_intent(graph: Graph, *, is_rolled_back: bool) -> None:
+    """Let long work be silent for too long, and try to publish."""
+    kernel = graph.core.kernel
+    with declared(kernel.store, "load", graph.snapshot()) as held:
+        plan = Plan("load", operation_id=held.operation_id)
+        if is_rolled_back:
+            kernel.store.objects.delete(held.intent.object_path)
+        with hours_later(2 * HEARTBEAT_LOST_SECONDS / 3_600):
+            kernel.commit("main", lambda snapshot: plan, Work.LONG_CHANGE)
+
+
+def test_long_work_that_was_rolled_back_meanwhile_is_refused(graph: Graph) -> None:
+    before = graph.snapshot().version
+    with pytest.raises(ConflictError, match="silent"):
+        publish_under_intent(graph, is_rolled_back=True)
+    assert og.open(graph.uri).snapshot().version == before
+
+
+def test_long_work_that_nobody_touched_is_published(graph: Graph) -> None:
+    publish_under_intent(graph, is_rolled_back=False)
+    assert graph.commits()[0].kind == "load"
+
+
+# -- one at a time --------------------------------------------------------------------------------------------------
+
+
+def test_alone_second_of_a_kind_stands_back_until_the_first_is_gone(graph: Graph) -> None:
+    store, base = graph.core.kernel.store, graph.snapshot()
+    with (
+        alone(store, "tidy", base) as first,
+        alone(store, "tidy", base) as second,
+        alone(store, "other", base) as third,
+    ):
+        assert (first is None, second is None, third is None) == (False, True, False)
+    with alone(store, "tidy", base) as again:
+        assert again is not None
+        dead = replace(again.intent, owner=replace(again.intent.owner, started="0"))
+        store.objects.write(dead.object_path, dead.to_bytes())
+        with alone(store, "tidy", base) as next_one:
+            assert next_one is not None
