@@ -115,6 +115,14 @@ def test_optimize_branch_leaves_main_alone(graph: Graph) -> None:
     assert rows(graph, "review") == before
 
 
+def test_optimize_branch_that_main_has_left_behind_is_no_drift(graph: Graph) -> None:
+    graph.branches.create("review")
+    people(graph, "later")
+    assert not any("foreign" in one.message for one in graph.verify().findings)
+    assert [one.error for one in graph.cleanup(keep=1).datasets if one.type_key == PERSON] == [None]
+    assert [one.skipped for one in graph.optimize("review").types] == [None, None]
+
+
 @pytest.mark.parametrize("touched", [PERSON, KNOWS])
 def test_optimize_writer_in_between_wins_and_neither_fails(graph: Graph, touched: str) -> None:
     other = elsewhere(graph)

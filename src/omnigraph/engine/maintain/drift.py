@@ -12,8 +12,11 @@ from omnigraph.manifest.model import Pin, Snapshot
 def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """Return the newest version by path of a dataset that a foreign tool has moved; None: it has not.
 
-    A writer of the graph that was faster than the snapshot also moves a dataset, so the catalog is asked as well.
+    A writer of the graph that was faster than the snapshot also moves a dataset, so the catalog is asked as well. What
+    a branch inherits is moved by the branch that owns it, and is judged there.
     """
+    if pin.owner != snapshot.state.branch_id:
+        return None
     if not kernel.store.has_version(pin.ref.at(pin.version + 1)):
         return None
     if kernel.store.has_version(snapshot.ref.at(snapshot.version + 1)):
