@@ -1,0 +1,198 @@
+"""The soak: writers, branches, merges, pinned readers, optimize and cleanup at once, with sudden deaths.
+
+`OMNIGRAPH_SOAK_SECONDS` sets how long the long one takes, `OMNIGRAPH_SOAK_SEED` what it does.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+import omnigraph as og
+from omnigraph import clock
+from omnigraph.graph import Graph
+from omnigraph.manifest.model import MAIN
+from tests.soak.diary import Diary, Ledger, Place
+from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
+from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, new_person
+
+REPOSITORY = Path(__file__).parents[2]
+LOOK_SECONDS = 0.2
+
+
+def create(root: Path) -> Graph:
+    graph = og.init(root, SCHEMA)
+    graph.ingest([{"type": "Person", "data": {"name": "root", "n": 0}}])
+    graph.branches.create(SIDE)
+    return graph
+
+
+@dataclass
+class Soak:
+    """Processes that work on one graph until the time is over."""
+
+    root: Path
+    folder: Path
+    random: Random
+    deadline_seconds: float
+    started: int = 0
+    killed: int = 0
+    sizes: list[int] = field(default_factory=list)
+
+    def start(self, role: str) -> tuple[str, subprocess.Popen[bytes]]:
+        self.started += 1
+        seed = self.random.randrange(1 << 30)
+        arguments = [role, str(self.root), str(self.folder), f"{role}{self.started}", str(seed)]
+        command = [sys.executable, "-m", "tests.soak.worker", *arguments, str(self.deadline_seconds)]
+        errors = (self.folder / f"{role}{self.started}.err").open("wb")
+        with errors:
+            return role, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, cwd=REPOSITORY)
+
+    def run(self, roles: list[str], seconds: float, kills_per_second: float) -> None:
+        """Keep one member of each role at work; kill and replace some of them on the way."""
+        members = [self.start(role) for role in roles]
+        until = clock.elapsed() + seconds
+        while clock.elapsed() < until:
+            with suppress(subprocess.TimeoutExpired):
+                members[0][1].wait(LOOK_SECONDS)
+            self.sizes.append(disk_bytes(str(self.root)))
+            if self.random.random() < kills_per_second * LOOK_SECONDS:
+                place = self.random.randrange(len(members))
+                members[place][1].kill()
+                self.killed += 1
+            for place, (role, process) in enumerate(members):
+                if process.poll() is not None:
+                    self.bury(process)
+                    members[place] = self.start(role)
+        for _, process in members:
+            assert process.stdin is not None
+            process.stdin.close()
+        for _, process in members:
+            process.wait(120)
+            self.bury(process)
+
+    def bury(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        if process.returncode not in (0, -9):
+            texts = [path.read_text()[-2_000:] for path in sorted(self.folder.glob("*.err")) if path.stat().st_size]
+            raise AssertionError(f"a member ended with {process.returncode}: {texts}")
+
+
+def judge(soak: Soak, least: int) -> Ledger:
+    """Hold everything that a soak promises against what it left."""
+    ledger = Ledger.read(soak.folder)
+    assert violations(str(soak.root), ledger) == []
+    assert ledger.writes >= least, "hardly anything was written"
+    # An hour later everything that has an age is old.
+    with clock.replaced(wall=lambda: time.time_ns() // 1_000 + 3_600_000_000), og.open(soak.root) as graph:
+        graph.optimize()
+        graph.cleanup(keep=3)
+    allowed = DISK_FACTOR_MAX * fresh_bytes(str(soak.root), soak.folder) + DISK_BYTES_MIN
+    assert disk_bytes(str(soak.root)) <= allowed
+    return ledger
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_soak_for_a_moment_loses_nothing(tmp_path: Path) -> None:
+    create(tmp_path / "g.omni").close()
+    soak = Soak(tmp_path / "g.omni", tmp_path, Random(1), deadline_seconds=1.5)
+    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 24, kills_per_second=0.25)
+    judge(soak, 5)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(7_200)
+def test_soak_for_long_loses_nothing(tmp_path: Path) -> None:
+    seconds = float(os.environ.get("OMNIGRAPH_SOAK_SECONDS", "1200"))
+    seed = int(os.environ.get("OMNIGRAPH_SOAK_SEED", "1"))
+    create(tmp_path / "g.omni").close()
+    soak = Soak(tmp_path / "g.omni", tmp_path, Random(seed), deadline_seconds=3)
+    soak.run(["writer", "writer", "writer", "brancher", "reader", "reader", "keeper"], seconds, kills_per_second=0.2)
+    ledger = judge(soak, int(seconds))
+    # Once old versions go as fast as new ones come, the graph grows with its content alone.
+    half = len(soak.sizes) // 2
+    print(dict(ledger.counts), ledger.writes, soak.killed, max(soak.sizes[:half]), max(soak.sizes[half:]))
+    assert max(soak.sizes[half:]) <= DISK_FACTOR_MAX * max(soak.sizes[:half]) + DISK_BYTES_MIN
+    assert ledger.counts["cleaned up"] > 0
+    assert ledger.counts["optimized"] > 0
+    assert ledger.counts["read"] > 0
+
+
+# -- the judge -------------------------------------------------------------------------------------------------
+
+
+def members_of(graph: Graph, folder: Path, seed: int) -> list[Member]:
+    random = Random(seed)
+    diary = Diary(folder / "all.diary")
+    return [
+        Writer(graph, diary, random, "writer"),
+        Brancher(graph, diary, random, "brancher"),
+        Reader(graph, diary, random, 1_000),
+        Keeper(graph, diary, random),
+    ]
+
+
+def test_judge_members_in_turn_pass(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g.omni")
+    members = members_of(graph, tmp_path, 3)
+    for _ in range(3):
+        for member in members:
+            member.step()
+    graph.close()
+    ledger = Ledger.read(tmp_path)
+    assert violations(graph.uri, ledger) == []
+    assert (ledger.writes > 0, ledger.counts["held"], ledger.counts["read"]) == (True, 1, 2)
+
+
+def lose_write(graph: Graph, folder: Path) -> None:
+    Diary(folder / "x.diary").acknowledged(Place("main", "never-written"), 3)
+
+
+def tear_write(graph: Graph, folder: Path) -> None:
+    Diary(folder / "x.diary").tries(Place("main", "torn"), 0)
+    graph.ingest(new_person("torn", "root")[:1])
+
+
+def invent_write(graph: Graph, folder: Path) -> None:
+    graph.ingest(new_person("unknown", "root"))
+
+
+def take_state_away(graph: Graph, folder: Path) -> None:
+    """Clean up as if nothing had to stay for those who read."""
+    reader = Reader(graph, Diary(folder / "x.diary"), Random(1), 1_000)
+    reader.branches = (MAIN, MAIN)
+    reader.step()
+    graph.ingest(new_person("later", "root"))
+    Diary(folder / "x.diary").acknowledged(Place("main", "later"), 0)
+    with clock.replaced(wall=lambda: time.time_ns() // 1_000 + 3_600_000_000):
+        og.open(graph.uri).cleanup(keep=1)
+    reader.graph = og.open(graph.uri)
+    reader.step()
+
+
+def lose_file(graph: Graph, folder: Path) -> None:
+    for file in Path(graph.uri, graph.snapshot().state.pins["edge:Knows"].path, "data").iterdir():
+        file.unlink()
+
+
+@pytest.mark.parametrize("mutant", [lose_write, tear_write, invent_write, take_state_away, lose_file])
+def test_judge_catches_a_mutant(tmp_path: Path, mutant: object) -> None:
+    graph = create(tmp_path / "g.omni")
+    writer = Writer(graph, Diary(tmp_path / "w.diary"), Random(5), "writer")
+    for _ in range(4):
+        writer.step()
+    assert {place.branch for place in writer.alive} == {MAIN, SIDE}
+    assert callable(mutant)
+    mutant(graph, tmp_path)
+    graph.close()
+    assert violations(graph.uri, Ledger.read(tmp_path)) != []
