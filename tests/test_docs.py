@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from typer.models import ParameterInfo
 
 from omnigraph import limits
 from omnigraph.cli import main
@@ -111,7 +112,8 @@ def options(run: object) -> set[str]:
     """Return the option names a command declares in its annotations."""
     hints = get_type_hints(run, include_extras=True)
     metadata = [extra for hint in hints.values() for extra in getattr(hint, "__metadata__", ())]
-    names = (name for option in metadata for name in (option.default, *(option.param_decls or ())))
+    told = (one for one in metadata if isinstance(one, ParameterInfo))
+    names = (name for option in told for name in (option.default, *(option.param_decls or ())))
     return {name for name in names if isinstance(name, str)}
 
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
-from omnigraph.cli.target import address, announce, confirm
+from omnigraph.cli.scope import Capability, Flags
+from omnigraph.cli.target import Target
 from omnigraph.errors import UsageError
 
 REMOTE = "s3://lake/g.omni"
+
+
+@pytest.fixture(autouse=True)
+def empty_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path))
 
 
 class Terminal(io.StringIO):
@@ -19,40 +26,57 @@ class Terminal(io.StringIO):
         return True
 
 
+def target(uri: str | None = None, *, server: str | None = None, yes: bool = False, quiet: bool = False) -> Target:
+    flags = Flags(store=uri, server=server, graph=None if server is None else "supply")
+    return Target("omnigraph ingest", Capability.ANY, flags, yes, quiet)
+
+
 @pytest.mark.parametrize("answer", ["yes", "y", " YES "])
 def test_confirm_person_says_yes_goes_on(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
-    confirm("deleting", REMOTE, yes=False, as_json=False)
+    target(REMOTE).confirm("deleting", as_json=False)
 
 
 @pytest.mark.parametrize("answer", ["no", "", "yep"])
 def test_confirm_person_says_anything_else_is_refused(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", Terminal(f"{answer}\n"))
     with pytest.raises(UsageError) as caught:
-        confirm("deleting", REMOTE, yes=False, as_json=False)
+        target(REMOTE).confirm("deleting", as_json=False)
     assert "nothing was changed" in caught.value.message
 
 
 @pytest.mark.parametrize(("stdin", "as_json"), [(io.StringIO("yes\n"), False), (Terminal("yes\n"), True)])
 def test_confirm_nobody_to_ask_is_refused(stdin: io.StringIO, as_json: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", stdin)
-    with pytest.raises(UsageError) as caught:
-        confirm("deleting", REMOTE, yes=False, as_json=as_json)
-    assert "--yes" in caught.value.message
+    for place in (target(REMOTE), target(server="http://localhost:1")):
+        with pytest.raises(UsageError) as caught:
+            place.confirm("deleting", as_json=as_json)
+        assert "--yes" in caught.value.message
 
 
 @pytest.mark.parametrize(("uri", "yes"), [(REMOTE, True), ("g.omni", False), ("file:///g.omni", False)])
 def test_confirm_asks_nothing_when_local_or_told_yes(uri: str, yes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
-    confirm("deleting", uri, yes=yes, as_json=True)
+    target(uri, yes=yes).confirm("deleting", as_json=True)
 
 
 def test_address_given_twice_the_same_is_one() -> None:
-    assert address("g", "g") == address("g", None) == address(None, "g") == "g"
+    assert Target("omnigraph snapshot", Capability.ANY, Flags(uri="g", store="g")).address == "g"
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        (target(REMOTE), f"{REMOTE} (direct, remote)"),
+        (target("g.omni"), "g.omni (direct, local)"),
+        (target(server="http://localhost:1/"), "http://localhost:1/graphs/supply (served)"),
+    ],
+)
+def test_announce_says_where_and_how(place: Target, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place.announce()
+    assert capsys.readouterr().err == f"omnigraph ingest → {says}\n"
 
 
 def test_announce_quiet_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    announce("ingest", REMOTE, quiet=True)
+    target(REMOTE, quiet=True).announce()
     assert capsys.readouterr().err == ""
-    announce("ingest", REMOTE, quiet=False)
-    assert capsys.readouterr().err == f"omnigraph ingest → {REMOTE} (direct, remote)\n"

@@ -13,9 +13,11 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
+from omnigraph.cli.bind import bind
 from omnigraph.cli.commands import COMMANDS, GROUPS
 from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
+from omnigraph.cli.scope import why_not
 from omnigraph.errors import OmniGraphError, UsageError
 
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
@@ -58,7 +60,8 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
     for command in COMMANDS:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
-        run = command.run if set(command.words) <= set(given) else _not_loaded
+        is_meant = set(command.words) <= set(given)
+        run = bind(command.path, command.capability, command.run) if is_meant else _not_loaded
         owner.command(command.words[-1], help=text, short_help=command.summary, **_LIGHT)(run)
     return app
 
@@ -71,6 +74,10 @@ def _usage_error(error: TyperException) -> UsageError:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "omnigraph"
     command = next((c for c in COMMANDS if c.path == path), None)
+    option = getattr(error, "option_name", None)
+    reason = why_not(path, command.capability, option) if command and option else None
+    if reason is not None:
+        return UsageError(reason, command=path, option=option)
     next_step = f"Type for example: {command.example}" if command else f"See `{path} --help`"
     message = error.format_message()
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store
+from omnigraph.cli.bind import Reads
+from omnigraph.cli.options import Json, ReadBranch, Snapshot
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import open_to_read
 from omnigraph.cli.whole import write_whole
 from omnigraph.errors import UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
 if TYPE_CHECKING:
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.client.graph import Blob as ServedBlob
     from omnigraph.engine.blob import Blob
     from omnigraph.graph import Graph
 
@@ -32,11 +34,11 @@ _OFFSET_MAX = 2**63 - 1
 
 
 def get(
+    target: Reads,
     entity: Entity,
     type_name: TypeName,
     entity_id: EntityId,
     property_name: PropertyName,
-    store: Store = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
     offset: Offset = 0,
@@ -50,7 +52,7 @@ def get(
             offset=offset,
             length=length,
         )
-    with open_to_read(None, store) as graph:
+    with target.open_to_read() as graph:
         found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
         chunks = _chunks(found, offset, length)
         if out is not None:
@@ -63,16 +65,16 @@ def get(
 
 
 def stat(
+    target: Reads,
     entity: Entity,
     type_name: TypeName,
     entity_id: EntityId,
     property_name: PropertyName,
-    store: Store = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
     as_json: Json = False,
 ) -> int:
-    with open_to_read(None, store) as graph:
+    with target.open_to_read() as graph:
         found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
     place: dict[str, object] = {"length": found.length} if found.uri is None else {"uri": found.uri}
     shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, **place}
@@ -85,20 +87,20 @@ def stat(
 
 
 def _find(
-    graph: Graph,
+    graph: Graph | ServedGraph,
     entity: str,
     type_name: str,
     entity_id: str,
     property_name: str,
     branch: str | None,
     snapshot: str | None,
-) -> Blob:
+) -> Blob | ServedBlob:
     if branch is not None and snapshot is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     return graph.blob(type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot)
 
 
-def _chunks(blob: Blob, offset: int, length: int | None) -> Iterator[bytes]:
+def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:
     """Yield the bytes of a range whose end may lie past that of the blob."""
     end = blob.length if length is None else min(blob.length, offset + length)
     if offset >= end:

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.changetext import block_lines
-from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Store, Types, Uri
+from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import open_to_read
 from omnigraph.cli.whole import write_whole
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
@@ -25,8 +25,7 @@ Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to wr
 
 
 def poll(
-    uri: Uri = None,
-    store: Store = None,
+    target: ReadsUri,
     branch: ReadBranch = None,
     start: Start = None,
     cursor: Cursor = None,
@@ -41,7 +40,7 @@ def poll(
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     shown: str | None = None
-    with open_to_read(uri, store) as graph:
+    with target.open_to_read() as graph:
         while True:
             page = graph.changes(
                 branch or "main",
@@ -74,9 +73,8 @@ def poll(
 
 
 def baseline(
+    target: ReadsUri,
     out: Out,
-    uri: Uri = None,
-    store: Store = None,
     branch: ReadBranch = None,
     kinds: Kinds = None,
     types: Types = None,
@@ -93,7 +91,7 @@ def baseline(
                 yield handshake
             handshake = chunk
 
-    with open_to_read(uri, store) as graph:
+    with target.open_to_read() as graph:
         write_whole(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
     found = json.loads(handshake)["baseline"]
     if as_json:

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.bind import DestroysUri
 from omnigraph.cli.formats import table
-from omnigraph.cli.options import Actor, Json, Quiet, Store, Uri, Yes
+from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import address, announce, confirm, open_to_read, open_to_write
 from omnigraph.errors import UsageError
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
@@ -24,27 +24,24 @@ _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
 def cleanup(
-    uri: Uri = None,
-    store: Store = None,
+    target: DestroysUri,
     keep: Keep = None,
     older_than: OlderThan = None,
     dry_run: Preview = False,
     confirmed: Confirm = False,
-    actor: Actor = None,
-    yes: Yes = False,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
-    place, age = address(uri, store), None if older_than is None else duration(older_than)
+    age = None if older_than is None else duration(older_than)
     if keep is None and age is None:
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
     if not confirmed and not dry_run:
-        typer.echo(f"would clean {place}: keep {keep}, older than {older_than}; add --dry-run or --confirm", err=True)
+        policy = f"keep {keep}, older than {older_than}"
+        typer.echo(f"would clean {target.address}: {policy}; add --dry-run or --confirm", err=True)
         return 0
     if not dry_run:
-        announce("cleanup", place, quiet=quiet)
-        confirm("cleanup", place, yes=yes, as_json=as_json)
-    with open_to_read(uri, store) if dry_run else open_to_write(uri, store, actor) as graph:
+        target.announce()
+        target.confirm("cleanup", as_json=as_json)
+    with target.store_to_read() if dry_run else target.store_to_write() as graph:
         report = graph.cleanup(keep, age, dry_run=dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pkgutil import resolve_name
 
+from omnigraph.cli.scope import Capability
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -18,6 +20,7 @@ class Command:
     place: str
     summary: str
     example: str
+    capability: Capability = Capability.LOCAL
 
     @property
     def run(self) -> Callable[..., int]:
@@ -39,183 +42,226 @@ GROUPS = {
 }
 
 COMMANDS = (
-    Command(("init",), "init:init", "Create a graph.", "omnigraph init graph.omni --schema schema.pg"),
+    Command(
+        ("init",), "init:init", "Create a graph.", "omnigraph init graph.omni --schema schema.pg", Capability.DIRECT
+    ),
     Command(
         ("query",),
         "read:query",
         "Run a query and print its rows.",
         "omnigraph query ecosystems --store graph.omni --query queries.gq --format csv",
+        Capability.ANY,
     ),
     Command(
         ("explain",),
         "read:explain",
         "Show how a query runs, with estimates, and with --profile what really happened.",
         "omnigraph explain ecosystems --store graph.omni --query queries.gq --profile",
+        Capability.ANY,
     ),
     Command(
         ("ingest",),
         "write:ingest",
         "Write entities from an NDJSON file, as one commit.",
         "omnigraph ingest graph.omni --data data.ndjson --mode merge",
+        Capability.ANY,
     ),
     Command(
         ("load",),
         "load:load",
         "Write an input of any size, as one commit: NDJSON, Parquet or CSV, in process or on Spark.",
         "omnigraph load graph.omni --data data.ndjson --mode merge",
+        Capability.ANY,
     ),
     Command(
         ("mutate",),
         "write:mutate",
         "Run a mutation, as one commit.",
         'omnigraph mutate withdraw --store graph.omni --query queries.gq --params \'{"code": "CVE-1"}\'',
+        Capability.ANY,
     ),
     Command(
         ("snapshot",),
         "snapshot:snapshot",
         "Show which version of which type a branch is made of.",
         "omnigraph snapshot graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("export",),
         "snapshot:export",
         "Write a graph as NDJSON that an ingest takes back.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
+        Capability.ANY,
     ),
     Command(
         ("schema", "show"),
         "schema:show",
         "Print the accepted schema of a graph.",
         "omnigraph schema show graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("schema", "plan"),
         "schema:plan",
         "Show the steps from a graph's schema, or from another file, to a new one.",
         "omnigraph schema plan graph.omni --schema new.pg",
+        Capability.DIRECT,
     ),
     Command(
         ("schema", "apply"),
         "schema:apply",
         "Make a new schema the accepted one, as one commit.",
         "omnigraph schema apply graph.omni --schema new.pg --as ada",
+        Capability.ANY,
     ),
     Command(
         ("branch", "create"),
         "branch:create",
         "Make a branch that starts where another is, or at a commit or tag.",
         "omnigraph branch create review/ada --store graph.omni",
+        Capability.ANY,
     ),
-    Command(("branch", "list"), "branch:list_branches", "List the branches.", "omnigraph branch list graph.omni"),
+    Command(
+        ("branch", "list"),
+        "branch:list_branches",
+        "List the branches.",
+        "omnigraph branch list graph.omni",
+        Capability.ANY,
+    ),
     Command(
         ("branch", "rename"),
         "branch:rename",
         "Give a branch another name.",
         "omnigraph branch rename review/ada review/ann --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("branch", "delete"),
         "branch:delete",
         "Delete a branch.",
         "omnigraph branch delete review/ada --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("branch", "merge"),
         "merge:merge",
         "Merge a branch into another, as one commit.",
         "omnigraph branch merge review/ada --into main --store graph.omni --dry-run",
+        Capability.ANY,
     ),
     Command(
         ("tag", "create"),
         "tag:create",
         "Name a commit, and protect it from cleanup.",
         "omnigraph tag create release-1 --store graph.omni",
+        Capability.ANY,
     ),
-    Command(("tag", "list"), "tag:list_tags", "List the tags.", "omnigraph tag list graph.omni"),
-    Command(("tag", "delete"), "tag:delete", "Delete a tag.", "omnigraph tag delete release-1 --store graph.omni"),
+    Command(("tag", "list"), "tag:list_tags", "List the tags.", "omnigraph tag list graph.omni", Capability.ANY),
+    Command(
+        ("tag", "delete"),
+        "tag:delete",
+        "Delete a tag.",
+        "omnigraph tag delete release-1 --store graph.omni",
+        Capability.ANY,
+    ),
     Command(
         ("revert",),
         "revert:revert",
         "Take the change of a commit back, as a new commit.",
         "omnigraph revert 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("cherry-pick",),
         "revert:cherry_pick",
         "Apply the change of a commit of another branch, as a new commit.",
         "omnigraph cherry-pick 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("diff",),
         "diff:diff",
         "Show what differs between two branches, tags or commits.",
         "omnigraph diff main review/ada --store graph.omni --type Package",
+        Capability.ANY,
     ),
     Command(
         ("commit", "list"),
         "commit:list_commits",
         "List the commits of a branch, newest first.",
         "omnigraph commit list graph.omni --branch main",
+        Capability.ANY,
     ),
     Command(
         ("commit", "show"),
         "commit:show",
         "Show one commit.",
         "omnigraph commit show 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("commit", "changes"),
         "commit:changes",
         "Show what one commit changed.",
         "omnigraph commit changes 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni --op delete",
+        Capability.ANY,
     ),
     Command(
         ("changes", "poll"),
         "changes:poll",
         "Show what the commits of a branch changed since a position, and the next position.",
         "omnigraph changes poll graph.omni --start beginning",
+        Capability.ANY,
     ),
     Command(
         ("changes", "baseline"),
         "changes:baseline",
         "Write a whole branch to a file, and print the position from which its feed goes on.",
         "omnigraph changes baseline graph.omni --out baseline.ndjson",
+        Capability.ANY,
     ),
     Command(
         ("blob", "get"),
         "blob:get",
         "Read the bytes of a blob.",
         "omnigraph blob get node Package wide-term logo --store graph.omni --out logo.png",
+        Capability.ANY,
     ),
     Command(
         ("blob", "stat"),
         "blob:stat",
         "Show the length and tag of a blob, or where it is kept.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
+        Capability.ANY,
     ),
     Command(
         ("optimize",),
         "optimize:optimize",
         "Compact types and bring their indexes up to date, as one commit.",
         "omnigraph optimize graph.omni",
+        Capability.DIRECT,
     ),
     Command(
         ("verify",),
         "verify:verify",
         "Check that everything published can be read and agrees, without changing anything.",
         "omnigraph verify graph.omni",
+        Capability.DIRECT,
     ),
     Command(
         ("repair",),
         "repair:repair",
         "Show what foreign tools wrote by path, and take it over or throw it away.",
         "omnigraph repair graph.omni --confirm",
+        Capability.DIRECT,
     ),
     Command(
         ("cleanup",),
         "cleanup:cleanup",
         "Remove old versions.",
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
+        Capability.DIRECT,
     ),
     Command(
         ("serve",),
@@ -228,6 +274,7 @@ COMMANDS = (
         "lint:lint",
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
+        Capability.DIRECT,
     ),
     Command(("version",), "version:version", "Print the release and its format.", "omnigraph version"),
 )

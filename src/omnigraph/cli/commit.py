@@ -6,21 +6,20 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.bind import Reads, ReadsUri
 from omnigraph.cli.changetext import block_lines
+from omnigraph.cli.describe import commit_of
 from omnigraph.cli.formats import plain, table, when
-from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Store, Types, Uri
+from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import open_to_read
 from omnigraph.limits import CHANGE_PAGE_CHANGES
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
 
 
-def list_commits(uri: Uri = None, store: Store = None, branch: ReadBranch = None, as_json: Json = False) -> int:
-    from omnigraph.engine.history import describe_commit
-
-    with open_to_read(uri, store) as graph:
-        commits = [describe_commit(graph.core, one) for one in graph.commits(branch or "main")]
+def list_commits(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
+        commits = [commit_of(graph, one) for one in graph.commits(branch or "main")]
     if as_json:
         print_json({"commits": commits})
         return 0
@@ -31,11 +30,9 @@ def list_commits(uri: Uri = None, store: Store = None, branch: ReadBranch = None
     return 0
 
 
-def show(commit_id: CommitId, store: Store = None, as_json: Json = False) -> int:
-    from omnigraph.engine.history import describe_commit
-
-    with open_to_read(None, store) as graph:
-        found = describe_commit(graph.core, graph.commit(commit_id))
+def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
+        found = commit_of(graph, graph.commit(commit_id))
     if as_json:
         print_json(found)
         return 0
@@ -46,8 +43,8 @@ def show(commit_id: CommitId, store: Store = None, as_json: Json = False) -> int
 
 
 def changes(
+    target: Reads,
     commit_id: CommitId,
-    store: Store = None,
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
@@ -59,7 +56,7 @@ def changes(
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_begun = False
-    with open_to_read(None, store) as graph:
+    with target.open_to_read() as graph:
         while True:
             page = graph.commit_changes(commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token)
             if as_json:

@@ -6,25 +6,25 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.bind import Reads
 from omnigraph.cli.formats import table
-from omnigraph.cli.options import Json, Kinds, Ops, Store, Types
+from omnigraph.cli.options import Json, Kinds, Ops, Types
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import open_to_read
 
 A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
 B = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to get to.")]
 
 
 def diff(
+    target: Reads,
     a: A,
     b: B,
-    store: Store = None,
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
     as_json: Json = False,
 ) -> int:
-    with open_to_read(None, store) as graph:
+    with target.open_to_read() as graph:
         found = graph.diff(a, b, kinds=kinds, types=types, ops=ops)
     if as_json:
         print_json(found.to_json())

@@ -10,7 +10,9 @@ import io
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 from typing import Any, Final
 
 from omnigraph.cli.options import Format
@@ -20,13 +22,35 @@ Row = Mapping[str, Any]
 Metadata = Mapping[str, object]
 
 
-def render(shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    """Yield the lines of a result in one format."""
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """How wide a cell of a table may be, and whether what does not fit goes on below or is cut."""
+
+    width: int = TABLE_CELL_CHARACTERS_MAX
+    wraps: bool = False
+
+    def lines(self, value: object) -> list[str]:
+        # A line break or a control character inside a cell would tear the table apart.
+        text = "".join(one if one.isprintable() else " " for one in plain(value))
+        if not self.wraps:
+            return [cut(text, self.width)]
+        return [text[start : start + self.width] for start in range(0, max(len(text), 1), self.width)]
+
+
+CUT: Final = Cells()
+
+
+def render(
+    shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = CUT
+) -> Iterator[str]:
+    """Yield the lines of a result in one format; `cells` are those of a table."""
+    if shape is Format.TABLE:
+        return _table(columns, rows, metadata, cells)
     return _RENDERERS[shape](columns, rows, metadata)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Yield aligned columns; numbers to the right, long values cut.
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = CUT) -> Iterator[str]:
+    """Yield aligned columns; numbers to the right, long values cut or wrapped.
 
     >>> print("\\n".join(table(["name", "n"], [["ann", 5], ["bo", None]])))
     name  n
@@ -35,12 +59,14 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[
     bo    null
     """
     values = [list(row) for row in rows]
-    texts = [[_short(value) for value in row] for row in values]
-    widths = [max(map(_width, column)) for column in zip(columns, *texts, strict=True)]
+    texts = [[cells.lines(value) for value in row] for row in values]
+    told = ([max(map(_width, one)) for one in row] for row in texts)
+    widths = list(map(max, zip(map(_width, columns), *told, strict=True)))
     yield "  ".join(map(_left, columns, widths)).rstrip()
     yield "  ".join("-" * width for width in widths)
-    for row, cells in zip(values, texts, strict=True):
-        yield "  ".join(map(_aligned, row, cells, widths)).rstrip()
+    for row, lines in zip(values, texts, strict=True):
+        for parts in zip_longest(*lines, fillvalue=""):
+            yield "  ".join(map(_aligned, row, parts, widths)).rstrip()
 
 
 def plain(value: object) -> str:
@@ -48,9 +74,9 @@ def plain(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def cut(text: str) -> str:
+def cut(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
     """Return a text, or the beginning of a long one."""
-    return text if len(text) <= TABLE_CELL_CHARACTERS_MAX else f"{text[: TABLE_CELL_CHARACTERS_MAX - 1]}…"
+    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def when(microseconds: object) -> str:
@@ -63,8 +89,8 @@ def when(microseconds: object) -> str:
     return datetime.fromtimestamp(microseconds / 1_000_000, UTC).isoformat(timespec="milliseconds")
 
 
-def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
-    yield from table(columns, ([row[name] for name in columns] for row in rows))
+def _table(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells) -> Iterator[str]:
+    yield from table(columns, ([row[name] for name in columns] for row in rows), cells)
     yield f"({metadata['row_count']} row{'' if metadata['row_count'] == 1 else 's'})"
 
 
@@ -95,17 +121,11 @@ def _json(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> It
 
 
 _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metadata], Iterator[str]]]] = {
-    Format.TABLE: _table,
     Format.KV: _kv,
     Format.CSV: _csv,
     Format.JSONL: _jsonl,
     Format.JSON: _json,
 }
-
-
-def _short(value: object) -> str:
-    # A line break or a control character inside a cell would tear the table apart.
-    return cut("".join(one if one.isprintable() else " " for one in plain(value)))
 
 
 def _width(text: str) -> int:

@@ -7,28 +7,24 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.options import Actor, Json, Quiet, Store, Uri
+from omnigraph.cli.bind import WritesUri
+from omnigraph.cli.options import Json
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import address, announce
 
 Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a stray `_schema.pg`; never a graph.")]
 
 
 def init(
+    target: WritesUri,
     schema: Schema,
-    uri: Uri = None,
-    store: Store = None,
     force: Force = False,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
     from omnigraph.graph import init as init_graph
 
-    place = address(uri, store)
-    announce("init", place, quiet=quiet)
-    with init_graph(place, schema, actor=actor, force=force) as graph:
+    target.announce()
+    with init_graph(target.address, schema, actor=target.actor, force=force) as graph:
         catalog = graph.core.view().catalog
         made = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
     if as_json:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import Json, Store, Uri
+from omnigraph.cli.bind import ReadsUri
+from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_diagnostics, print_json
-from omnigraph.cli.target import open_to_read
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
     from omnigraph.lang.catalog import Catalog
 
 Schema = Annotated[
@@ -23,12 +24,12 @@ Queries = Annotated[
 ]
 
 
-def lint(query: Queries, uri: Uri = None, store: Store = None, schema: Schema = None, as_json: Json = False) -> int:
+def lint(target: ReadsUri, query: Queries, schema: Schema = None, as_json: Json = False) -> int:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.files import read_source
     from omnigraph.lang.query import lint_queries
 
-    catalog = _catalog(uri, store, schema)
+    catalog = _catalog(target, schema)
     report = lint_queries([read_source(path, "Q000") for path in query], catalog)
     refused = report.status == "error"
     if as_json:
@@ -39,14 +40,14 @@ def lint(query: Queries, uri: Uri = None, store: Store = None, schema: Schema = 
     return int(refused)
 
 
-def _catalog(uri: str | None, store: str | None, schema: Path | None) -> Catalog:
+def _catalog(target: Target, schema: Path | None) -> Catalog:
     from omnigraph.files import read_source
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
 
-    if (schema is None) == (uri is None and store is None):
+    if target.is_named if schema is not None else not target.is_known:
         raise UsageError("say what to check against: a schema with `--schema FILE`, or a graph with `--store URI`")
     if schema is not None:
         return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
-    with open_to_read(uri, store) as graph:
+    with target.store_to_read() as graph:
         return graph.core.view().catalog

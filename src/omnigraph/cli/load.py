@@ -8,9 +8,10 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.options import Actor, Branch, Json, Mode, Quiet, Store, Uri, Yes
+from omnigraph.cli.bind import DestroysUri
+from omnigraph.cli.options import Branch, Json, Mode
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import address, announce, confirm, open_to_write
+from omnigraph.cli.write import ingest_file
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
 
@@ -57,9 +58,8 @@ Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="The
 
 
 def load(
+    target: DestroysUri,
     mode: How,
-    uri: Uri = None,
-    store: Store = None,
     data: Data = None,
     node: Nodes = None,
     edge: Edges = None,
@@ -71,20 +71,22 @@ def load(
     report: Report = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
-    actor: Actor = None,
-    yes: Yes = False,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
+    target.announce()
+    if mode is Mode.OVERWRITE:
+        target.confirm("overwriting types", as_json=as_json)
+    if target.is_served:
+        if node or edge or job_id or report or master or engine is not Engine.AUTO or on_error is not OnError.FAIL:
+            raise UsageError(
+                "a server takes NDJSON alone, as a whole; leave out all but `--data`, or add `--store URI`"
+            )
+        return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
     from omnigraph.pipeline.progress import bar
 
-    place = address(uri, store)
-    announce("load", place, quiet=quiet)
-    if mode is Mode.OVERWRITE:
-        confirm("overwriting types", place, yes=yes, as_json=as_json)
     nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
-    with open_to_write(uri, store, actor) as graph, bar() as watcher:
+    with target.store_to_write() as graph, bar() as watcher:
         result = pipeline.load(
             graph,
             data or [],

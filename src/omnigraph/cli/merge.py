@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.options import Actor, DryRun, Json, Quiet, ResolutionFile, Store
+from omnigraph.cli.bind import Writes
+from omnigraph.cli.options import DryRun, Json, ResolutionFile
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import address, announce, open_to_read, open_to_write
 from omnigraph.errors import MergeConflict
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
 if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.client import Graph as ServedGraph
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.graph import Graph
 
@@ -26,22 +28,20 @@ DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the 
 
 
 def merge(
+    target: Writes,
     source: Source,
-    store: Store = None,
     into: Into = "main",
     delete_branch: DeleteBranch = False,
     dry_run: DryRun = False,
     resolutions: ResolutionFile = None,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
     given = decided(resolutions)
-    with opened("branch merge", store, actor, dry_run=dry_run, quiet=quiet) as graph:
+    with opened(target, dry_run=dry_run) as graph:
         return report(
             graph,
             f"merge of {source} into {into}",
-            ("branch", "merge", source, "--into", into, "--store", address(None, store)),
+            ("branch", "merge", source, "--into", into, *target.words),
             lambda: graph.branches.merge(source, into, delete_branch, dry_run, given),
             as_json=as_json,
         )
@@ -52,15 +52,17 @@ def decided(file: Path | None) -> Path | bytes | None:
     return sys.stdin.buffer.read() if str(file) == "-" else file
 
 
-def opened(command: str, store: str | None, actor: str | None, *, dry_run: bool, quiet: bool) -> Graph:
+def opened(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
     """Open a graph for a change, or for a look at what it would be."""
     if dry_run:
-        return open_to_read(None, store)
-    announce(command, address(None, store), quiet=quiet)
-    return open_to_write(None, store, actor)
+        return target.open_to_read()
+    target.announce()
+    return target.open_to_write()
 
 
-def report(graph: Graph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool) -> int:
+def report(
+    graph: Graph | ServedGraph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
+) -> int:
     """Run a merge, revert or cherry-pick, print what came out, and return the exit status: 1 with conflicts."""
     try:
         receipt = run()

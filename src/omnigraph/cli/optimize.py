@@ -4,27 +4,24 @@ from __future__ import annotations
 
 import typer
 
+from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Actor, Branch, Json, Quiet, Store, Uri
+from omnigraph.cli.options import Branch, Json
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import address, announce, open_to_write
 
 
 def optimize(
-    uri: Uri = None,
-    store: Store = None,
+    target: WritesUri,
     branch: Branch = "main",
     engine: Where = Engine.AUTO,
     master: Master = None,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
 
-    announce("optimize", address(uri, store), quiet=quiet)
-    with open_to_write(uri, store, actor) as graph:
+    target.announce()
+    with target.store_to_write() as graph:
         report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

@@ -43,7 +43,7 @@ Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Who is
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before destructive work on remote storage.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Do not say on standard error which graph is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
-Shape = Annotated[Format, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
+Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 
 Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which query of the source to run.")]
 QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="A file of queries.")]

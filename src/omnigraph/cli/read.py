@@ -6,10 +6,9 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.formats import render
+from omnigraph.cli.bind import Reads
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
-    Format,
     Json,
     Name,
     Params,
@@ -19,19 +18,18 @@ from omnigraph.cli.options import (
     ReadBranch,
     Shape,
     Snapshot,
-    Store,
 )
 from omnigraph.cli.output import print_json
-from omnigraph.cli.source import named, parameters, query_source
-from omnigraph.cli.target import open_to_read
+from omnigraph.cli.result import print_result
+from omnigraph.cli.source import named, parameters, query_source, stored
 from omnigraph.errors import UsageError
 
 Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add what really happened.")]
 
 
 def query(
+    target: Reads,
     name: Name = None,
-    store: Store = None,
     query_file: QueryFile = None,
     text: QueryText = None,
     params: Params = None,
@@ -40,35 +38,31 @@ def query(
     snapshot: Snapshot = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
-    shape: Shape = Format.TABLE,
+    shape: Shape = None,
     as_json: Json = False,
 ) -> int:
-    source = query_source(query_file, text)
     values = parameters(params, params_file)
     on_branch = _one_target(branch, snapshot)
-    with open_to_read(None, store) as graph, named(source):
-        if engine is Engine.SPARK or master is not None:
-            from omnigraph.pipeline.query import collect
-            from omnigraph.pipeline.session import session
+    if name is not None and query_file is None and text is None:
+        with stored(target, name) as served:
+            result = served.invoke(name, values, branch, snapshot)
+        return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
+    source = query_source(query_file, text)
+    if engine is Engine.SPARK or master is not None:
+        from omnigraph.pipeline.query import collect
+        from omnigraph.pipeline.session import session
 
+        with target.store_to_read() as graph, named(source):
             result = collect(graph, source.text, name, values, branch=on_branch, at=snapshot, spark=session(master))
-        else:
-            result = graph.query(source.text, name, values, branch=on_branch, at=snapshot)
-        rows = result.to_json_rows()
-        metadata = {
-            "query_name": result.query_name,
-            "target": {"snapshot": snapshot} if snapshot else {"branch": on_branch},
-            "row_count": len(rows),
-            "graph_commit_id": result.graph_commit_id,
-        }
-    for line in render(Format.JSON if as_json else shape, list(result.columns), rows, metadata):
-        typer.echo(line)
-    return 0
+    else:
+        with target.open_to_read() as opened, named(source):
+            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot)
+    return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
 
 
 def explain(
+    target: Reads,
     name: Name = None,
-    store: Store = None,
     query_file: QueryFile = None,
     text: QueryText = None,
     params: Params = None,
@@ -81,7 +75,7 @@ def explain(
     source = query_source(query_file, text)
     values = parameters(params, params_file)
     on_branch = _one_target(branch, snapshot)
-    with open_to_read(None, store) as graph, named(source):
+    with target.open_to_read() as graph, named(source):
         explanation = graph.explain(source.text, name, values, branch=on_branch, at=snapshot, profile=profile)
     if as_json:
         print_json(explanation.to_json())

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
+from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.formats import table
-from omnigraph.cli.options import Actor, Branch, Json, Quiet, Store, Uri
+from omnigraph.cli.options import Branch, Json
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import address, announce, open_to_read, open_to_write
 
 Confirm = Annotated[bool, typer.Option("--confirm", help="Take verified maintenance over; without it, only look.")]
 Force = Annotated[bool, typer.Option("--force", help="With --confirm: take all other changes over as well.")]
@@ -17,19 +17,16 @@ Discard = Annotated[bool, typer.Option("--discard", help="With --confirm: throw 
 
 
 def repair(
-    uri: Uri = None,
-    store: Store = None,
+    target: WritesUri,
     branch: Branch = "main",
     confirm: Confirm = False,
     force: Force = False,
     discard: Discard = False,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
     if confirm:
-        announce("repair", address(uri, store), quiet=quiet)
-    with open_to_write(uri, store, actor) if confirm else open_to_read(uri, store) as graph:
+        target.announce()
+    with target.store_to_write() if confirm else target.store_to_read() as graph:
         report = graph.repair(branch, confirm=confirm, force=force, discard=discard)
     if as_json:
         options = {"confirm": confirm, "force": force, "discard": discard}

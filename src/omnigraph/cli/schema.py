@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import Actor, DataLoss, Json, Quiet, SchemaFile, Store, Uri
+from omnigraph.cli.bind import ReadsUri, WritesUri
+from omnigraph.cli.options import DataLoss, Json, SchemaFile
 from omnigraph.cli.output import print_diagnostics, print_json
-from omnigraph.cli.target import address, announce, open_to_read, open_to_write
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,19 +19,18 @@ Old = Annotated[Path | None, typer.Option("--against", metavar="FILE", help="Pla
 
 
 def plan(
+    target: ReadsUri,
     schema: SchemaFile,
-    uri: Uri = None,
-    store: Store = None,
     against: Old = None,
     allow_data_loss: DataLoss = False,
     as_json: Json = False,
 ) -> int:
-    if (against is None) == (uri is None and store is None):
+    if target.is_named if against is not None else not target.is_known:
         raise UsageError("say what to plan against: a graph with `--store URI`, or a schema with `--against FILE`")
     if against is not None:
         migration = _offline(schema, against, allow_data_loss)
     else:
-        with open_to_read(uri, store) as graph:
+        with target.store_to_read() as graph:
             migration = graph.schema.plan(schema, allow_data_loss=allow_data_loss)
     if as_json:
         print_json(migration.to_json())
@@ -53,16 +52,13 @@ def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPla
 
 
 def apply(
+    target: WritesUri,
     schema: SchemaFile,
-    uri: Uri = None,
-    store: Store = None,
     allow_data_loss: DataLoss = False,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
-    announce("schema apply", address(uri, store), quiet=quiet)
-    with open_to_write(uri, store, actor) as graph:
+    target.announce()
+    with target.open_to_write() as graph:
         receipt = graph.schema.apply(schema, allow_data_loss=allow_data_loss)
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
@@ -75,8 +71,8 @@ def apply(
     return 0
 
 
-def show(uri: Uri = None, store: Store = None, as_json: Json = False) -> int:
-    with open_to_read(uri, store) as graph:
+def show(target: ReadsUri, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
         source = graph.schema.source
     if as_json:
         print_json({"schema_source": source})

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.bind import ReadsUri
+from omnigraph.cli.describe import snapshot_of
 from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Json, ReadBranch, Snapshot, Store, Types, Uri
+from omnigraph.cli.options import Json, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import open_to_read, open_to_write
 from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
 
 
 class FileFormat(StrEnum):
@@ -30,25 +34,23 @@ Out = Annotated[
 ]
 
 
-def snapshot(uri: Uri = None, store: Store = None, branch: ReadBranch = None, as_json: Json = False) -> int:
-    from omnigraph.engine.history import describe_snapshot
-
-    with open_to_read(uri, store) as graph:
-        found = graph.snapshot(branch or "main")
+def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
+        found = snapshot_of(graph.snapshot(branch or "main"))
     if as_json:
-        print_json(describe_snapshot(found))
+        print_json(found)
         return 0
-    typer.echo(f"branch {found.branch}, commit {found.head}, manifest version {found.version}")
-    pins = sorted(found.state.pins.items())
-    rows = ([*key.split(":"), pin.row_count, pin.version, pin.path] for key, pin in pins)
+    state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
+    typer.echo(f"branch {found['graph_branch']}, {state}")
+    shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
+    rows = ([one[name] for name in shown] for one in found["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
         typer.echo(line)
     return 0
 
 
 def export(
-    uri: Uri = None,
-    store: Store = None,
+    target: ReadsUri,
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
     types: Types = None,
@@ -60,10 +62,10 @@ def export(
     if branch is not None and snapshot_id is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     if out is not None:
-        return _export_files(uri, store, branch, snapshot_id, types, format_, out, engine, master)
+        return _export_files(target, branch, snapshot_id, types, format_, out, engine, master)
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
         raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
-    with open_to_read(uri, store) as graph:
+    with target.open_to_read() as graph:
         for chunk in graph.export(branch or "main", snapshot_id, types or None):
             sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
@@ -71,8 +73,7 @@ def export(
 
 
 def _export_files(
-    uri: str | None,
-    store: str | None,
+    target: Target,
     branch: str | None,
     snapshot_id: str | None,
     types: list[str] | None,
@@ -85,7 +86,7 @@ def _export_files(
     from omnigraph.pipeline.progress import bar
 
     # Executors open versions by path, so what was just published may have to be put in its place first.
-    with open_to_write(uri, store, None) as graph, bar() as watcher:
+    with target.store_to_write() as graph, bar() as watcher:
         report = pipeline.export(
             graph,
             out,

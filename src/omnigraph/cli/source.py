@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.client import Graph as ServedGraph
     from omnigraph.lang.source import Source
 
 
@@ -30,6 +32,16 @@ def query_source(file: Path | None, text: str | None) -> Source:
     if text is None:
         raise UsageError("no query was given; name a file with `--query FILE`, or write the query after `-e`")
     return Source("-e", text)
+
+
+def stored(target: Target, name: str) -> ServedGraph:
+    """Connect to the server that keeps a query under a name; storage keeps none."""
+    if not target.is_served:
+        raise UsageError(
+            f"no query was given, and `{target.address}` is storage, which keeps none as `{name}`; name a file with"
+            " `--query FILE`, or write the query after `-e`"
+        )
+    return target.connect()
 
 
 def parameters(text: str | None, file: Path | None) -> dict[str, object]:

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.bind import ReadsUri, Writes
 from omnigraph.cli.formats import table, when
-from omnigraph.cli.options import Actor, Json, Quiet, ReadBranch, Store, Uri
+from omnigraph.cli.options import Json, ReadBranch
 from omnigraph.cli.output import print_json
-from omnigraph.cli.target import address, announce, open_to_read, open_to_write
 
 if TYPE_CHECKING:
+    from omnigraph.client.values import Tag as ServedTag
     from omnigraph.manifest.model import Tag
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
@@ -19,16 +20,14 @@ At = Annotated[str | None, typer.Option("--at", metavar="ID", help="The commit t
 
 
 def create(
+    target: Writes,
     name: TagName,
-    store: Store = None,
     at: At = None,
     branch: ReadBranch = None,
-    actor: Actor = None,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
-    announce("tag create", address(None, store), quiet=quiet)
-    with open_to_write(None, store, actor) as graph:
+    target.announce()
+    with target.open_to_write() as graph:
         made = graph.tags.create(name, at, branch or "main")
     if as_json:
         print_json({"uri": graph.uri, **_json(made)})
@@ -37,8 +36,8 @@ def create(
     return 0
 
 
-def list_tags(uri: Uri = None, store: Store = None, as_json: Json = False) -> int:
-    with open_to_read(uri, store) as graph:
+def list_tags(target: ReadsUri, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
         tags = graph.tags.list()
     if as_json:
         print_json({"tags": [_json(one) for one in tags]})
@@ -49,18 +48,18 @@ def list_tags(uri: Uri = None, store: Store = None, as_json: Json = False) -> in
     return 0
 
 
-def delete(name: TagName, store: Store = None, actor: Actor = None, quiet: Quiet = False, as_json: Json = False) -> int:
-    announce("tag delete", address(None, store), quiet=quiet)
-    with open_to_write(None, store, actor) as graph:
+def delete(target: Writes, name: TagName, as_json: Json = False) -> int:
+    target.announce()
+    with target.open_to_write() as graph:
         graph.tags.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), "actor_id": actor})
+        print_json({"uri": graph.uri, "name": name.strip(), "actor_id": target.actor})
     else:
         typer.echo(f"tag {name.strip()} is gone")
     return 0
 
 
-def _json(tag: Tag) -> dict[str, object]:
+def _json(tag: Tag | ServedTag) -> dict[str, object]:
     return {
         "name": tag.name,
         "graph_commit_id": tag.commit_id,

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import typer
 
+from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Json, Store, Uri
+from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.target import open_to_read
 
 
 def verify(
-    uri: Uri = None,
-    store: Store = None,
+    target: ReadsUri,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
 ) -> int:
     from omnigraph import pipeline
 
-    with open_to_read(uri, store) as graph:
+    with target.store_to_read() as graph:
         report = pipeline.verify(graph, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

@@ -3,29 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.options import (
-    Actor,
-    Branch,
-    Json,
-    Mode,
-    Name,
-    Params,
-    ParamsFile,
-    QueryFile,
-    QueryText,
-    Quiet,
-    Store,
-    Uri,
-    Yes,
-)
+from omnigraph.cli.bind import DestroysUri, Writes
+from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.source import named, parameters, query_source
-from omnigraph.cli.target import address, announce, confirm, open_to_write
+from omnigraph.cli.source import named, parameters, query_source, stored
+from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
 
 IfCommit = Annotated[
     str | None,
@@ -37,21 +28,24 @@ From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a
 
 
 def mutate(
+    target: Writes,
     name: Name = None,
-    store: Store = None,
     query_file: QueryFile = None,
     text: QueryText = None,
     params: Params = None,
     params_file: ParamsFile = None,
     branch: Branch = "main",
     if_commit: IfCommit = None,
-    actor: Actor = None,
     as_json: Json = False,
 ) -> int:
-    source = query_source(query_file, text)
     values = parameters(params, params_file)
-    with open_to_write(None, store, actor) as graph, named(source):
-        receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
+    if name is not None and query_file is None and text is None:
+        with stored(target, name) as served:
+            receipt = served.invoke_mutation(name, values, branch, if_commit)
+    else:
+        source = query_source(query_file, text)
+        with target.open_to_write() as graph, named(source):
+            receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
     if as_json:
         print_json(receipt.to_json())
         return 0
@@ -62,23 +56,27 @@ def mutate(
 
 
 def ingest(
+    target: DestroysUri,
     data: Data,
     mode: How,
-    uri: Uri = None,
-    store: Store = None,
     branch: Branch = "main",
     from_branch: From = None,
-    actor: Actor = None,
-    yes: Yes = False,
-    quiet: Quiet = False,
     as_json: Json = False,
 ) -> int:
-    place = address(uri, store)
-    announce("ingest", place, quiet=quiet)
+    target.announce()
     if mode is Mode.OVERWRITE:
-        confirm("overwriting types", place, yes=yes, as_json=as_json)
-    records = sys.stdin.buffer.read() if str(data) == "-" else data
-    with open_to_write(uri, store, actor) as graph:
+        target.confirm("overwriting types", as_json=as_json)
+    return ingest_file(target, [str(data)], mode, branch, from_branch, as_json=as_json)
+
+
+def ingest_file(
+    target: Target, files: Sequence[str], mode: Mode, branch: str, from_branch: str | None, *, as_json: bool
+) -> int:
+    """Write one NDJSON file in one piece, and print what was written."""
+    if len(files) != 1:
+        raise UsageError("this takes one file; give one with `--data FILE`")
+    records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])
+    with target.open_to_write() as graph:
         receipt = graph.ingest(records, mode=mode.value, branch=branch, from_branch=from_branch)
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})

@@ -1,0 +1,189 @@
+"""What an operator has written down: servers, profiles, defaults and aliases, in `config.yaml`.
+
+Reads one file, once; knows nothing of commands. Tokens are kept elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from omnigraph import settings
+from omnigraph.errors import UsageError
+
+NAME: Final = "config.yaml"
+_OUTPUTS: Final = ("table", "kv", "csv", "jsonl", "json")
+_LAYOUTS: Final = ("truncate", "wrap")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A named place: one of a server, a cluster and a store, and on a server perhaps a graph."""
+
+    server: str | None = None
+    cluster: str | None = None
+    store: str | None = None
+    default_graph: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds when nothing else is said."""
+
+    server: str | None = None
+    store: str | None = None
+    default_graph: str | None = None
+    output: str = "table"
+    table_max_column_width: int | None = None
+    table_cell_layout: str = "truncate"
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """A stored query of a server under a shorter name; `args` name the parameters that are given in order."""
+
+    server: str
+    query: str
+    graph: str | None = None
+    args: tuple[str, ...] = ()
+    params: Mapping[str, Any] = field(default_factory=dict)
+    format: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole file; all of it may be missing."""
+
+    actor: str | None = None
+    servers: Mapping[str, str] = field(default_factory=dict)
+    clusters: Mapping[str, str] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    defaults: Defaults = Defaults()
+    aliases: Mapping[str, Alias] = field(default_factory=dict)
+
+
+def home() -> Path:
+    """Return the directory of an operator's files."""
+    given = settings.read("OMNIGRAPH_HOME")
+    return Path(given) if given else Path.home() / ".omnigraph"
+
+
+def read_config() -> Config:
+    """Return what is written down; a missing file says nothing, a malformed one is refused, unknown keys are told."""
+    path = home() / NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Config()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(f"cannot read `{path}`: {reason.lower()}; mend or remove it", path=str(path)) from None
+    return parse_config(text, str(path), lambda message: typer.echo(f"warning: {path}: {message}", err=True))
+
+
+def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
+    """Return what a text of YAML says; `warn` is told of keys that mean nothing here."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise UsageError(f"`{path}` is not YAML: {' '.join(str(error).split())}", path=path) from None
+    reader = _Reader(path, warn)
+    top = reader.mapping(found, "the file", ("operator", "servers", "clusters", "profiles", "defaults", "aliases"))
+    operator = reader.mapping(top.get("operator"), "operator", ("actor",))
+    return Config(
+        reader.text(operator, "operator", "actor"),
+        reader.each(top, "servers", lambda name, one: reader.needed(reader.mapping(one, name, ("url",)), name, "url")),
+        reader.each(
+            top, "clusters", lambda name, one: reader.needed(reader.mapping(one, name, ("root",)), name, "root")
+        ),
+        reader.each(top, "profiles", reader.profile),
+        reader.defaults(top.get("defaults")),
+        reader.each(top, "aliases", reader.alias),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Checks shapes, and names the place of what is wrong."""
+
+    path: str
+    warn: Callable[[str], None]
+
+    def refuse(self, where: str, what: str) -> UsageError:
+        return UsageError(f"`{where}` in `{self.path}` {what}", path=self.path, key=where)
+
+    def mapping(self, value: object, where: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
+        if value is None:
+            return {}
+        if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+            raise self.refuse(where, "has to be a mapping of names")
+        for key in value.keys() - set(known or value):
+            self.warn(f"`{key}` in {where} means nothing")
+        return value
+
+    def each(self, top: Mapping[str, Any], key: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
+        return {name: read(f"{key}.{name}", one) for name, one in self.mapping(top.get(key), key).items()}
+
+    def text(self, owner: Mapping[str, Any], where: str, key: str) -> str | None:
+        value = owner.get(key)
+        if value is not None and not isinstance(value, str):
+            raise self.refuse(f"{where}.{key}", "has to be a text")
+        return value
+
+    def needed(self, owner: Mapping[str, Any], where: str, key: str) -> str:
+        found = self.text(owner, where, key)
+        if not found:
+            raise self.refuse(f"{where}.{key}", "is missing")
+        return found
+
+    def chosen(self, owner: Mapping[str, Any], where: str, key: str, choices: tuple[str, ...]) -> str | None:
+        found = self.text(owner, where, key)
+        if found is not None and found not in choices:
+            raise self.refuse(f"{where}.{key}", f"is `{found}`; it may be {', '.join(choices)}")
+        return found
+
+    def profile(self, where: str, value: object) -> Profile:
+        kinds = ("server", "cluster", "store")
+        one = self.mapping(value, where, (*kinds, "default_graph"))
+        places = {kind: self.text(one, where, kind) for kind in kinds}
+        if sum(place is not None for place in places.values()) != 1:
+            raise self.refuse(where, "has to name exactly one of server, cluster and store")
+        return Profile(**places, default_graph=self.text(one, where, "default_graph"))
+
+    def defaults(self, value: object) -> Defaults:
+        where = "defaults"
+        one = self.mapping(value, where, tuple(Defaults.__dataclass_fields__))
+        server, store = self.text(one, where, "server"), self.text(one, where, "store")
+        if server is not None and store is not None:
+            raise self.refuse(where, "names a server and a store; keep one of them")
+        width = one.get("table_max_column_width")
+        if width is not None and (type(width) is not int or width < 1):
+            raise self.refuse("defaults.table_max_column_width", "has to be a whole number from 1")
+        return Defaults(
+            server,
+            store,
+            self.text(one, where, "default_graph"),
+            self.chosen(one, where, "output", _OUTPUTS) or "table",
+            width,
+            self.chosen(one, where, "table_cell_layout", _LAYOUTS) or "truncate",
+        )
+
+    def alias(self, where: str, value: object) -> Alias:
+        one = self.mapping(value, where, tuple(Alias.__dataclass_fields__))
+        args = one.get("args") or []
+        if not isinstance(args, list) or not all(isinstance(name, str) for name in args):
+            raise self.refuse(f"{where}.args", "has to be a list of names of parameters")
+        return Alias(
+            self.needed(one, where, "server"),
+            self.needed(one, where, "query"),
+            self.text(one, where, "graph"),
+            tuple(args),
+            self.mapping(one.get("params"), f"{where}.params"),
+            self.chosen(one, where, "format", _OUTPUTS),
+        )
