@@ -4,6 +4,7 @@ May import the facade and everything below it.
 """
 
 from omnigraph.pipeline import algo
+from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
 from omnigraph.pipeline.maintain import optimize
@@ -12,4 +13,4 @@ from omnigraph.pipeline.query import query
 from omnigraph.pipeline.report import LoadReport
 from omnigraph.pipeline.sources import Columns
 
-__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "export", "load", "optimize", "query", "verify"]
+__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "embed", "export", "load", "optimize", "query", "verify"]

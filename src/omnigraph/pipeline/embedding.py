@@ -6,7 +6,8 @@ Runs inside the tasks of a load; asks the provider only for what the cache of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,10 @@ from omnigraph.engine.embed.filler import Tally
 from omnigraph.engine.embed.plan import Needs, Target, has_text, plan_types
 from omnigraph.engine.embed.tasks import with_vectors
 from omnigraph.engine.read.search import embedder_of
+from omnigraph.lang.catalog import Catalog, Property
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.asking import Elsewhere, site_of, slots
+from omnigraph.pipeline.job import Job, catalog_from
 from omnigraph.pipeline.tasks import Runner
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import pc
@@ -34,6 +37,27 @@ class EmbedJob:
         """Return how many rows of a type get their vectors at a time."""
         width = sum(4 * one.dimension for one in self.targets[table_key])
         return max(EMBED_WINDOW_TEXTS, EMBED_STAGE_BYTES // max(width, 1))
+
+
+def reading_catalog(job: Job) -> Catalog:
+    """Return the catalog by which input is read: what will be made from a text need not be given."""
+    return job.catalog if job.embed is None else _relaxed(job.ir, frozenset(job.embed.targets))
+
+
+@lru_cache(maxsize=4)
+def _relaxed(ir: str, table_keys: frozenset[str]) -> Catalog:
+    catalog = catalog_from(ir)
+    nodes = {
+        name: replace(one, properties={key: _optional(property_) for key, property_ in one.properties.items()})
+        if one.table_key in table_keys
+        else one
+        for name, one in catalog.nodes.items()
+    }
+    return replace(catalog, nodes=nodes)
+
+
+def _optional(property_: Property) -> Property:
+    return property_ if property_.embed is None else replace(property_, type=replace(property_.type, nullable=True))
 
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import orjson
 
@@ -21,6 +22,9 @@ from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.fragments import claims
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
+
+if TYPE_CHECKING:
+    from omnigraph.pipeline.embedding import EmbedJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +62,8 @@ class Job:
     """One load as its tasks see it.
 
     `ir` is the schema that its input may name types of, `schema_hash` that of the whole graph; `targets` are the
-    datasets that rows of each type are staged for, `side` the folder for all other files.
+    datasets that rows of each type are staged for, `side` the folder for all other files. With `embed`, rows without
+    a vector get one.
     """
 
     place: Place
@@ -71,6 +76,7 @@ class Job:
     targets: Mapping[str, DatasetRef]
     violations_max: int
     is_rejecting: bool
+    embed: EmbedJob | None = None
 
     @property
     def claims(self) -> list[str]:

@@ -47,6 +47,7 @@ def load(
     on_error: OnError = "fail",
     max_errors: int = LOAD_ERRORS_MAX,
     report: str | os.PathLike[str] | None = None,
+    embed: bool = False,
     actor: str | None = None,
     engine: Engine = "auto",
     master: str | None = None,
@@ -56,7 +57,8 @@ def load(
 
     `data` names NDJSON files, `nodes` and `edges` give the Parquet files, CSV files or DataFrames of a type; each may
     be a path, a directory, a pattern or an `s3://` address. With a `job_id`, the same load is done only once. With
-    `on_error="quarantine"`, up to `max_errors` wrong entities are left out and written to the directory `report`.
+    `on_error="quarantine"`, up to `max_errors` wrong entities are left out and written to the directory `report`. With
+    `embed`, `@embed` vectors that the input does not give are made from their texts.
     """
     _check_words(mode, engine, on_error)
     if on_error == "quarantine" and report is None:
@@ -72,12 +74,14 @@ def load(
     work = _work(catalog, [data] if isinstance(data, str | os.PathLike) else list(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
-    digest = digest_input(runner, mode, work.splits, work.frames) if job_id is not None else ""
+    how = f"{mode}, embedded" if embed else mode
+    digest = digest_input(runner, how, work.splits, work.frames) if job_id is not None else ""
     job = job_id if job_id is not None else new_ulid()
     applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
     if applied is not None:
         return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, applied, actor, already_applied=True)
-    options = Options(mode, branch, job, digest, actor, max_errors, folder if on_error == "quarantine" else None)
+    rejects = folder if on_error == "quarantine" else None
+    options = Options(mode, branch, job, digest, actor, max_errors, rejects, embed=embed)
     done = _run(core, runner, options, base, work)
     result = LoadReport(
         branch,
@@ -91,6 +95,7 @@ def load(
         done.commit,
         actor,
         rejected=done.rejected,
+        embedded=done.embedded,
         input_bytes=size,
         seconds=clock.elapsed() - started,
     )

@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.embed.filler import Tally, total
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.gate import rights, unheard
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
@@ -25,6 +26,7 @@ from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.pipeline.checks import SetCheck
+from omnigraph.pipeline.embedding import plan_embedding
 from omnigraph.pipeline.hashing import hash_column
 from omnigraph.pipeline.inputs import StagedInput
 from omnigraph.pipeline.job import Job, place_of
@@ -54,6 +56,7 @@ class Options:
     errors_max: int
     folder: Path | None
     properties: Mapping[str, str] = field(default_factory=dict)
+    embed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,7 @@ class Done:
     commit: Commit
     counts: Mapping[str, int]
     rejected: Sequence[RejectedLine]
+    embedded: Mapping[str, Tally] = field(default_factory=dict)
 
 
 def refuse_twin(commits: Iterable[Commit], options: Options) -> None:
@@ -148,7 +152,7 @@ class Loading:
         finally:
             self.clean(keep)
         counts = {key: sum(self._rows(key)) for key in self.input.types}
-        return Done(receipt.commit, counts, self._rejected_lines())
+        return Done(receipt.commit, counts, self._rejected_lines(), total(one.embedded for one in self.input.results))
 
     def _refuse_swept(self) -> None:
         """Refuse to publish files that a sweep took for a dead writer's."""
@@ -176,6 +180,7 @@ class Loading:
             targets,
             self.options.errors_max + 1 if is_rejecting else VIOLATIONS_MAX,
             is_rejecting,
+            plan_embedding(self.view, operation_id, self.runner) if self.options.embed else None,
         )
 
     def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:

@@ -14,6 +14,7 @@ from typing import Final
 
 import orjson
 
+from omnigraph.engine.embed.filler import Tally
 from omnigraph.errors import UsageError
 from omnigraph.manifest.model import Commit
 from omnigraph.rules.violation import Violation
@@ -58,6 +59,7 @@ class LoadReport:
     actor: str | None = None
     already_applied: bool = False
     rejected: Sequence[RejectedLine] = field(default=())
+    embedded: Mapping[str, Tally] = field(default_factory=dict)
     input_bytes: int = 0
     seconds: float = 0.0
 
@@ -87,6 +89,7 @@ class LoadReport:
                 {"code": code, "count": count, "samples": samples[code]}
                 for code, count in self.rejected_by_code.items()
             ],
+            "embedded": [{"property": name, **one.to_json()} for name, one in sorted(self.embedded.items())],
             "input_bytes": self.input_bytes,
             "seconds": round(self.seconds, 3),
             "entities_per_second": round(self.total_entities / seconds),

@@ -12,12 +12,14 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.embed.filler import Tally
 from omnigraph.engine.write.loaded import Type
 from omnigraph.engine.write.stage import physical
 from omnigraph.lang.catalog import NodeType
+from omnigraph.pipeline.embedding import fill_rows, reading_catalog, windows
 from omnigraph.pipeline.job import Job
 from omnigraph.pipeline.keyfile import Keys, joined, key_names, keys_of, write_keys
-from omnigraph.pipeline.reading import read_split
+from omnigraph.pipeline.reading import Chunk, read_split
 from omnigraph.pipeline.sources import Split
 from omnigraph.rules.delta import Changes, Delta, Ids, Intent, last_of_each, one_array
 from omnigraph.rules.kernels import Column, Numbers
@@ -58,6 +60,7 @@ class StagedSplit:
     refused: list[Violation] = field(default_factory=list)
     broken: list[tuple[int, Violation]] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
+    embedded: dict[str, Tally] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,15 +146,13 @@ def kept_rows(job: Job, task: StageTask, staged: StagedSplit) -> Iterator[Kept]:
     """Yield the rows that a split contributes; what is wrong with it goes to `staged`."""
     decoding = Findings(job.violations_max, unit=job.unit)
     left_out = np.array(sorted({*task.dropped, *task.known}), np.int64)
-    for chunk in read_split(task.split, job.catalog, decoding):
+    for chunk in read_split(task.split, reading_catalog(job), decoding):
         staged.lines += len(chunk.lines)
         told = {one.line: one for one in task.known.values() if one.line in chunk.lines}
         for one in decoding.violations[len(staged.refused) :]:
             told.setdefault(one.line, one)
         staged.refused = list(decoding.violations)
-        for loaded in chunk.loaded.values():
-            kept = _without(Kept(loaded.type, loaded.rows, loaded.lines), left_out)
-            kept = _last_ones(job, kept)
+        for kept in _parts(job, chunk, staged, left_out):
             broken = _broken(job, kept)
             staged.broken += broken[: job.violations_max - len(staged.broken)]
             if job.is_rejecting and broken:
@@ -163,6 +164,20 @@ def kept_rows(job: Job, task: StageTask, staged: StagedSplit) -> Iterator[Kept]:
             staged.rejected += [Rejected(one, chunk.text(line)) for line, one in sorted(told.items()) if line]
         if decoding.is_full:
             return
+
+
+def _parts(job: Job, chunk: Chunk, staged: StagedSplit, left_out: Numbers) -> Iterator[Kept]:
+    """Yield the rows of a chunk that count, with vectors where they are to be made, in parts that memory can hold."""
+    for loaded in chunk.loaded.values():
+        kept = _last_ones(job, _without(Kept(loaded.type, loaded.rows, loaded.lines), left_out))
+        key = kept.type.table_key
+        # An input that is refused anyway is not worth a question to the provider.
+        if job.embed is None or key not in job.embed.targets or (staged.refused and not job.is_rejecting):
+            yield Kept(job.type_of(key), kept.rows, kept.lines)
+            continue
+        for part in windows(job.embed, key, kept.rows.num_rows):
+            rows = kept.rows.slice(part.start, part.stop - part.start)
+            yield Kept(job.type_of(key), fill_rows(job.embed, key, rows, staged.embedded), kept.lines[part])
 
 
 def _without(kept: Kept, lines: Numbers) -> Kept:
