@@ -43,24 +43,30 @@ class Blob:
         """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
         if self.uri is not None:
             raise UsageError(f"the blob is kept at `{self.uri}`; read it there", uri=self.uri)
-        end = self.length if end is None else end
-        if not 0 <= start <= end <= self.length:
-            raise GraphError(
-                f"the blob has {self.length} bytes, and {start} to {end} is not a range of it",
-                code="blob.range",
-                start=start,
-                end=end,
-                length=self.length,
-            )
-        if end - start > BLOB_READ_BYTES_MAX:
-            raise LimitExceeded(
-                f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, and {end - start} were asked for; read it in"
-                " ranges",
-                resource="Blob read range bytes",
-                limit=BLOB_READ_BYTES_MAX,
-                actual=end - start,
-            )
+        end = end_of_range(self.length, start, end)
         return read_range(self._dataset, self._column, self._row_id, start, end - start)
+
+
+def end_of_range(length: int, start: int, end: int | None) -> int:
+    """Return where a range of a blob ends; refuses one that is not inside of it, or too large for one read."""
+    end = length if end is None else end
+    if not 0 <= start <= end <= length:
+        raise GraphError(
+            f"the blob has {length} bytes, and {start} to {end} is not a range of it",
+            code="blob.range",
+            start=start,
+            end=end,
+            length=length,
+        )
+    if end - start > BLOB_READ_BYTES_MAX:
+        raise LimitExceeded(
+            f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, and {end - start} were asked for; read it in"
+            " ranges",
+            resource="Blob read range bytes",
+            limit=BLOB_READ_BYTES_MAX,
+            actual=end - start,
+        )
+    return end
 
 
 def blob(

@@ -32,7 +32,7 @@ _COLUMNS: Final[dict[str, pa.DataType]] = {
     "from": _TEXT,
     "to": _TEXT,
 }
-_SCHEMA: Final = pa.schema(_COLUMNS)
+CHANGE_SCHEMA: Final = pa.schema(_COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def diff(
         before.snapshot.version,
         after.snapshot.version,
         after.snapshot.branch if is_one_branch else None,
-        pa.concat_tables([_SCHEMA.empty_table(), *found]),
+        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
     )
 
 
@@ -105,10 +105,10 @@ def _state(core: Core, name: Moment, branch: str) -> View:
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:
     if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
-        return _SCHEMA.empty_table()
+        return CHANGE_SCHEMA.empty_table()
     found = pair.differing(of_ops(pair.candidates(), selection))
     if found.num_rows == 0:
-        return _SCHEMA.empty_table()
+        return CHANGE_SCHEMA.empty_table()
     side = pair.known
     rows = found.num_rows
     columns: list[Any] = [
@@ -119,7 +119,7 @@ def _changes(pair: Pair, selection: Selection) -> pa.Table:
         pa.repeat(pa.scalar(side.pin.version, pa.int64()), rows),
         *_ends(pair, found),
     ]
-    return pa.table(columns, schema=_SCHEMA)
+    return pa.table(columns, schema=CHANGE_SCHEMA)
 
 
 def of_ops(candidates: pa.Table, selection: Selection) -> pa.Table:
