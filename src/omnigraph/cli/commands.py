@@ -236,6 +236,13 @@ COMMANDS = (
         Capability.ANY,
     ),
     Command(
+        ("embed",),
+        "embed:embed",
+        "Make the vectors of `@embed` properties that are missing or out of date, as one commit.",
+        "omnigraph embed graph.omni --type Package",
+        Capability.DIRECT,
+    ),
+    Command(
         ("optimize",),
         "optimize:optimize",
         "Compact types and bring their indexes up to date, as one commit.",

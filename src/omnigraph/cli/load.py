@@ -53,6 +53,7 @@ MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Most 
 Report = Annotated[
     Path | None, typer.Option("--report", metavar="DIR", help="Where to write the report and rejected entities.")
 ]
+Embed = Annotated[bool, typer.Option("--embed", help="Make `@embed` vectors that the input does not give.")]
 Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="auto, local or spark.")]
 Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="The Spark master; `local[*]` if unset.")]
 
@@ -69,6 +70,7 @@ def load(
     on_error: Errors = OnError.FAIL,
     max_errors: MaxErrors = LOAD_ERRORS_MAX,
     report: Report = None,
+    embed: Embed = False,
     engine: Where = Engine.AUTO,
     master: Master = None,
     as_json: Json = False,
@@ -99,6 +101,7 @@ def load(
             on_error=on_error.value,
             max_errors=max_errors,
             report=report,
+            embed=embed,
             engine=engine.value,
             master=master,
             watcher=watcher,
@@ -132,6 +135,8 @@ def _print(result: object, report: Path | None) -> None:
     for label, counts in (("node", result.nodes), ("edge", result.edges)):
         for type_name, count in sorted(counts.items()):
             typer.echo(f"{label} {type_name}: {count}")
+    for name, tally in sorted(result.embedded.items()):
+        typer.echo(f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known")
     for code, count in result.rejected_by_code.items():
         typer.echo(f"rejected {code}: {count}, see {report}")
     made = f" (new, from {result.base_branch})" if result.branch_created else ""
