@@ -9,9 +9,17 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
+from omnigraph import failpoints
+from omnigraph.engine.maintain import repair as module
 from omnigraph.engine.maintain.repair import TypeRepaired
-from omnigraph.errors import DriftDetected, UsageError
+from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageError, VersionMismatch
+from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
+from omnigraph.ids import OperationId, new_ulid
+from omnigraph.manifest import audit
+from omnigraph.manifest.intent import alone
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Snapshot
 
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
 PERSON = "node:Person"
@@ -104,3 +112,73 @@ def test_repair_foreign_columns_are_refused_even_with_force(graph: Graph) -> Non
 def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool]) -> None:
     with pytest.raises(UsageError, match="confirm"):
         graph.repair("main", **options)
+
+
+def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
+    return [(row.outcome.value, row.commit_id, row.actor) for row in audit.read(graph.core.kernel.store)]
+
+
+def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
+    by_path(graph).optimize.compact_files()
+    graph.repair()
+    assert audited(graph) == []
+    report = graph.acting_as("ann").repair(confirm=True)
+    assert report.commit is not None
+    assert audited(graph) == [("Repaired", report.commit.commit_id, "ann")]
+    by_path(graph).delete("id = 'a'")
+    graph.repair(confirm=True)
+    assert len(audited(graph)) == 1
+    graph.repair(confirm=True, discard=True)
+    assert audited(graph)[1:] == [("Repaired", None, None)]
+
+
+def displace(graph: Graph) -> None:
+    """Publish a version, and let a foreign tool write under its number before it is linked."""
+    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+        graph.ingest([{"type": "Person", "data": {"name": "d"}}])
+        graph.close()
+    by_path(graph).delete("id = 'a'")
+    by_path(graph).delete("id = 'b'")
+
+
+def test_repair_version_in_the_place_of_a_published_one_is_only_discarded(graph: Graph) -> None:
+    displace(graph)
+    fresh = og.open(graph.uri)
+    assert not is_writable(fresh)
+    row = person(fresh, confirm=True, force=True)
+    assert (row.classification, row.action, row.operations) == ("suspicious", "refused", ("Delete", "Delete"))
+    assert [one.skipped for one in fresh.optimize().types if one.type_key == PERSON] == ["drift_needs_repair"]
+    assert person(fresh, confirm=True, discard=True).action == "discarded"
+    assert person(fresh).classification == "no_drift"
+    assert (people(graph), is_writable(og.open(graph.uri))) == (4, True)
+
+
+def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_path(graph).optimize.compact_files()
+    other, adopted = og.open(graph.uri), list[bool]()
+    look = module._look_at_all
+
+    def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
+        rows = look(kernel, snapshot)
+        if kernel is graph.core.kernel and not adopted:
+            adopted.append(True)
+            # As a repair would that does not look whether it is alone.
+            module._adopt(
+                other.core.kernel, snapshot, [module._decide(row, False, False) for row in rows], None, new_operation()
+            )
+        return rows
+
+    monkeypatch.setattr(module, "_look_at_all", look_then_adopt)
+    with pytest.raises(VersionMismatch):
+        graph.repair(confirm=True, discard=True)
+    monkeypatch.undo()
+    assert (people(graph), is_writable(og.open(graph.uri))) == (3, True)
+
+
+def new_operation() -> OperationId:
+    return OperationId(new_ulid())
+
+
+def test_repair_beside_another_is_refused(graph: Graph) -> None:
+    with alone(graph.core.kernel.store, "repair", graph.snapshot()), pytest.raises(ConflictError, match="another"):
+        graph.repair(confirm=True)

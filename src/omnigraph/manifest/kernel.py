@@ -389,6 +389,11 @@ class Kernel:
     def _unfinished(self, snapshot: Snapshot) -> tuple[Link, ...]:
         return tuple(link for link in snapshot.links if link.ref not in self._linked)
 
+    def displaced(self, snapshot: Snapshot, pin: Pin) -> bool:
+        """Tell whether a foreign tool wrote where a published version of a type still has to be linked."""
+        link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
+        return link is not None and self.store.has_version(link.ref) and not self._is_linked(link)
+
     def finish_links(self, snapshot: Snapshot) -> int:
         """Put every published version of a snapshot in its place by path; return how many were not known to be."""
         unfinished = self._unfinished(snapshot)

@@ -17,6 +17,8 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """
     if pin.owner != snapshot.state.branch_id:
         return None
+    if kernel.displaced(snapshot, pin):
+        return kernel.store.open_latest(pin.path, pin.fork).version
     if not kernel.store.has_version(pin.ref.at(pin.version + 1)):
         return None
     if kernel.store.has_version(snapshot.ref.at(snapshot.version + 1)):

@@ -12,16 +12,23 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
-from omnigraph.errors import UsageError
+from omnigraph.errors import ConflictError, UsageError, VersionMismatch
+from omnigraph.ids import OperationId
+from omnigraph.manifest import audit
+from omnigraph.manifest.audit import AuditRow, Outcome
+from omnigraph.manifest.intent import alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Plan, Work
-from omnigraph.manifest.requirements import HeadIs, PinIs
+from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.foreign import operations
 
 MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
+
+
+_DISPLACED = "it stands where the graph has published a version of its own; it can only be discarded"
 
 
 class Classification(StrEnum):
@@ -38,6 +45,9 @@ class Action(StrEnum):
     FORCED = "forced"
     DISCARDED = "discarded"
     REFUSED = "refused"
+
+
+SETTLED = (Action.HEALED, Action.FORCED, Action.DISCARDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +105,28 @@ def repair(
     if force and discard:
         raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
     branch = branch.strip()
-    snapshot = core.kernel.snapshot(branch)
-    rows = [_look(core.kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
-    rows = [_decide(row, confirm, force, discard) for row in rows]
-    for row in rows:
-        if row.action is Action.DISCARDED:
-            _discard(core.kernel, snapshot.state.pins[row.type_key], row.head_version)
-    commit = _adopt(core.kernel, snapshot, rows, core.actor)
+    kernel, snapshot = core.kernel, core.kernel.snapshot(branch)
+    if not confirm:
+        return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
+    kernel.refuse_read_only()
+    # Two repairs could take over and throw away the same version, so one stands back.
+    with alone(kernel.store, "repair", snapshot, core.actor) as held:
+        if held is None:
+            raise ConflictError("another repair of this graph is running; try again when it is done")
+        snapshot = kernel.snapshot(branch)
+        rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
+        for row in rows:
+            if row.action is Action.DISCARDED:
+                _discard(kernel, snapshot, row)
+        commit = _adopt(kernel, snapshot, rows, core.actor, held.operation_id)
+        if any(row.action in SETTLED for row in rows):
+            commit_id = commit.commit_id if commit else None
+            audit.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, core.actor, "repair"))
     return RepairReport(branch, tuple(rows), commit)
+
+
+def _look_at_all(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
+    return [_look(kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
 
 
 def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
@@ -110,15 +134,16 @@ def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
     newest = kernel.store.open_latest(pin.path, pin.fork)
-    found = operations(newest, pin.version)
+    is_displaced = kernel.displaced(snapshot, pin)
+    found = operations(newest, pin.version - 1 if is_displaced else pin.version)
     if None in found:
         classification = Classification.UNVERIFIABLE
-    elif set(found) <= MAINTENANCE:
+    elif set(found) <= MAINTENANCE and not is_displaced:
         classification = Classification.VERIFIED
     else:
         classification = Classification.SUSPICIOUS
     named = tuple(one or "unknown" for one in found)
-    error = _misfit(kernel.dataset(snapshot, pin.table_key), newest)
+    error = _DISPLACED if is_displaced else _misfit(kernel.dataset(snapshot, pin.table_key), newest)
     return TypeRepaired(pin.table_key, pin.version, newest.version, classification, Action.PREVIEW, named, error)
 
 
@@ -129,8 +154,8 @@ def _misfit(published: Dataset, newest: Dataset) -> str | None:
     return None if newest.lance.has_stable_row_ids else "its rows have lost their ids; it can only be discarded"
 
 
-def _decide(row: TypeRepaired, confirm: bool, force: bool, discard: bool) -> TypeRepaired:
-    if row.classification is Classification.NO_DRIFT or not confirm:
+def _decide(row: TypeRepaired, force: bool, discard: bool) -> TypeRepaired:
+    if row.classification is Classification.NO_DRIFT:
         return row
     if discard:
         return replace(row, action=Action.DISCARDED)
@@ -141,15 +166,30 @@ def _decide(row: TypeRepaired, confirm: bool, force: bool, discard: bool) -> Typ
     return replace(row, action=Action.FORCED if force else Action.REFUSED)
 
 
-def _discard(kernel: Kernel, pin: Pin, head: int) -> None:
+def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
     """Take foreign versions away, newest first; what they wrote is named by nothing then, and a sweep removes it."""
-    refs = [pin.ref.at(version) for version in range(head, pin.version, -1)]
+    pin = snapshot.state.pins[row.type_key]
+    # Whoever published since we looked may stand on what would be thrown away.
+    if kernel.snapshot(snapshot.branch).state.pins.get(row.type_key) != pin:
+        raise VersionMismatch(
+            f"`{row.type_key}` was published again while it was being repaired; nothing of it was thrown away. Look at"
+            " it again with `omnigraph repair`",
+            type_key=row.type_key,
+            expected=pin.version,
+        )
+    is_displaced = kernel.displaced(snapshot, pin)
+    last = pin.version if is_displaced else pin.version + 1
+    refs = [pin.ref.at(version) for version in range(row.head_version, last - 1, -1)]
     for ref in refs:
         kernel.store.objects.delete(ref.manifest_path)
     kernel.store.forget(refs)
+    if is_displaced:
+        kernel.finish_links(snapshot)
 
 
-def _adopt(kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: str | None) -> Commit | None:
+def _adopt(
+    kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: str | None, operation_id: OperationId
+) -> Commit | None:
     adopted = [row for row in rows if row.action in (Action.HEALED, Action.FORCED)]
     if not adopted:
         return None
@@ -161,7 +201,8 @@ def _adopt(kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: 
             head = kernel.store.open(pin.ref.at(row.head_version))
             updates.append(SetVersion(row.type_key, row.head_version, pin.fork, head.count()))
             pins.append(PinIs(row.type_key, row.published_version))
-        return Plan("repair", updates=tuple(updates), requirements=(HeadIs(snapshot.head), *pins), actor=actor)
+        requirements: tuple[Requirement, ...] = (HeadIs(snapshot.head), *pins)
+        return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
     receipt = kernel.commit(snapshot.branch, prepare, Work.CHANGE)
     return receipt.commit if receipt else None
