@@ -5,7 +5,9 @@ Pure.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
+
+BundleScope = Literal["graph", "server"]
 
 # Judged by the branch that is read or written, and limited to types if a rule names some.
 BRANCH_ACTIONS: Final = ("read", "export", "change")
@@ -22,3 +24,8 @@ PLAIN_ACTIONS: Final = ("admin", "invoke_query")
 GRAPH_ACTIONS: Final = (*BRANCH_ACTIONS, *TARGET_ACTIONS, *PLAIN_ACTIONS)
 SERVER_ACTIONS: Final = ("graph_list",)
 ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
+
+
+def own_actions(scope: BundleScope) -> tuple[str, ...]:
+    """Return the actions that the bundle of a graph, or of a server, may allow."""
+    return GRAPH_ACTIONS if scope == "graph" else SERVER_ACTIONS

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import yaml
 
-from omnigraph.policy.actions import ACTIONS, BRANCH_ACTIONS, GRAPH_ACTIONS, SERVER_ACTIONS, TARGET_ACTIONS
+from omnigraph.policy.actions import ACTIONS, BRANCH_ACTIONS, TARGET_ACTIONS, BundleScope, own_actions
 from omnigraph.policy.document import Document
 
-BundleScope = Literal["graph", "server"]
-BranchScope = Literal["any", "protected", "unprotected"]
 SCOPES: Final = ("any", "protected", "unprotected")
 
 
@@ -117,7 +115,7 @@ def _group(document: Document, node: yaml.Node, groups: Mapping[str, tuple[str, 
 
 
 def _actions(document: Document, node: yaml.Node, scope: BundleScope) -> tuple[str, ...]:
-    own = GRAPH_ACTIONS if scope == "graph" else SERVER_ACTIONS
+    own = own_actions(scope)
     actions = document.texts(node)
     for one in actions:
         if one not in ACTIONS:

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from omnigraph.errors import PolicyError, UsageError
-from omnigraph.policy.actions import GRAPH_ACTIONS, SERVER_ACTIONS
-from omnigraph.policy.bundle import Bundle, BundleScope, Rule
+from omnigraph.policy.actions import GRAPH_ACTIONS, SERVER_ACTIONS, BundleScope
+from omnigraph.policy.bundle import Bundle, Rule
 
 _CONTEXT: Final = (
     "{has_branch: Bool, branch: String, has_target_branch: Bool, target_branch: String, branch_is_protected: Bool,"
@@ -41,7 +42,7 @@ class Compiled:
         cedar = _cedar()
         self._resource = _uid("Graph", graph_id) if scope == "graph" else _uid("Server", "root")
         self.text = "\n".join(permits(bundle, scope, graph_id))
-        self._schema = cedar.Schema.from_str(schema_text())
+        self._schema = _schema()
         checked = cedar.validate_policies(self.text, self._schema)
         if not checked.validation_passed:
             found = "; ".join(str(one.error) for one in checked.errors)
@@ -76,6 +77,11 @@ class Compiled:
             "resource": self._resource,
             "context": context,
         }
+
+
+@cache
+def _schema() -> Any:
+    return _cedar().Schema.from_str(schema_text())
 
 
 def schema_text() -> str:

@@ -15,6 +15,8 @@ import yaml
 from omnigraph.errors import PolicyError, UsageError
 from omnigraph.limits import POLICY_BYTES_MAX, POLICY_PROBLEMS_SHOWN
 
+# The one in C, if there is one: it is ten times as fast.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING = "tag:yaml.org,2002:str"
 _INTEGER = "tag:yaml.org,2002:int"
 
@@ -45,10 +47,10 @@ class Document:
         if size > POLICY_BYTES_MAX:
             raise self.refusal([f"{self.name}: it has {size:,} bytes; at most {POLICY_BYTES_MAX:,} are read"])
         try:
-            for event in yaml.parse(text, yaml.SafeLoader):
+            for event in yaml.parse(text, _LOADER):
                 if isinstance(event, yaml.AliasEvent):
                     raise self.refusal([f"{self._place(event.start_mark)}: aliases are not read; write it out"])
-            root: yaml.Node | None = yaml.compose(text, yaml.SafeLoader)
+            root: yaml.Node | None = yaml.compose(text, _LOADER)
         except (yaml.YAMLError, RecursionError) as error:
             mark, what = getattr(error, "problem_mark", None), getattr(error, "problem", None)
             raise self.refusal([f"{self._place(mark)}: it is not YAML: {what or error}"]) from None

@@ -14,8 +14,8 @@ from omnigraph.engine.core import Lru
 from omnigraph.engine.scope import Scope
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
-from omnigraph.policy.actions import ACTIONS
-from omnigraph.policy.bundle import Bundle, BundleScope, parse_bundle
+from omnigraph.policy.actions import ACTIONS, BundleScope, own_actions
+from omnigraph.policy.bundle import Bundle, parse_bundle
 from omnigraph.policy.cedar import Compiled, Question
 from omnigraph.policy.decision import Decision
 from omnigraph.policy.document import read_text
@@ -75,7 +75,7 @@ class Policy:
     def _rule(
         self, actor: str | None, action: str, branch: str | None, target: str | None, type_name: str | None
     ) -> str | None:
-        if actor is None or actor not in self._actors:
+        if actor is None or actor not in self._actors or action not in own_actions(self.scope):
             return None
         protected = self.bundle.protected_branches
         # Of a branch, rules see only whether it is protected, so that all others share an answer.

@@ -1,0 +1,187 @@
+"""Every public method of a graph asks the policy before it reads data or leaves a trace, or this fails."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.engine.branch import Branches, Tags
+from omnigraph.engine.core import Core
+from omnigraph.engine.schema import Schema
+from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.graph import Graph, Past
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.policy import load_bundle
+from tests.engine.mergegraphs import SCHEMA, people
+from tests.policy.recorder import Recorder
+
+READ = "query q() { match { $p: Person } return { $p.name } }"
+WRITE = 'query q() { insert Person { name: "Eve" } }'
+NOBODY = "version: 1\n"
+
+# What a caller gets without asking anything: names, other views of the same handle, and its end.
+FREE: Final = {
+    Graph: {"acting_as", "uri", "cache_bytes", "close"},
+    Past: {"commit_id", "snapshot"},
+    Branches: set[str](),
+    Tags: set[str](),
+    Schema: set[str](),
+}
+
+
+def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callable[[], object]]]:
+    """Return one call of every method that asks."""
+    return {
+        Graph: {
+            "snapshot": lambda: graph.snapshot(),
+            "query": lambda: graph.query(READ),
+            "explain": lambda: graph.explain(READ),
+            "mutate": lambda: graph.mutate(WRITE),
+            "ingest": lambda: graph.ingest(b'{"type":"Person","data":{"name":"Eve"}}'),
+            "embed": lambda: graph.embed(),
+            "commits": lambda: graph.commits(),
+            "commit": lambda: graph.commit(commit),
+            "at": lambda: graph.at(commit),
+            "revert": lambda: graph.revert(commit),
+            "cherry_pick": lambda: graph.cherry_pick(commit),
+            "export": lambda: graph.export(),
+            "diff": lambda: graph.diff(commit, "main"),
+            "commit_changes": lambda: graph.commit_changes(commit),
+            "changes": lambda: graph.changes(),
+            "baseline": lambda: graph.baseline(),
+            "blob": lambda: graph.blob("Person", "Alice", "name"),
+            "ensure_indices": lambda: graph.ensure_indices(),
+            "optimize": lambda: graph.optimize(),
+            "repair": lambda: graph.repair(confirm=True, discard=True),
+            "verify": lambda: graph.verify(),
+            "cleanup": lambda: graph.cleanup(keep=1),
+            "reconcile": lambda: graph.reconcile(),  # type: ignore[attr-defined,unused-ignore]
+            "upgrade": lambda: graph.upgrade(),  # type: ignore[attr-defined,unused-ignore]
+        },
+        Past: {
+            "query": lambda: past.query(READ),
+            "explain": lambda: past.explain(READ),
+            "export": lambda: past.export(),
+        },
+        Branches: {
+            "create": lambda: graph.branches.create("new"),
+            "list": lambda: graph.branches.list(),
+            "rename": lambda: graph.branches.rename("review", "other"),
+            "delete": lambda: graph.branches.delete("review"),
+            "merge": lambda: graph.branches.merge("review"),
+        },
+        Tags: {
+            "create": lambda: graph.tags.create("v2"),
+            "list": lambda: graph.tags.list(),
+            "delete": lambda: graph.tags.delete("v1"),
+        },
+        Schema: {
+            "source": lambda: graph.schema.source,
+            "plan": lambda: graph.schema.plan(SCHEMA),
+            "apply": lambda: graph.schema.apply(SCHEMA),
+        },
+    }
+
+
+def surface(part: type) -> set[str]:
+    return {name for name, _ in inspect.getmembers(part) if not name.startswith("_")}
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Iterator[Graph]:
+    made = people(tmp_path)
+    made.branches.create("review")
+    made.mutate(WRITE, branch="review")
+    made.tags.create("v1")
+    with made:
+        yield made
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Make whoever opens a dataset, or begins to commit, fail in a way that no refusal looks like."""
+
+    def touched(*_: object, **__: object) -> Any:
+        raise AssertionError("data was touched before the policy was asked")
+
+    def arm() -> None:
+        for name in ("dataset", "writable", "commit", "finish_links"):
+            monkeypatch.setattr(Kernel, name, touched)
+
+    return arm
+
+
+def files(graph: Graph) -> set[str]:
+    root = Path(graph.uri.removeprefix("file://"))
+    return {str(path) for path in root.rglob("*")}
+
+
+def test_every_public_method_is_known_here() -> None:
+    listed = calls(*[None] * 3)  # type: ignore[arg-type]
+    for part, free in FREE.items():
+        assert surface(part) - free <= listed[part].keys(), "say in `calls` how the new method is called, or why not"
+
+
+@pytest.mark.parametrize("actor", ["bob", None])
+def test_every_method_under_a_policy_that_allows_nothing_is_denied(
+    graph: Graph, no_data: Callable[[], None], actor: str | None
+) -> None:
+    commit = str(graph.snapshot().head)
+    policy = load_bundle(NOBODY)
+    past = graph.at(commit)
+    denied = og.open(graph.uri, actor=actor, policy=policy)
+    past = Past(denied, past.snapshot())
+    before, stored = graph.commits(), files(graph)
+    no_data()
+    for part, methods in calls(denied, past, commit).items():
+        for name in sorted(surface(part) - FREE[part]):
+            with pytest.raises(PolicyDenied) as caught:
+                methods[name]()
+            assert caught.value.code == "policy.denied", name
+    assert (graph.commits(), files(graph)) == (before, stored)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda graph, out: pipeline.load(graph, nodes={"Person": "missing.parquet"}),
+        lambda graph, out: pipeline.export(graph, out),
+        lambda graph, out: pipeline.query(graph, READ),
+        lambda graph, out: pipeline.algo.degree(graph),
+        lambda graph, out: pipeline.optimize(graph),
+        lambda graph, out: pipeline.verify(graph),
+    ],
+)
+def test_pipeline_under_a_policy_that_allows_nothing_is_denied(
+    graph: Graph, no_data: Callable[[], None], tmp_path: Path, call: Callable[[Graph, Path], object]
+) -> None:
+    denied = og.open(graph.uri, actor="bob", policy=load_bundle(NOBODY))
+    no_data()
+    with pytest.raises(PolicyDenied):
+        call(denied, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = str(graph.snapshot().head)
+    never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
+    monkeypatch.setattr(Core, "require", lambda *_: None)
+    for part, methods in calls(never, Past(never, graph.snapshot()), commit).items():
+        for name in sorted(surface(part) - FREE[part]):
+            assert not is_denied(methods[name]), name
+
+
+def is_denied(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except PolicyDenied:
+        return True
+    except OmniGraphError:
+        return False
+    return False
