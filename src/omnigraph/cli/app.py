@@ -13,8 +13,9 @@ from typing import Any
 import typer
 from typer.exceptions import TyperException
 
-from omnigraph.cli.bind import bind
+from omnigraph.cli.bind import SHARED, bind
 from omnigraph.cli.commands import COMMANDS, GROUPS
+from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
 from omnigraph.cli.scope import why_not
@@ -28,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if arguments is None:
         claim_process()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = hoist(list(sys.argv[1:] if arguments is None else arguments))
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
     as_json = "--json" in given
     try:
@@ -47,10 +48,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+def hoist(given: Sequence[str]) -> list[str]:
+    """Return arguments with the options before the command moved behind it, where they are read.
+
+    >>> hoist(["--store", "g.omni", "--quiet", "branch", "list", "--json"])
+    ['branch', 'list', '--store', 'g.omni', '--quiet', '--json']
+    """
+    end = 0
+    while end < len(given) and given[end].partition("=")[0] in SHARED:
+        end += 1 if "=" in given[end] or SHARED[given[end]] == 0 else 2
+    front, rest = given[:end], given[end:]
+    longest = max((len(one.words) for one in COMMANDS if one.words == tuple(rest[: len(one.words)])), default=0)
+    return [*rest[:longest], *front, *rest[longest:]]
+
+
 def build(given: Sequence[str] = ()) -> typer.Typer:
     """Return the application with every command of the table; only those that could be meant are loaded."""
+    # A shell that completes may ask about any command.
+    is_asked = VARIABLE in os.environ
     # Rich panels would double the start-up time of `--help`.
-    plain = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False, **_LIGHT}
+    plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_LIGHT}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
@@ -60,7 +77,7 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
     for command in COMMANDS:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
-        is_meant = set(command.words) <= set(given)
+        is_meant = is_asked or set(command.words) <= set(given)
         run = bind(command.path, command.capability, command.run) if is_meant else _not_loaded
         owner.command(command.words[-1], help=text, short_help=command.summary, **_LIGHT)(run)
     return app

@@ -26,6 +26,8 @@ _SWITCHES: Final = {
     "yes": ("--yes", "Do not ask before destructive work on a graph that is not local."),
     "quiet": ("--quiet", "Do not say on standard error which graph is written."),
 }
+# Every option that commands share, and how many values it takes.
+SHARED: Final = {**{option: 1 for option, _, _ in _FLAGS.values()}, **{option: 0 for option, _ in _SWITCHES.values()}}
 
 
 @dataclass(frozen=True, slots=True)

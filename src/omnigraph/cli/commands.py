@@ -39,6 +39,8 @@ GROUPS = {
     "commit": "Look at history.",
     "changes": "Follow what happens on a branch.",
     "blob": "Read blobs.",
+    "profile": "Look at the places that are written down.",
+    "graphs": "Look at what a server has.",
 }
 
 COMMANDS = (
@@ -282,6 +284,31 @@ COMMANDS = (
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
         Capability.DIRECT,
+    ),
+    Command(
+        ("profile", "list"), "operator:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"
+    ),
+    Command(("profile", "show"), "operator:show_profile", "Show one profile.", "omnigraph profile show prod"),
+    Command(("login",), "operator:login", "Keep the token for a server.", "omnigraph login lake --token secret"),
+    Command(("logout",), "operator:logout", "Forget the token for a server.", "omnigraph logout lake"),
+    Command(
+        ("graphs", "list"),
+        "operator:list_graphs",
+        "List the graphs of a server.",
+        "omnigraph graphs list --server lake",
+        Capability.SERVED,
+    ),
+    Command(
+        ("alias",),
+        "operator:alias",
+        "Run a stored query under a name of your own.",
+        "omnigraph alias needs wide-term",
+    ),
+    Command(
+        ("completion",),
+        "completion:completion",
+        "Print a script with which a shell completes commands and options.",
+        'eval "$(omnigraph completion bash)"',
     ),
     Command(("version",), "version:version", "Print the release and its format.", "omnigraph version"),
 )

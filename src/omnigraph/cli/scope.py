@@ -167,5 +167,7 @@ def _place(profile: Profile, flags: Flags, config: Config, what: str) -> Place:
 
 
 def _ways(capability: Capability) -> str:
-    ways = {"store": "`--store URI` with its path or `s3://` address", "server": "`--server NAME --graph ID`"}
-    return " or ".join(text for flag, text in ways.items() if takes(capability, flag))
+    if capability is Capability.SERVED:
+        return "`--server NAME` with its name or address"
+    store = "`--store URI` with its path or `s3://` address"
+    return f"{store} or `--server NAME --graph ID`" if takes(capability, "server") else store
