@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import checks, hashing, inputs, loading, matching, reading, staging
+from omnigraph.limits import LOAD_BUCKETS_MAX
+from omnigraph.pipeline import checks, finders, hashing, inputs, keyfile, matching, reading, staging
 from omnigraph.rules.validate import RULES
 from tests.caseengine import Engine, Ran, _records
 from tests.casefile import CASES, Case, Step, read_cases
@@ -68,30 +69,34 @@ def _attempt(work: Callable[[], object], graph: Graph) -> object:
     return contents(graph)
 
 
-def compare(raw: bytes, mode: Any, size: int) -> None:
-    """Write one input both ways; the outcomes must not differ."""
+def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
+    """Write one input both ways, the load with only some keys in a range; the outcomes must not differ."""
     with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", {"OMNIGRAPH_DURABILITY": "process"}):
         one, other = world(Path(folder, "a")), world(Path(folder, "b"))
         ingested = _attempt(lambda: one.ingest(raw, mode=mode), one)
-        with splits_of(size):
+        with splits_of(size), patch.object(inputs, "LOAD_BUCKET_KEYS", keys):
             loaded = _attempt(lambda: load_bytes(other, raw, Path(folder), mode), other)
         assert loaded == ingested
 
 
-@given(raw=_INPUT, mode=_MODES, size=st.sampled_from([17, 200, 10_000]))
+_SIZES, _KEYS = st.sampled_from([17, 200, 10_000]), st.sampled_from([1, 7, 1_000_000])
+
+
+@given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
 @settings(max_examples=15)
-def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int) -> None:
-    compare(raw, mode, size)
+def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
+    compare(raw, mode, size, keys)
 
 
 @pytest.mark.slow
-@given(raw=_INPUT, mode=_MODES, size=st.sampled_from([17, 200, 10_000]))
+@given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
 @settings(max_examples=100)
-def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int) -> None:
-    compare(raw, mode, size)
+def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
+    compare(raw, mode, size, keys)
 
 
 # Inputs that break one rule each, or that need a pass over several splits; each finds at least one mutant below.
+_WROTE, _ANN = (("ann", "k1"), ("ann", "e1"), ("bob", "k1")), [{"type": "Person", "data": {"name": "ann"}}]
 TELLING: list[tuple[str, list[dict[str, Any]]]] = [
     ("append", [{"type": "Person", "data": {"name": "cy"}}, {"type": "Person", "data": {"name": "cy"}}]),
     ("append", [{"type": "Person", "data": {"name": "ann"}}]),
@@ -104,6 +109,10 @@ TELLING: list[tuple[str, list[dict[str, Any]]]] = [
     ("append", [{"type": "Person", "data": {"name": "cy"}}, {"edge": "Knows", "from": "cy", "to": "nobody"}]),
     ("overwrite", [{"type": "Person", "data": {"name": "cy"}}]),
     ("append", [{"edge": "Wrote", "from": "ann", "to": "n1"}] * 2),
+    ("append", [{"edge": "Knows", "from": "ann", "to": "nobody"}] * 3),
+    ("append", [{"edge": "Wrote", "from": who, "to": "n1", "data": {"id": id_}} for who, id_ in _WROTE]),
+    ("merge", [{"type": "Person", "data": {"name": name, "email": "ann@x"}} for name in ("cy", "dee")] + _ANN),
+    ("merge", [{"type": "Note", "data": {"id": "n1", "text": word}} for word in ("a", "b")] * 2),
     ("merge", [{"edge": "Reports", "from": "ann", "to": "bob", "data": {"id": "r1"}}]),
     ("merge", [{"type": "Note", "data": {"id": "n1", "text": word}} for word in ("a", "b", "c")]),
     ("append", [{"type": "Person", "data": {"name": "cy", "level": 77}}, {"type": "Person", "data": {"name": "dee"}}]),
@@ -117,7 +126,7 @@ def test_load_telling_input_equals_ingest(place: int) -> None:
 
 
 def _without(name: str) -> Any:
-    return patch.dict(checks.FINDERS, {name: lambda check: None})
+    return patch.dict(finders.FINDERS, {name: lambda bucket: {}})
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
@@ -125,11 +134,24 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "no row rules": lambda: patch.object(staging, "ROW_CHECKS", ()),
     "lines of every split start anew": lambda: patch.object(inputs.StagedInput, "offset", lambda self, split: 0),
     "first line of a split is lost": lambda: patch.object(reading, "_byte_range", _losing),
-    "replaced rows stay": lambda: patch.object(matching, "_found", lambda own, ids, hashes, texts: own != own),
-    "the first of an id wins": lambda: patch.object(loading, "last_of_each", lambda ids: slice(0, 1)),
+    "replaced rows stay": lambda: patch.object(matching, "is_matched", lambda own, *others: own != own),
+    "the first of an id wins": lambda: patch.object(matching, "superseded", lambda hashes, checks, rows: rows[1:]),
     "replaced rows still hold their values": lambda: patch.object(checks, "_Surviving", lambda check: check.committed),
-    "all texts have one hash but ids": lambda: patch.object(checks, "missing", lambda values, known: values[:0]),
+    "no end is missing": lambda: patch.object(finders, "missing", lambda values, known: values[:0]),
+    "ranges leave a gap": lambda: patch.object(keyfile.Range, "fences", _with_a_gap),
+    "rows of a file count from its own first": lambda: patch.object(inputs.StagedRows, "_held", _uncounted),
 }
+
+
+def _with_a_gap(self: keyfile.Range) -> tuple[int, int]:
+    step = LOAD_BUCKETS_MAX // self.count
+    return self.number * step, (self.number + 1) * step - step // 2
+
+
+def _uncounted(self: inputs.StagedRows) -> Any:
+    return ((0, part) for part in self.parts if part)
+
+
 _byte_range = reading._byte_range
 
 
@@ -153,8 +175,9 @@ def test_compare_mutant_is_caught(mutant: str) -> None:
 
 def test_finders_and_row_checks_cover_every_rule() -> None:
     names = {rule.__name__ for rule in RULES}
-    assert {rule.__name__ for rule in staging.ROW_CHECKS} | set(checks.FINDERS) == names
-    assert not {rule.__name__ for rule in staging.ROW_CHECKS} & set(checks.FINDERS)
+    assert {rule.__name__ for rule in staging.ROW_CHECKS} | set(finders.FINDERS) == names
+    assert not {rule.__name__ for rule in staging.ROW_CHECKS} & set(finders.FINDERS)
+    assert set(checks.ASSEMBLERS) == set(finders.FINDERS)
 
 
 def test_hash_column_equal_values_have_equal_hashes_and_slices_agree() -> None:

@@ -5,26 +5,73 @@ Stands between the driver and the tasks; decides nothing about right or wrong.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.pipeline.checks import Fetched, Rows
+from omnigraph.engine.write.loaded import Type
+from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
+from omnigraph.pipeline.finders import FoundByKey, Piled, find_suspects, look_up
 from omnigraph.pipeline.job import Job
-from omnigraph.pipeline.keyfile import Keys, joined, key_names, keys_of, read_keys
-from omnigraph.pipeline.matching import KeyTask, read_fragment_keys
+from omnigraph.pipeline.keyfile import Pile, Range
+from omnigraph.pipeline.matching import Dropped, KeyTask, Matched, Piles, drop_range, match_range, read_fragment_keys
 from omnigraph.pipeline.reading import first_line
-from omnigraph.pipeline.staging import FetchTask, Rejected, StagedSplit, StageTask, fetch_rows, stage_split
-from omnigraph.pipeline.suspects import TypeKeys
-from omnigraph.pipeline.tasks import Runner
+from omnigraph.pipeline.staging import (
+    FetchTask,
+    Rejected,
+    StagedSplit,
+    StagedType,
+    StageTask,
+    Wanted,
+    fetch_rows,
+    is_last_winning,
+    stage_split,
+)
+from omnigraph.pipeline.suspects import Found
+from omnigraph.pipeline.tasks import Runner, Threads
 from omnigraph.rules.kernels import Numbers
 from omnigraph.rules.violation import Violation
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.fragments import fragment_ids
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+# Rows of each type, and the lines that they stood in.
+Fetched: TypeAlias = Mapping[str, tuple[pa.Table, Numbers]]
+
+
+@dataclass(frozen=True, slots=True)
+class StagedRows:
+    """All rows of one type. They are numbered through all splits; `bounds` are where each split begins."""
+
+    type: Type
+    bounds: Numbers
+    parts: Sequence[StagedType | None]
+
+    @property
+    def piles(self) -> list[Pile]:
+        return [replace(pile, first=pile.first + first) for first, part in self._held() for pile in part.keys]
+
+    def repeats(self, name: str) -> list[Found]:
+        """Return the rows that repeat another one of their own file."""
+        return [one.moved(first) for first, part in self._held() for own, one in part.repeats if own == name]
+
+    def odd(self, name: str) -> list[Numbers]:
+        """Return the rows whose values cannot be compared."""
+        return [rows + first for first, part in self._held() for own, rows in part.odd if own == name]
+
+    def places(self, rows: Numbers) -> list[tuple[int, Numbers]]:
+        """Return for each split that holds some of the rows their numbers within it."""
+        splits = np.searchsorted(self.bounds, rows, side="right") - 1
+        return [(int(one), rows[splits == one] - self.bounds[one]) for one in np.unique(splits)]
+
+    def _held(self) -> Iterator[tuple[int, StagedType]]:
+        return ((int(first), part) for first, part in zip(self.bounds, self.parts, strict=True) if part)
 
 
 @dataclass
@@ -36,7 +83,8 @@ class StagedInput:
     tasks: list[StageTask]
     named: Sequence[str] = ()
     results: list[StagedSplit] = field(default_factory=list)
-    types: Mapping[str, TypeKeys] = field(default_factory=dict)
+    types: Mapping[str, StagedRows] = field(default_factory=dict)
+    _committed: dict[tuple[object, ...], Piles] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.intent = self.job.intent
@@ -59,31 +107,25 @@ class StagedInput:
         return self.runner.run(stage, partial(stage_split, self.job), tasks, [one.split.size for one in tasks])
 
     def gather(self) -> None:
-        """Read the keys of all that was staged."""
-        store = self.job.place.store()
+        """Number the rows of all that was staged."""
         keys = sorted({*self.named, *(key for result in self.results for key in result.types)})
-        types: dict[str, TypeKeys] = {}
+        types: dict[str, StagedRows] = {}
         for key in keys:
-            counts = [result.types[key].rows if key in result.types else 0 for result in self.results]
+            parts = [result.types.get(key) for result in self.results]
+            counts = [part.rows if part else 0 for part in parts]
             bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            parts = [
-                (int(first), read_keys(store, result.types[key].keys))
-                for first, result in zip(bounds, self.results, strict=False)
-                if key in result.types
-            ]
-            type_ = self.job.type_of(key)
-            nothing = keys_of(type_, arrow_schema(type_).empty_table(), key_names(type_), self.seed)
-            types[key] = TypeKeys(type_, joined([(0, nothing), *parts]), bounds[:-1])
+            types[key] = StagedRows(self.job.type_of(key), bounds[:-1], parts)
         self.types = types
+        self.piles = {key: one.piles for key, one in types.items()}
 
-    # -- rows and keys -----------------------------------------------------------------------------------------
+    # -- rows --------------------------------------------------------------------------------------------------
 
-    def fetch(self, rows: Rows) -> Fetched:
+    def fetch(self, rows: Mapping[str, Wanted]) -> Fetched:
         """Return chosen rows in order, with their lines numbered through all files."""
-        wanted: dict[int, dict[str, tuple[Numbers, tuple[str, ...]]]] = {}
-        for key, (places, columns) in rows.items():
-            for split, own in self.types[key].places(places):
-                wanted.setdefault(split, {})[key] = (own, columns)
+        wanted: dict[int, dict[str, Wanted]] = {}
+        for key, one in rows.items():
+            for split, own in self.types[key].places(one.rows):
+                wanted.setdefault(split, {})[key] = replace(one, rows=own)
         fetches = [FetchTask(self.tasks[split], one) for split, one in sorted(wanted.items())]
         answers = self.runner.run("looking again", partial(fetch_rows, self.job), fetches)
         found: dict[str, list[tuple[pa.Table, Numbers]]] = {}
@@ -96,11 +138,55 @@ class StagedInput:
             for key, parts in found.items()
         }
 
-    def committed_keys(self, dataset: Dataset, table_key: str, names: Sequence[str]) -> Keys:
-        """Return the keys of all committed rows of a type, fragment by fragment."""
-        tasks = [KeyTask(dataset.ref, one, table_key, tuple(names)) for one in fragment_ids(dataset)]
-        paths = self.runner.run("reading keys", partial(read_fragment_keys, self.job), tasks)
-        return joined([(0, read_keys(self.job.place.store(), path)) for path in paths])
+    # -- keys --------------------------------------------------------------------------------------------------
+
+    def committed_keys(self, dataset: Dataset, table_key: str, names: Sequence[str], along: Sequence[str]) -> Piles:
+        """Return files with the keys of all committed rows of a type, one for each fragment; made once a version."""
+        known = (dataset.ref, table_key, tuple(names), tuple(along))
+        if known not in self._committed:
+            tasks = [KeyTask(dataset.ref, one, *known[1:]) for one in fragment_ids(dataset)]
+            self._committed[known] = self.runner.run("reading keys", partial(read_fragment_keys, self.job), tasks)
+        return self._committed[known]
+
+    def match(self, theirs: Mapping[str, Piles]) -> list[dict[str, Matched]]:
+        """Find the committed rows that the input replaces, range by range."""
+        work = partial(match_range, self.job, self.piles, theirs)
+        return self._by_range("matching", work, self._ranges(theirs))
+
+    def find(self, piled: Piled) -> list[dict[str, FoundByKey]]:
+        """Find what may break a set rule, range by range."""
+        return self._by_range("checking", partial(find_suspects, self.job, piled), self._ranges(piled.theirs))
+
+    def find_superseded(self) -> list[dict[str, Dropped]]:
+        """Find the rows that later ones of their id replace, range by range."""
+        keys = [key for key, one in self.types.items() if is_last_winning(self.intent, one.type)]
+        piles = {key: self.piles[key] for key in keys if len(self.piles[key]) > 1}
+        bounds = {key: self.types[key].bounds for key in piles}
+        if not piles:
+            return []
+        return self._by_range("matching", partial(drop_range, self.job, piles, bounds), self._ranges({}))
+
+    def look_up(self, piled: Piled, table_key: str, name: str, hashes: Numbers) -> tuple[Numbers, Numbers]:
+        """Return hashes and rows of those of a few keys that come in."""
+        ranges = [one for one in self._ranges(piled.theirs) if len(one.chosen(hashes))]
+        asked = [(one.chosen(hashes), one) for one in ranges]
+        parts = self._by_range("looking up", partial(look_up, self.job, piled, table_key, name), asked)
+        nothing = (np.zeros(0, np.uint64), np.zeros(0, np.int64))
+        found, rows = zip(*[nothing, *parts], strict=True)
+        return np.concatenate(found), np.concatenate(rows)
+
+    def _ranges(self, theirs: Mapping[str, Piles]) -> list[Range]:
+        """Cut all hashes into ranges of which a task can hold one."""
+        total = sum(pile.keys for side in (self.piles, theirs) for piles in side.values() for pile in piles)
+        count = 1
+        while total > count * LOAD_BUCKET_KEYS and count < LOAD_BUCKETS_MAX:
+            count *= 2
+        return [Range(number, count) for number in range(count)]
+
+    def _by_range(self, stage: str, work: Callable[[P], R], payloads: Sequence[P]) -> list[R]:
+        # What one task can hold is done before executors would have begun.
+        runner = self.runner if len(payloads) > 1 else Threads()
+        return runner.run(stage, work, payloads)
 
     # -- lines -------------------------------------------------------------------------------------------------
 

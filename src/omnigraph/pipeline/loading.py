@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.core import Core, View
@@ -30,13 +31,13 @@ from omnigraph.pipeline.embedding import plan_embedding
 from omnigraph.pipeline.hashing import hash_column
 from omnigraph.pipeline.inputs import StagedInput
 from omnigraph.pipeline.job import Job, place_of
-from omnigraph.pipeline.matching import MatchTask, match_fragment
+from omnigraph.pipeline.keyfile import Slice
+from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.report import RejectedLine, write_rejected
 from omnigraph.pipeline.sources import Columns, Split, plan_columns
-from omnigraph.pipeline.staging import StagedSplit, StageTask, is_last_winning
-from omnigraph.pipeline.suspects import repeated, rows_of
+from omnigraph.pipeline.staging import StagedSplit, StageTask, Wanted
 from omnigraph.pipeline.tasks import Runner
-from omnigraph.rules.delta import Intent, last_of_each, one_array
+from omnigraph.rules.delta import Intent
 from omnigraph.rules.violation import Findings, Violation
 from omnigraph.store import fragments
 from omnigraph.store.dataset import Dataset, DatasetRef
@@ -102,6 +103,7 @@ class Loading:
         self.runner = runner
         self.options = options
         self.input: StagedInput
+        self.checked: SetCheck
         self.job: Job
 
     def run(self, work: Work) -> Done:
@@ -202,24 +204,15 @@ class Loading:
 
     def _drop_superseded(self) -> None:
         """Where the last one of an id wins, stage splits anew without the earlier ones."""
-        dropped: dict[int, set[int]] = {}
-        for key, one in self.input.types.items():
-            rows = (
-                rows_of(one.keys["id"], repeated(one.keys["id"])) if is_last_winning(self.job.intent, one.type) else []
-            )
-            if len(rows):
-                found, lines = self.input.fetch({key: (rows, ("id",))})[key]
-                stays = set(lines[last_of_each(one_array(found.column("id")))].tolist())
-                self._note_lines(dropped, (line for line in lines.tolist() if line not in stays))
+        dropped: dict[int, dict[str, tuple[Slice, ...]]] = {}
+        for part in self.input.find_superseded() if self.job.intent is Intent.UPSERT else ():
+            for key, one in part.items():
+                for split, (start, stop) in one.splits.items():
+                    own = dropped.setdefault(split, {})
+                    own[key] = (*own.get(key, ()), Slice(one.path, start, stop))
         if dropped:
             tasks = self.input.tasks
-            again = {split: replace(tasks[split], dropped=frozenset(lines)) for split, lines in dropped.items()}
-            self.input.stage_again(again)
-
-    def _note_lines(self, noted: dict[int, set[int]], lines: Iterable[int]) -> None:
-        for line in lines:
-            split, own = self.input.split_of(line)
-            noted.setdefault(split, set()).add(own)
+            self.input.stage_again({split: replace(tasks[split], dropped=own) for split, own in dropped.items()})
 
     def _judge(self, view: View) -> None:
         """Refuse an input in which something is wrong, or reject what is wrong in it."""
@@ -233,8 +226,12 @@ class Loading:
         findings = Findings(unit=self.job.unit)
         for violation in self._broken():
             findings.add(violation)
-        SetCheck(self.input, CommittedRows(view), VIOLATIONS_MAX).run(findings)
+        self._check(view, VIOLATIONS_MAX, findings)
         self._raise(findings)
+
+    def _check(self, view: View, limit: int, findings: Findings) -> None:
+        self.checked = SetCheck(self.input, CommittedRows(view), limit)
+        self.checked.run(findings)
 
     def _refused(self) -> Iterable[Violation]:
         for split, result in enumerate(self.input.results):
@@ -273,7 +270,7 @@ class Loading:
         for _ in range(LOAD_ROUNDS_MAX):
             self._refuse_too_many()
             findings = Findings(self.options.errors_max + 1, unit=self.job.unit)
-            SetCheck(self.input, CommittedRows(view), self.options.errors_max + 1).run(findings)
+            self._check(view, self.options.errors_max + 1, findings)
             if not findings.violations:
                 return
             if any(one.line is None for one in findings.violations):
@@ -301,8 +298,10 @@ class Loading:
         if violation.rule != "E10" or violation.type_key is None or violation.value is None:
             return [violation.line]
         source = hash_column(pa.array([violation.value]), self.input.seed)
-        rows = rows_of(self.input.types[violation.type_key].keys["src"], source)
-        _, lines = self.input.fetch({violation.type_key: (rows, ("id",))})[violation.type_key]
+        _, rows = self.checked.entries(violation.type_key, "src", source)
+        # Those of one split come with the first of them; more than may be rejected need not be known.
+        wanted = Wanted(np.sort(rows), ("id",), {"src": source}, self.options.errors_max + 1)
+        _, lines = self.input.fetch({violation.type_key: wanted})[violation.type_key]
         return [int(line) for line in lines]
 
     def _refuse_too_many(self) -> None:
@@ -372,10 +371,9 @@ class Loading:
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
 
     def _mark(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
-        """Mark the committed rows that staged ones replace, one task for each fragment."""
-        keys = tuple(result.types[table_key].keys for result in self.input.results if table_key in result.types)
-        tasks = [MatchTask(dataset.ref, one, keys) for one in fragments.fragment_ids(dataset)]
-        return self.runner.run(f"matching {table_key.partition(':')[2]}", partial(match_fragment, self.job), tasks)
+        """Mark the committed rows that staged ones replace, one task for each fragment that has some."""
+        tasks = [MarkTask(dataset.ref, one, hits) for one, hits in sorted(self.checked.hits(table_key).items())]
+        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job), tasks)
 
     # -- files -------------------------------------------------------------------------------------------------
 

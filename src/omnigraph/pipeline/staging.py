@@ -17,10 +17,12 @@ from omnigraph.engine.write.loaded import Type
 from omnigraph.engine.write.stage import physical
 from omnigraph.lang.catalog import NodeType
 from omnigraph.pipeline.embedding import fill_rows, reading_catalog, windows
+from omnigraph.pipeline.hashing import hash_column
 from omnigraph.pipeline.job import Job
-from omnigraph.pipeline.keyfile import Keys, joined, key_names, keys_of, write_keys
+from omnigraph.pipeline.keyfile import Pile, Slice, key_names, keys_of, write_keys
 from omnigraph.pipeline.reading import Chunk, read_split
 from omnigraph.pipeline.sources import Split
+from omnigraph.pipeline.suspects import Found, is_among
 from omnigraph.rules.delta import Changes, Delta, Ids, Intent, last_of_each, one_array
 from omnigraph.rules.kernels import Column, Numbers
 from omnigraph.rules.rows import ROW_RULES
@@ -44,11 +46,16 @@ class Rejected:
 
 @dataclass(slots=True)
 class StagedType:
-    """What a task staged of one type: rows, the fragments that hold them, and where their keys lie."""
+    """What a task staged of one type: rows, the fragments that hold them, and the files of their keys.
+
+    `repeats` and `odd` tell for each key what is wrong within one file already, by rows of the split.
+    """
 
     rows: int = 0
     fragments: list[str] = field(default_factory=list)
-    keys: str = ""
+    keys: list[Pile] = field(default_factory=list)
+    repeats: list[tuple[str, Found]] = field(default_factory=list)
+    odd: list[tuple[str, Numbers]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -65,11 +72,11 @@ class StagedSplit:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """One split, and the lines of it that are known to be wrong from checks across splits."""
+    """One split, and what is known of it from checks across splits: wrong lines, and by type rows that are replaced."""
 
     split: Split
     known: Mapping[int, Violation] = field(default_factory=dict)
-    dropped: frozenset[int] = frozenset()
+    dropped: Mapping[str, tuple[Slice, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +91,22 @@ class Kept:
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
     """Read, check and stage one split."""
     staged = StagedSplit()
-    keys: dict[str, list[tuple[int, Keys]]] = {}
-    texts: dict[str, list[Column]] = {}
     for kept in kept_rows(job, task, staged):
-        key = kept.type.table_key
-        part = staged.types.setdefault(key, StagedType())
-        hashes = keys_of(kept.type, kept.rows, key_names(kept.type), job.operation_id)
-        keys.setdefault(key, []).append((part.rows, hashes))
-        texts.setdefault(key, []).append(one_array(kept.rows.column("id")))
+        part = staged.types.setdefault(kept.type.table_key, StagedType())
+        _write_keys(job, kept, part)
         part.rows += kept.rows.num_rows
         if kept.rows.num_rows and (job.is_rejecting or not (staged.refused or staged.broken)):
             part.fragments += _write(job, kept)
-    store = job.place.store()
-    for key, part in staged.types.items():
-        # Only rows that may replace others are looked for among those that are there, text by text.
-        ids = pa.concat_arrays(texts[key]) if job.intent is Intent.UPSERT else None
-        part.keys = write_keys(store, job.side, joined(keys[key]), ids)
     return staged
+
+
+def _write_keys(job: Job, kept: Kept, part: StagedType) -> None:
+    # Only rows that may replace others are looked for among those that are there, and then very surely.
+    along = ("check",) if job.intent is Intent.UPSERT else ()
+    keys = keys_of(kept.type, kept.rows, key_names(kept.type), along, job.operation_id, job.violations_max)
+    part.keys.append(write_keys(job.place.store(), job.side, keys.runs, part.rows))
+    part.repeats += [(name, one.moved(part.rows)) for name, one in keys.repeats.items()]
+    part.odd += [(name, rows + part.rows) for name, rows in keys.odd.items() if len(rows)]
 
 
 def _write(job: Job, kept: Kept) -> list[str]:
@@ -110,29 +116,53 @@ def _write(job: Job, kept: Kept) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """Rows that are to be looked at again, by their numbers, and the columns to bring.
+
+    With `where`, also all rows near them in which a column has one of some hashes; no more than `rows_max` of a split.
+    """
+
+    rows: Numbers
+    columns: tuple[str, ...]
+    where: Mapping[str, Numbers] = field(default_factory=dict)
+    rows_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FetchTask:
-    """Rows that are to be looked at again: by type their numbers within the split, and the columns to bring."""
+    """What is wanted of one split, by type; rows are counted from its first."""
 
     task: StageTask
-    wanted: Mapping[str, tuple[Numbers, tuple[str, ...]]]
+    wanted: Mapping[str, Wanted]
 
 
 def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
     """Return chosen rows of a split as Arrow streams, with their lines."""
     found: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.wanted}
     seen = dict.fromkeys(fetch.wanted, 0)
+    left = {key: one.rows_max or len(one.rows) for key, one in fetch.wanted.items()}
     for kept in kept_rows(job, fetch.task, StagedSplit()):
         key = kept.type.table_key
         if key in fetch.wanted:
-            rows, columns = fetch.wanted[key]
-            own = rows[(rows >= seen[key]) & (rows < seen[key] + kept.rows.num_rows)] - seen[key]
-            found[key].append((kept.rows.select(list(columns)).take(pa.array(own)), kept.lines[own]))
+            own = _chosen(job, kept, fetch.wanted[key], seen[key])[: left[key]]
+            columns = list(fetch.wanted[key].columns)
+            found[key].append((kept.rows.select(columns).take(pa.array(own)), kept.lines[own]))
             seen[key] += kept.rows.num_rows
+            left[key] -= len(own)
     answers: dict[str, tuple[bytes, Numbers]] = {}
     for key, parts in found.items():
         table = pa.concat_tables([rows for rows, _ in parts])
         answers[key] = (_stream(table), np.concatenate([lines for _, lines in parts]))
     return answers
+
+
+def _chosen(job: Job, kept: Kept, wanted: Wanted, first: int) -> Numbers:
+    rows = wanted.rows
+    mask = np.zeros(kept.rows.num_rows, bool)
+    mask[rows[(rows >= first) & (rows < first + len(mask))] - first] = True
+    for column, hashes in wanted.where.items():
+        mask |= is_among(hash_column(kept.rows.column(column), job.operation_id), hashes)
+    return np.flatnonzero(mask)
 
 
 def _stream(table: pa.Table) -> bytes:
@@ -145,31 +175,32 @@ def _stream(table: pa.Table) -> bytes:
 def kept_rows(job: Job, task: StageTask, staged: StagedSplit) -> Iterator[Kept]:
     """Yield the rows that a split contributes; what is wrong with it goes to `staged`."""
     decoding = Findings(job.violations_max, unit=job.unit)
-    left_out = np.array(sorted({*task.dropped, *task.known}), np.int64)
+    known = np.array(sorted(task.known), np.int64)
+    dropped = _Dropping(job, task)
     for chunk in read_split(task.split, reading_catalog(job), decoding):
         staged.lines += len(chunk.lines)
         told = {one.line: one for one in task.known.values() if one.line in chunk.lines}
         for one in decoding.violations[len(staged.refused) :]:
             told.setdefault(one.line, one)
         staged.refused = list(decoding.violations)
-        for kept in _parts(job, chunk, staged, left_out):
+        for kept in _parts(job, chunk, staged):
             broken = _broken(job, kept)
             staged.broken += broken[: job.violations_max - len(staged.broken)]
             if job.is_rejecting and broken:
                 kept = _without(kept, np.array([one.line for _, one in broken], np.int64))
                 for _, one in broken:
                     told.setdefault(one.line, one)
-            yield kept
+            yield _without(dropped.apply(kept), known)
         if job.is_rejecting:
             staged.rejected += [Rejected(one, chunk.text(line)) for line, one in sorted(told.items()) if line]
         if decoding.is_full:
             return
 
 
-def _parts(job: Job, chunk: Chunk, staged: StagedSplit, left_out: Numbers) -> Iterator[Kept]:
+def _parts(job: Job, chunk: Chunk, staged: StagedSplit) -> Iterator[Kept]:
     """Yield the rows of a chunk that count, with vectors where they are to be made, in parts that memory can hold."""
     for loaded in chunk.loaded.values():
-        kept = _last_ones(job, _without(Kept(loaded.type, loaded.rows, loaded.lines), left_out))
+        kept = _last_ones(job, Kept(loaded.type, loaded.rows, loaded.lines))
         key = kept.type.table_key
         # An input that is refused anyway is not worth a question to the provider.
         if job.embed is None or key not in job.embed.targets or (staged.refused and not job.is_rejecting):
@@ -178,6 +209,30 @@ def _parts(job: Job, chunk: Chunk, staged: StagedSplit, left_out: Numbers) -> It
         for part in windows(job.embed, key, kept.rows.num_rows):
             rows = kept.rows.slice(part.start, part.stop - part.start)
             yield Kept(job.type_of(key), fill_rows(job.embed, key, rows, staged.embedded), kept.lines[part])
+
+
+class _Dropping:
+    """Leaves out rows that later ones replace; they are counted as they came, before anything else was left out."""
+
+    def __init__(self, job: Job, task: StageTask) -> None:
+        store = job.place.store() if task.dropped else None
+        self._rows = {
+            key: np.sort(np.concatenate([one.read(store, "<i8") for one in slices]))
+            for key, slices in task.dropped.items()
+            if store is not None
+        }
+        self._seen = dict.fromkeys(self._rows, 0)
+
+    def apply(self, kept: Kept) -> Kept:
+        key = kept.type.table_key
+        if key not in self._rows:
+            return kept
+        first, count = self._seen[key], kept.rows.num_rows
+        self._seen[key] += count
+        low, high = np.searchsorted(self._rows[key], [first, first + count])
+        stays = np.ones(count, bool)
+        stays[self._rows[key][low:high] - first] = False
+        return Kept(kept.type, kept.rows.filter(pa.array(stays)), kept.lines[stays])
 
 
 def _without(kept: Kept, lines: Numbers) -> Kept:

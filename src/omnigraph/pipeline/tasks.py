@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from omnigraph.errors import OmniGraphError, PipelineError
+from omnigraph.limits import LOAD_WAVE_TASKS
 from omnigraph.pipeline.progress import NOBODY, Watcher
 
 P = TypeVar("P")
@@ -68,15 +69,27 @@ class Executors:
     engine = "spark"
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
-        if not payloads:
-            return []
+        weights = list(sizes) or [1] * len(payloads)
+        results: list[R] = []
+        if payloads:
+            self.watcher.begin(stage, sum(weights))
+        # Every task is sent the payloads of its whole job, so a job has only so many of them.
+        for start in range(0, len(payloads), LOAD_WAVE_TASKS):
+            results += self._wave(stage, work, payloads[start : start + LOAD_WAVE_TASKS], weights, start)
+        return results
+
+    def _wave(
+        self, stage: str, work: Callable[[P], R], payloads: Sequence[P], weights: Sequence[int], first: int
+    ) -> list[R]:
         from omnigraph.pipeline.session import watched
 
-        weights = list(sizes) or [1] * len(payloads)
-        self.watcher.begin(stage, sum(weights))
-        mean = sum(weights) / len(weights)
-        collect = lambda: self._collect(work, payloads)  # noqa: E731 - handed to another thread
-        rows = watched(self.spark, stage, collect, lambda done: self.watcher.reach(int(done * mean)))
+        before, mean = sum(weights[:first]), sum(weights) / len(weights)
+        rows = watched(
+            self.spark,
+            stage,
+            lambda: self._collect(work, payloads),
+            lambda done: self.watcher.reach(int(before + done * mean)),
+        )
         return _results(rows, len(payloads), stage)
 
     def _collect(self, work: Callable[[P], R], payloads: Sequence[P]) -> list[Any]:
