@@ -11,7 +11,6 @@ import orjson
 import pytest
 
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
-from omnigraph.server import tokens
 from omnigraph.server.access import READERS_ONLY, Doors
 from omnigraph.server.admission import Admission
 from omnigraph.server.hosting import Place, open_house
@@ -51,7 +50,7 @@ def test_actor_of_compares_with_every_entry(monkeypatch: pytest.MonkeyPatch) -> 
         compared.append(one)
         return one == other
 
-    monkeypatch.setattr(tokens.hmac, "compare_digest", compare)
+    monkeypatch.setattr("omnigraph.server.tokens.hmac.compare_digest", compare)
     assert Tokens.of(TOKENS).actor_of("Bearer token-of-ada") == "ada"
     assert len(compared) == len(TOKENS)
 

@@ -375,10 +375,10 @@ def test_condition_on_a_route_that_does_not_look_at_it_is_refused(live: Live) ->
     assert reply.status == 400
 
 
-@pytest.mark.parametrize("value", ['"abc"', "*", "W/abc", "abc, def", ""])
-def test_condition_that_is_not_one_commit_id_is_refused(live: Live, value: str) -> None:
+def test_condition_that_is_not_one_commit_id_is_refused(live: Live) -> None:
     body = {"query": ADD, "params": {"name": "a"}}
-    assert live.post(f"{G}/mutate/if-graph-commit", body, headers={IF_COMMIT: value}).status == 400
+    for value in ['"abc"', "*", "W/abc", "abc, def", ""]:
+        assert live.post(f"{G}/mutate/if-graph-commit", body, headers={IF_COMMIT: value}).status == 400
 
 
 def test_server_routes_answer_without_a_token(guarded: Live) -> None:

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.routing import Route as Mount
 
-from omnigraph.errors import GraphError, LimitExceeded, OmniGraphError
+from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import metrics as names
-from omnigraph.server.body import Gone, Receive, Send
+from omnigraph.server.body import Gone, Overflow, Receive, Send
 from omnigraph.server.call import Answer, json_answer
 from omnigraph.server.frontdoor import SERVER_ROUTES
 from omnigraph.server.logs import log_failure
@@ -80,13 +80,8 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
             return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
         case "blob.range":
             return {"Content-Range": f"bytes */{error.context.get('length')}"}
-    if isinstance(error, LimitExceeded) and error.context.get("resource") in _UNREAD:
-        # The rest of the body is on its way, and reading it is what the limit is for.
-        return {"Connection": "close"}
-    return {}
-
-
-_UNREAD = ("request_body_bytes", "graph_batch_request_bytes")
+    # The rest of a body of known length is thrown away as it comes; one without an end is not waited for.
+    return {"Connection": "close"} if isinstance(error, Overflow) else {}
 
 
 class _End:

@@ -21,6 +21,10 @@ class Gone(Exception):
     """The caller has hung up; nobody waits for an answer."""
 
 
+class Overflow(LimitExceeded):
+    """A body that did not say how long it is has become too long; nobody knows when it ends."""
+
+
 def check_length(declared: str | None, limit: int, resource: str) -> int | None:
     """Return the length that a request declares for its body; refused when it is too large."""
     if declared is None or not (declared.isascii() and declared.isdigit()):
@@ -43,7 +47,7 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limit:
-                    raise too_large(resource, limit, size)
+                    raise Overflow(str(too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)

@@ -1,0 +1,40 @@
+"""A server in a process of its own, started by its command, for tests that stop or kill it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Running:
+    """A process that listens at an address."""
+
+    process: subprocess.Popen[str]
+    host: str
+    port: int
+
+
+@contextmanager
+def running(*arguments: str, log: Path, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
+    """Run `omnigraph serve` until the block ends; its log goes to a file."""
+    command = [sys.executable, "-m", "omnigraph", "serve", "--bind", "127.0.0.1:0", *arguments]
+    with log.open("a") as errors:
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, env={**os.environ, **(environment or {})}
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("OMNIGRAPH_LISTEN_ADDR="), (line, log.read_text())
+        host, _, port = line.strip().partition("=")[2].rpartition(":")
+        yield Running(process, host, int(port))
+    finally:
+        process.kill()
+        process.wait()
+        process.communicate()

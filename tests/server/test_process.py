@@ -1,0 +1,123 @@
+"""A server as a process: what its command prints, how it stops, and what a kill under load leaves behind."""
+
+from __future__ import annotations
+
+import http.client
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import orjson
+import pytest
+
+from omnigraph import graph as graphs
+from tests.server.live import ADD, PEOPLE
+from tests.server.process import Running, running
+
+OPEN = {"OMNIGRAPH_UNAUTHENTICATED": "1"}
+
+
+def post(server: Running, path: str, body: object) -> tuple[int, bytes]:
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+    try:
+        connection.request("POST", path, orjson.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    finally:
+        connection.close()
+
+
+@pytest.mark.slow
+def test_serve_told_to_stop_finishes_what_is_under_way(graph_uri: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with running("--store", graph_uri, log=log, environment=OPEN) as server:
+        connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
+        connection.putrequest("POST", "/graphs/graph/query")
+        body = orjson.dumps({"query": PEOPLE})
+        connection.putheader("Content-Type", "application/json")
+        connection.putheader("Content-Length", str(len(body)))
+        connection.endheaders(body[:10])
+        # An answer to another request shows that the first half of this one has arrived.
+        assert post(server, "/graphs/graph/query", {"query": PEOPLE})[0] == 200
+        server.process.send_signal(signal.SIGTERM)
+        connection.send(body[10:])
+        assert connection.getresponse().status == 200
+        connection.close()
+        assert server.process.wait(30) == 0
+    lines = [orjson.loads(line) for line in log.read_text().splitlines()]
+    assert {"message": "stopping", "signal": "SIGTERM"}.items() <= next(
+        line for line in lines if line["message"] == "stopping"
+    ).items()
+    requests = [line for line in lines if line["message"] == "request"]
+    assert [one["status"] for one in requests] == [200, 200]
+    assert all(one["request_id"] and one["route"] == "/graphs/{graph_id}/query" for one in requests)
+    assert "secret-place" not in log.read_text()
+
+
+@pytest.mark.slow
+def test_serve_open_without_being_told_so_is_refused(graph_uri: str) -> None:
+    command = [sys.executable, "-m", "omnigraph", "serve", "--store", graph_uri, "--bind", "127.0.0.1:0"]
+    refused = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "--unauthenticated" in refused.stderr
+    assert refused.stdout == ""
+
+
+class Writer(threading.Thread):
+    """Adds people until the server is gone, and remembers which ones were acknowledged."""
+
+    def __init__(self, server: Running, number: int, enough: threading.Semaphore) -> None:
+        super().__init__()
+        self.server = server
+        self.number = number
+        self.enough = enough
+        self.acknowledged: list[str] = []
+        self.asked = 0
+
+    def run(self) -> None:
+        # Two people and what binds them: all of it is there afterwards, or nothing.
+        pair = "query pair($a: String, $b: String) { insert Person { name: $a } insert Person { name: $b } "
+        pair += "insert Knows { from: $a, to: $b } }"
+        while True:
+            name = f"w{self.number}-{self.asked}"
+            self.asked += 1
+            try:
+                params = {"a": name, "b": f"{name}-b"}
+                status, _ = post(self.server, "/graphs/graph/mutate", {"query": pair, "params": params})
+            except (OSError, http.client.HTTPException):
+                return
+            if status == 200:
+                self.acknowledged.append(name)
+                self.enough.release()
+
+
+@pytest.mark.slow
+def test_serve_killed_under_load_keeps_what_it_acknowledged_and_no_halves(graph_uri: str, tmp_path: Path) -> None:
+    enough = threading.Semaphore(0)
+    with running("--store", graph_uri, log=tmp_path / "log", environment=OPEN) as server:
+        writers = [Writer(server, number, enough) for number in range(8)]
+        for writer in writers:
+            writer.start()
+        for _ in range(40):
+            assert enough.acquire(timeout=60)
+        server.process.kill()
+        for writer in writers:
+            writer.join(60)
+    with graphs.open(graph_uri) as graph:
+        names = {row["name"] for row in graph.query(PEOPLE).rows()}
+        pairs = "query pairs() { match { $a: Person $a knows $b } return { $a.name as a, $b.name as b } }"
+        bound = {(row["a"], row["b"]) for row in graph.query(pairs).rows()}
+        acknowledged = [name for writer in writers for name in writer.acknowledged]
+        assert len(acknowledged) >= 40
+        for name in acknowledged:
+            assert {name, f"{name}-b"} <= names
+        for name in names:
+            if name.startswith("w") and not name.endswith("-b"):
+                assert f"{name}-b" in names
+                assert (name, f"{name}-b") in bound
+        assert graph.verify().is_sound
+    with running("--store", graph_uri, log=tmp_path / "log", environment=OPEN) as server:
+        status, _ = post(server, "/graphs/graph/mutate", {"query": ADD, "params": {"name": "after"}})
+        assert status == 200

@@ -1,0 +1,262 @@
+"""Bodies, streams and slowness: bounds before parsing, backpressure, callers that hang up, reads that wait."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import orjson
+import pytest
+
+from omnigraph.engine.read import Budget
+from omnigraph.errors import QueryCancelled, StorageError
+from omnigraph.graph import Graph
+from omnigraph.server.wire import JSON, NDJSON
+from tests.server.live import PEOPLE, Live
+
+G = "/graphs/g"
+
+
+def request_head(path: str, media: str, length: int) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+def wait_for(condition: Any) -> None:
+    """Wait until something holds that another thread brings about."""
+    never = threading.Event()
+    for _ in range(6_000):
+        if condition():
+            return
+        never.wait(0.005)
+    raise AssertionError("it never came to hold")
+
+
+BODIES = [
+    (b"{", 400),
+    (b"[]", 400),
+    (b'{"query": NaN}', 400),
+    (b'{"query": "\\ud800"}', 400),
+    (b"\xff\xfe", 400),
+    (b"[" * 100_000, 400),
+    (b'{"query": "' + b"x" * 2_000_000 + b'"}', 413),
+]
+
+
+def test_body_that_is_no_request_is_refused(live: Live) -> None:
+    for body, status in BODIES:
+        reply = live.ask("POST", f"{G}/query", body, headers={"Content-Type": "application/json"})
+        assert reply.status == status, body[:20]
+
+
+def test_body_too_large_is_refused_before_it_is_sent(live: Live) -> None:
+    connection = live.connect(timeout=20)
+    connection.putrequest("POST", f"{G}/load/ndjson")
+    connection.putheader("Content-Type", NDJSON)
+    connection.putheader("Content-Length", str(32 * 1024 * 1024 + 1))
+    connection.endheaders()
+    answer = connection.getresponse()
+    limit = orjson.loads(answer.read())["resource_limit"]
+    assert answer.status == 413
+    assert limit == {"resource": "graph_batch_request_bytes", "limit": 33554432, "actual": 33554433}
+    connection.close()
+
+
+def test_body_in_chunks_that_grows_too_large_is_refused(live: Live) -> None:
+    connection = live.connect(timeout=20)
+    chunks = (b"x" * 65_536 for _ in range(64))
+    headers = {"Content-Type": "application/json", "Transfer-Encoding": "chunked"}
+    try:
+        connection.request("POST", f"{G}/query", chunks, headers, encode_chunked=True)
+        assert connection.getresponse().status == 413
+    except (BrokenPipeError, ConnectionResetError):
+        # The server closed before everything was sent, which is what the limit is for.
+        pass
+    finally:
+        connection.close()
+    assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200
+
+
+def test_body_of_another_type_or_encoding_is_refused(live: Live) -> None:
+    for path, media in [("/query", "text/plain"), ("/query", NDJSON), ("/load/ndjson", "application/json")]:
+        reply = live.ask("POST", f"{G}{path}", b"{}", headers={"Content-Type": media})
+        assert (reply.status, reply.json()["omnigraph_code"]) == (415, "request.media_type")
+    reply = live.ask("POST", f"{G}/load/ndjson", b'{"type": "\xff"}', headers={"Content-Type": NDJSON})
+    assert reply.status == 400
+
+
+def test_body_that_does_not_arrive_is_refused_in_time(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.server.body.SERVER_BODY_SECONDS_MAX", 0.05)
+    connection = live.connect(timeout=20)
+    connection.putrequest("POST", f"{G}/query")
+    connection.putheader("Content-Type", "application/json")
+    connection.putheader("Content-Length", "100")
+    connection.endheaders()
+    assert connection.getresponse().status == 408
+    connection.close()
+
+
+def test_caller_that_hangs_up_in_its_body_leaves_nothing_behind(live: Live) -> None:
+    raw = socket.create_connection((live.host, live.port))
+    raw.sendall(request_head(f"{G}/load/ndjson", NDJSON, 1_000) + b"abc")
+    wait_for(lambda: live.service.admission.inflight == 1)
+    raw.close()
+    wait_for(lambda: live.service.admission.inflight == 0)
+
+
+def test_slow_query_keeps_nobody_else_waiting(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, finish = threading.Event(), threading.Event()
+    plain = Graph.query
+
+    def query(graph: Graph, source: str, *given: Any, **more: Any) -> Any:
+        if "slow" in source:
+            started.set()
+            assert finish.wait(30)
+        return plain(graph, source, *given, **more)
+
+    monkeypatch.setattr(Graph, "query", query)
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(live.post, f"{G}/query", {"query": PEOPLE.replace("people", "slow")})
+        assert started.wait(30)
+        for _ in range(3):
+            assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200
+        assert live.get("/healthz").status == 200
+        assert not slow.done()
+        finish.set()
+        assert slow.result().status == 200
+
+
+def test_query_of_a_caller_that_hung_up_is_cancelled(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, cancelled = threading.Event(), threading.Event()
+
+    def query(graph: Graph, *given: Any, budget: Budget, **more: Any) -> Any:
+        started.set()
+        token = budget.cancel
+        assert token is not None
+        wait_for(lambda: token.is_cancelled)
+        cancelled.set()
+        raise QueryCancelled("cancelled")
+
+    monkeypatch.setattr(Graph, "query", query)
+    raw = socket.create_connection((live.host, live.port))
+    body = orjson.dumps({"query": PEOPLE})
+    head = (
+        f"POST {G}/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    raw.sendall(head.encode() + body)
+    assert started.wait(30)
+    raw.close()
+    assert cancelled.wait(30)
+
+
+class Endless:
+    """An export that counts how much of it was taken, and whether it was closed."""
+
+    def __init__(self, fails_after: int | None = None) -> None:
+        self.made = 0
+        self.fails_after = fails_after
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        if self.made == self.fails_after:
+            raise StorageError("s3://secret-bucket/secret-place is gone")
+        self.made += 1
+        return b"x" * 1_000_000
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def begin_export(live: Live) -> socket.socket:
+    raw = socket.socket()
+    # A small buffer here, so that what is not read is soon felt at the other end.
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    raw.connect((live.host, live.port))
+    raw.sendall(request_head(f"{G}/export", JSON, 2) + b"{}")
+    assert raw.recv(15) == b"HTTP/1.1 200 OK"
+    return raw
+
+
+def writing(live: Live) -> list[Any]:
+    connections: set[Any] = set(live.server.server_state.connections)
+    return [one for one in connections if not one.cycle.response_complete]
+
+
+def is_full(connection: Any) -> bool:
+    return bool(connection.flow.write_paused)
+
+
+def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless()
+    monkeypatch.setattr(Graph, "export", lambda *given: endless)
+    raw = begin_export(live)
+    # Nobody reads: what is made fits into the buffers of both ends, and then sending waits.
+    wait_for(lambda: [is_full(one) for one in writing(live)] == [True])
+    assert endless.made < 20
+    second = live.post(f"{G}/export", {})
+    assert second.status == 413
+    assert second.json()["resource_limit"]["resource"] == "stream_export_slots"
+    raw.close()
+    wait_for(lambda: endless.is_closed)
+    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+
+
+def test_export_that_fails_midway_has_no_end(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = Endless(fails_after=3)
+    monkeypatch.setattr(Graph, "export", lambda *given: failing)
+    raw = begin_export(live)
+    received = b""
+    while part := raw.recv(65_536):
+        received += part
+    raw.close()
+    assert received.count(b"x") >= 3_000_000
+    assert not received.endswith(b"0\r\n\r\n")
+    assert b"secret" not in received
+    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+
+
+def test_export_that_fails_at_once_says_so_without_names(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0))
+    reply = live.post(f"{G}/export", {})
+    assert (reply.status, reply.json()["code"]) == (500, "internal")
+    assert b"secret" not in reply.body
+    assert live.post(f"{G}/export", {}).status == 500, "the slot was not given back"
+
+
+def test_export_reader_that_takes_nothing_is_cut_off(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("omnigraph.server.sending.SERVER_STALL_SECONDS_MAX", 0.1)
+    endless = Endless()
+    monkeypatch.setattr(Graph, "export", lambda *given: endless)
+    raw = begin_export(live)
+    wait_for(lambda: endless.is_closed)
+    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    raw.close()
+
+
+def test_streams_beyond_their_share_of_transport_are_refused(live: Live) -> None:
+    live.service.streams._free._value = 0
+    reply = live.post(f"{G}/export", {})
+    assert reply.status == 413
+    assert reply.json()["resource_limit"]["resource"] == "stream_export_transport_bytes"
+    live.service.streams._free._value = 1
+    assert live.post(f"{G}/export", {}).status == 200
+
+
+def test_failure_of_our_own_is_told_in_fixed_words(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*given: Any, **more: Any) -> Any:
+        raise KeyError("/secret-place/people.omni")
+
+    monkeypatch.setattr(Graph, "query", broken)
+    reply = live.post(f"{G}/query", {"query": PEOPLE})
+    assert (reply.status, reply.json()["omnigraph_code"]) == (500, "internal.bug")
+    assert b"secret-place" not in reply.body
+
+
+def test_request_id_of_the_caller_is_kept_if_harmless(live: Live) -> None:
+    assert live.get("/healthz", headers={"X-Request-Id": "abc-1"}).headers["x-request-id"] == "abc-1"
+    assert live.get("/healthz", headers={"X-Request-Id": 'a"b c'}).headers["x-request-id"] != 'a"b c'
