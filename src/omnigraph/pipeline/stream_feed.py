@@ -21,7 +21,7 @@ from omnigraph.errors import SchemaBoundary, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS
-from omnigraph.pipeline.job import place_of
+from omnigraph.pipeline.job import Place, place_of
 from omnigraph.pipeline.options import GivenOptions
 from omnigraph.pipeline.scanning import Scan
 from omnigraph.pipeline.stream_rows import Change, stream_schema
@@ -54,6 +54,11 @@ class Feed:
     @cached_property
     def scope(self) -> Scope:
         return feed_scope(self.view.snapshot, self.selection)
+
+    @cached_property
+    def place(self) -> Place:
+        # One for all tasks of a batch, because a worker keeps what it has opened by it.
+        return place_of(self.graph.uri, new_ulid())
 
     def start(self, start: str) -> CommitId:
         """Return the commit after which a stream begins."""
@@ -105,7 +110,7 @@ class Feed:
             commit.created_at_us,
             commit.actor,
             core.kernel.name_of(commit.branch),
-            Scan(place_of(self.graph.uri, new_ulid()), snapshot.state.schema.ir, pin.table_key, pin.ref),
+            Scan(self.place, snapshot.state.schema.ir, pin.table_key, pin.ref),
             pair.before.pin.ref,
             self.selection,
         )
@@ -126,6 +131,7 @@ class Feed:
 
 
 def feed_type(given: GivenOptions, view: View) -> Type | None:
+    """Return the one type that a stream is about, or None."""
     if "type" not in given.values:
         return None
     for name in ("kinds", "types"):
