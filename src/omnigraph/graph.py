@@ -23,6 +23,8 @@ from omnigraph.engine.embed.plan import Mode as EmbedMode
 from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
 from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
+from omnigraph.engine.maintain.reconcile import ReconcileReport, Reconciliation
+from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.engine.maintain.repair import RepairReport, repair
 from omnigraph.engine.maintain.verify import VerifyReport, verify
 from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
@@ -332,6 +334,14 @@ class Graph:
     def verify(self) -> VerifyReport:
         """Check every branch without changing anything: versions open, counts agree, ids are unique, ends exist."""
         return verify(self.core, self.core.actor)
+
+    def reconcile(self) -> ReconcileReport:
+        """Finish links, settle the work of the dead, and optimize what is past a threshold; nothing while others do."""
+        return Reconciliation(self.core, self.core.actor).run()
+
+    def reconciler(self, every: timedelta) -> Reconciler:
+        """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
+        return Reconciler(Reconciliation(self.core, self.core.actor).run, every.total_seconds())
 
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False

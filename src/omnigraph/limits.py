@@ -65,6 +65,13 @@ TAIL_FRAGMENTS_MAX: Final = 16
 OPTIMIZE_ATTEMPTS_MAX: Final = 3
 CLEANUP_DEADLINES_MIN: Final = 10
 
+# Reconciling: how many small fragments, and rows that an index misses, a type may have before a background round looks
+# after it; how large it may be for that, and how many types one round takes on.
+RECONCILE_FRAGMENTS_MAX: Final = 64
+RECONCILE_UNCOVERED_ROWS_MAX: Final = 100_000
+RECONCILE_ROWS_MAX: Final = 5_000_000
+RECONCILE_TYPES_MAX: Final = 4
+
 # Merges: when main takes over a branch's dataset instead of copying the change, and how far clocks may differ.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 MERGE_CONFLICTS_SHOWN: Final = 3

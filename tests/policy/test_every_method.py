@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,7 +62,8 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "repair": lambda: graph.repair(confirm=True, discard=True),
             "verify": lambda: graph.verify(),
             "cleanup": lambda: graph.cleanup(keep=1),
-            "reconcile": lambda: graph.reconcile(),  # type: ignore[attr-defined,unused-ignore]
+            "reconcile": lambda: graph.reconcile(),
+            "reconciler": lambda: graph.reconciler(timedelta(seconds=1)),
             "upgrade": lambda: graph.upgrade(),  # type: ignore[attr-defined,unused-ignore]
         },
         Past: {

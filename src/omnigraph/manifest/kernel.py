@@ -395,16 +395,15 @@ class Kernel:
         return link is not None and self.store.has_version(link.ref) and not self._is_linked(link)
 
     def finish_links(self, snapshot: Snapshot) -> int:
-        """Put every published version of a snapshot in its place by path; return how many were not known to be."""
-        unfinished = self._unfinished(snapshot)
-        for link in unfinished:
-            self._finish(link)
-        return len(unfinished)
+        """Put every published version of a snapshot in its place by path; return how many were not there."""
+        return sum([self._finish(link) for link in self._unfinished(snapshot)])
 
-    def _finish(self, link: Link) -> None:
-        if not self._is_linked(link):
+    def _finish(self, link: Link) -> bool:
+        is_missing = not self._is_linked(link)
+        if is_missing:
             self.store.link(link.ref, link.manifest)
         self._linked.add(link.ref)
+        return is_missing
 
     def _is_linked(self, link: Link) -> bool:
         """Tell whether a version's own manifest is in its place; a foreign tool may have written there first."""

@@ -5,6 +5,7 @@ Changes no result and deletes nothing. Writers that are faster win; what they di
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import StrEnum
@@ -33,6 +34,13 @@ class Skip(StrEnum):
 
     DRIFT = "drift_needs_repair"
     OUTPACED = "writers_were_faster"
+
+
+class Effort(StrEnum):
+    """How much is done to a type: everything, or only what its indexes miss."""
+
+    WHOLE = "whole"
+    INDEXES = "indexes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,16 +88,20 @@ class OptimizeReport:
 
 
 def optimize(
-    core: Core, branch: str = MAIN, actor: str | None = None, workers: Workers | None = None
+    core: Core,
+    branch: str = MAIN,
+    actor: str | None = None,
+    workers: Workers | None = None,
+    only: Mapping[str, Effort] | None = None,
 ) -> OptimizeReport:
     """Compact every type of a branch, cover what indexes miss, and build those that are declared and missing.
 
-    `workers` execute the tasks; by default it is this process.
+    `workers` execute the tasks; by default it is this process. `only` names the types that are looked after, and how.
     """
     branch = branch.strip()
     core = admit(core, "change", on(branch), actor)
     with ExitStack() as stack:
-        work = _Optimize(core, core.actor, stack, workers or ThisProcess())
+        work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
         receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
     seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
@@ -100,8 +112,16 @@ def optimize(
 class _Optimize:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, core: Core, actor: str | None, stack: ExitStack, workers: Workers) -> None:
+    def __init__(
+        self,
+        core: Core,
+        actor: str | None,
+        stack: ExitStack,
+        workers: Workers,
+        only: Mapping[str, Effort] | None,
+    ) -> None:
         self.core = core
+        self.only = only
         self.actor = actor
         self.workers = workers
         self.rows: list[TypeOptimized] = []
@@ -113,6 +133,7 @@ class _Optimize:
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         catalog = self.core.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+        types = [one for one in types if self.only is None or one.table_key in self.only]
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         operation_id = self._declare(snapshot)
         tasks = [partial(self._optimized, snapshot, one) for one in sorted(types, key=lambda one: one.table_key)]
@@ -161,11 +182,12 @@ class _Optimize:
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index.missing(inherited, specs)
         is_covered = all(not coverage.uncovered for coverage in index.coverage(inherited).values())
-        if not ready and is_covered and not compact.plan(inherited):
+        is_whole = self.only is None or self.only[key] is Effort.WHOLE
+        if not ready and is_covered and not (is_whole and compact.plan(inherited)):
             return None, TypeOptimized(key, pending=tuple(pending))
         chain = Chain(kernel.writable(snapshot, key))
         try:
-            tasks = compact.plan(chain.base)
+            tasks = compact.plan(chain.base) if is_whole else []
             rewritten = compact.rewritten(chain.base, self.workers.compact(chain.base, tasks))
             chain.add(rewritten)
             renewal = index.renewal(chain.dataset, specs)
