@@ -1,0 +1,216 @@
+"""Embedding in the pipeline: while loading and on Spark, what is asked, what a failure leaves, and the guide."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.errors import DataError, JobExists, UsageError
+from omnigraph.pipeline import asking, embedding
+from omnigraph.pipeline.tasks import Executors, Threads
+from tests.engine.search.provider import Provider, running
+from tests.engine.test_embed import answer, asked, made, refusing
+
+GUIDE = Path(__file__).parents[2] / "docs" / "embeddings.md"
+SCHEMA = """
+node Doc { name: String @key  text: String?  pages: I32?  vec: Vector(4) @embed(text)  @range(pages, 0..9) }
+edge Cites: Doc -> Doc
+"""
+
+
+@pytest.fixture
+def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
+    monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "openai")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "m1")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "0")
+    monkeypatch.setenv("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "2")
+    with running(Provider(answer)) as own:
+        monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", own.url)
+        yield own
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return og.init(tmp_path / "g.omni", SCHEMA)
+
+
+def doc(name: str, **data: Any) -> dict[str, Any]:
+    return {"type": "Doc", "data": {"name": name, **data}}
+
+
+def lines(tmp_path: Path, *records: dict[str, Any]) -> Path:
+    path = tmp_path / "data.ndjson"
+    path.write_text("\n".join(map(json.dumps, records)))
+    return path
+
+
+def vectors(graph: og.Graph) -> dict[str, Any]:
+    records = map(json.loads, b"".join(graph.export(types=["Doc"])).splitlines())
+    return {record["data"]["name"]: record["data"]["vec"] for record in records}
+
+
+def test_load_gives_vectors_to_rows_without_one(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    data = lines(tmp_path, doc("a", text="one"), doc("b", text="two", vec=[0, 0, 1, 0]), doc("c", text="one"))
+    report = pipeline.load(graph, data, mode="append", embed=True)
+    assert report.to_json()["embedded"] == [
+        {"property": "Doc.vec", "filled": 2, "cleared": 0, "texts_asked": 1, "texts_cached": 0}
+    ]
+    assert asked(provider) == ["one"]
+    assert vectors(graph) == {"a": pytest.approx(made("one")), "b": [0, 0, 1, 0], "c": pytest.approx(made("one"))}
+    again = lines(tmp_path, doc("a", text="uno"), doc("c", text="one"))
+    pipeline.load(graph, again, mode="merge", embed=True)
+    assert asked(provider) == ["uno"]
+    assert vectors(graph)["a"] == pytest.approx(made("uno"))
+    assert graph.embed().commit is None
+
+
+def test_load_of_parquet_without_the_column_gets_vectors(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    pa.parquet.write_table(pa.table({"name": ["a", "b"], "text": ["one", "two"]}), tmp_path / "d.parquet")
+    pipeline.load(graph, nodes={"Doc": tmp_path / "d.parquet"}, mode="append", embed=True)
+    assert vectors(graph)["b"] == pytest.approx(made("two"))
+
+
+def test_load_without_embed_still_needs_what_is_required(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"Doc\.vec"):
+        pipeline.load(graph, lines(tmp_path, doc("a", text="one")), mode="append")
+    assert provider.requests == []
+
+
+def test_load_row_with_neither_text_nor_vector_is_refused(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    data = lines(tmp_path, doc("a", text="one"), doc("b"))
+    with pytest.raises(DataError, match=r"line 2: `Doc\.vec` needs a value") as caught:
+        pipeline.load(graph, data, mode="append", embed=True)
+    assert caught.value.context["rule"] == "E4"
+    report = pipeline.load(
+        graph, data, mode="append", embed=True, on_error="quarantine", report=tmp_path / "r", max_errors=1
+    )
+    assert [(one.line, one.violation.rule) for one in report.rejected] == [(2, "E4")]
+    assert list(vectors(graph)) == ["a"]
+    assert asked(provider) == ["one"]
+
+
+def test_load_quarantine_counts_rows_the_same_in_every_pass(
+    graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows that come in parts are found again by their numbers, past those that were left out.
+    monkeypatch.setattr(embedding.EmbedJob, "window", lambda self, key: 2)
+    records = [doc("a", text="one"), doc("b"), doc("c", text="two", pages=99), doc("d", text="two"), doc("d", text="x")]
+    records += [doc("e", text="y"), {"edge": "Cites", "from": "b", "to": "e", "data": {}}]
+    report = pipeline.load(
+        graph,
+        lines(tmp_path, *records),
+        mode="append",
+        embed=True,
+        on_error="quarantine",
+        report=tmp_path / "r",
+        max_errors=9,
+    )
+    assert {(one.line, one.violation.rule) for one in report.rejected} >= {(2, "E4"), (3, "E8"), (7, "E9")}
+    assert set(vectors(graph)) >= {"a", "e"}
+    assert graph.verify().is_sound
+
+
+@pytest.mark.parametrize("status", [429, 500, 400])
+def test_load_provider_that_fails_publishes_nothing_and_a_rerun_asks_for_the_rest(
+    graph: og.Graph, provider: Provider, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.engine.embed.filler.EMBED_TEXTS_MAX", 2)
+    data = lines(tmp_path, *(doc(f"d{number}", text=f"t{number}") for number in range(8)))
+    provider.answer = refusing(status)
+    with pytest.raises(DataError) as caught:
+        pipeline.load(graph, data, mode="append", embed=True)
+    assert caught.value.context["rule"] == "E13"
+    assert vectors(graph) == {}
+    known = {text for _, _, body in provider.requests for text in body["input"]} - {"t6", "t7"}
+    provider.requests.clear()
+    provider.answer = answer
+    pipeline.load(graph, data, mode="append", embed=True)
+    assert asked(provider) == sorted({f"t{number}" for number in range(8)} - known)
+    assert len(vectors(graph)) == 8
+
+
+def test_load_refused_by_its_lines_asks_nothing(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    data = lines(tmp_path, doc("a", text="one"), {"type": "Dok", "data": {}})
+    with pytest.raises(DataError, match="Dok"):
+        pipeline.load(graph, data, mode="append", embed=True)
+    assert provider.requests == []
+
+
+def test_load_job_with_and_without_embed_are_two_jobs(graph: og.Graph, provider: Provider, tmp_path: Path) -> None:
+    data = lines(tmp_path, doc("a", text="one", vec=[1, 0, 0, 0]))
+    pipeline.load(graph, data, job_id="j", embed=True)
+    assert pipeline.load(graph, data, job_id="j", embed=True).already_applied
+    with pytest.raises(JobExists):
+        pipeline.load(graph, data, job_id="j")
+
+
+def test_load_embed_of_a_schema_without_embed_is_refused(tmp_path: Path, provider: Provider) -> None:
+    graph = og.init(tmp_path / "p.omni", "node Doc { name: String @key }")
+    with pytest.raises(UsageError, match="nothing to embed"):
+        pipeline.load(graph, lines(tmp_path, doc("a")), embed=True)
+
+
+def test_embed_unknown_engine_is_refused(graph: og.Graph) -> None:
+    with pytest.raises(UsageError, match="no engine"):
+        pipeline.embed(graph, engine="abacus")  # type: ignore[arg-type]  # that is the point
+
+
+def test_site_carries_the_provider_and_its_key_but_no_other_secret(
+    graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_OTHER_SECRET", "x")
+    names = dict(asking.site_of(graph.uri, "op", asking.slots(Threads())).place.settings)
+    assert {"OPENAI_API_KEY", "OMNIGRAPH_EMBED_BASE_URL"} <= names.keys()
+    assert "SOME_OTHER_SECRET" not in names
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_spark_loads_and_embeds_as_this_process_does(
+    graph: og.Graph, provider: Provider, tmp_path: Path, spark: Any
+) -> None:
+    data = lines(tmp_path, *(doc(f"d{number}", text=f"t{number % 4}") for number in range(9)))
+    report = pipeline.load(graph, data, mode="append", embed=True, engine="spark")
+    assert (report.engine, report.embedded["Doc.vec"].filled) == ("spark", 9)
+    assert asked(provider) == ["t0", "t1", "t2", "t3"]
+    expected = {f"d{number}": pytest.approx(made(f"t{number % 4}")) for number in range(9)}
+    assert vectors(graph) == expected
+    graph.mutate('query u() { update Doc set { text: "new" } where name = "d0" }')
+    assert asking.slots(Executors(spark)) == 2
+    receipt = pipeline.embed(graph, engine="spark")
+    assert (receipt.engine, receipt.properties[0].tally.filled) == ("spark", 1)
+    assert asked(provider) == ["new"]
+    assert vectors(graph) == expected | {"d0": pytest.approx(made("new"))}
+    graph.mutate('query u() { update Doc set { text: "t7" } where name = "d0" }')
+    provider.answer = refusing(400)
+    with pytest.raises(DataError) as caught:
+        pipeline.embed(graph, engine="spark")
+    assert caught.value.context["rule"] == "E13"
+    assert graph.verify().is_sound
+
+
+@pytest.mark.slow
+def test_guide_runs_block_after_block(tmp_path: Path) -> None:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    assert {language for language, _ in blocks} == {"python", "sh"}
+    for language, group in groupby(blocks, lambda block: block[0]):
+        text = "\n".join(one for _, one in group)
+        command = [sys.executable, "-c", text] if language == "python" else ["sh", "-e", "-c", text]
+        run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert run.returncode == 0, (text, run.stdout, run.stderr)
