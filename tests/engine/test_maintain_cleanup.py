@@ -16,6 +16,8 @@ from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import declared
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Snapshot
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -68,6 +70,29 @@ def test_cleanup_keep_leaves_exactly_the_newest(graph: Graph) -> None:
     assert all(one.error is None for one in report.datasets)
     person(graph, "g")
     assert readable(graph) == [4, 5, 6, 7]
+
+
+def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, at_version, snapshot = og.open(graph.uri), Kernel.at_version, Kernel.snapshot
+    other.branches.create("gone")
+    other.branches.create("away")
+
+    def delete_then_look(kernel: Kernel, branch: str, version: int) -> Snapshot:
+        if "gone" in other.branches.list():
+            other.branches.delete("gone")
+        return at_version(kernel, branch, version)
+
+    def delete_then_open(kernel: Kernel, branch: str = "main") -> Snapshot:
+        if branch == "away" and kernel is graph.core.kernel and "away" in other.branches.list():
+            other.branches.delete("away")
+        return snapshot(kernel, branch)
+
+    monkeypatch.setattr(Kernel, "at_version", delete_then_look)
+    monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
+    with hours_later():
+        graph.cleanup(keep=3)
+    assert other.branches.list() == ["main"]
+    assert readable(graph) == [4, 5, 6]
 
 
 def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:

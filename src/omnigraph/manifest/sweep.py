@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import DriftDetected
+from omnigraph.errors import DriftDetected, GraphError
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
@@ -168,8 +168,16 @@ def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
 
 
 def _snapshots(kernel: Kernel) -> list[Snapshot]:
+    """Return main and every branch; one that is deleted meanwhile needs nothing any more."""
     main = kernel.snapshot(MAIN)
-    return [main, *(kernel.snapshot(name) for name in sorted(main.state.branches))]
+    found = [main]
+    for name in sorted(main.state.branches):
+        try:
+            found.append(kernel.snapshot(name))
+        except GraphError as error:
+            if error.code != "branch.not_found":
+                raise
+    return found
 
 
 def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:

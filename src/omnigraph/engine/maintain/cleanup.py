@@ -17,6 +17,7 @@ from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import CLEANUP, Intent, alone, pending
@@ -87,8 +88,7 @@ def cleanup(
     core = admit(core, "admin", GRAPH, actor)
     policy = Policy(keep, older_than_seconds, clock.now_us())
     if dry_run:
-        found = _Cleanup(core.kernel, policy)
-        found.look()
+        found = _looked(core.kernel, policy)
         rows = tuple(found.would_go(path) for path in found.paths())
         return CleanupReport(keep, older_than_seconds, dry_run, rows, preview(core.kernel))
     core.kernel.refuse_read_only()
@@ -97,11 +97,24 @@ def cleanup(
     with alone(core.kernel.store, CLEANUP, core.kernel.snapshot(MAIN), core.actor) as held:
         if held is None:
             raise ConflictError("another cleanup of this graph is running; try again when it is done")
-        found = _Cleanup(core.kernel, policy)
-        found.look()
+        found = _looked(core.kernel, policy)
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = tuple(found.clean(path) for path in found.paths())
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
+
+
+def _looked(kernel: Kernel, policy: Policy) -> _Cleanup:
+    """Return what was found; when a branch is deleted meanwhile, everything is looked at anew."""
+    for _ in range(REPREPARE_MAX):
+        found = _Cleanup(kernel, policy)
+        try:
+            found.look()
+        except GraphError as error:
+            if error.code != "branch.not_found":
+                raise
+        else:
+            return found
+    raise ConflictError("branches were deleted faster than they could be looked at; no version was removed, try again")
 
 
 @dataclass
