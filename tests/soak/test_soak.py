@@ -6,13 +6,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import get_context
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
+from signal import SIGKILL
 
 import pytest
 
@@ -23,8 +23,10 @@ from omnigraph.manifest.model import MAIN
 from tests.soak.diary import Diary, Ledger, Place
 from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
 from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, new_person
+from tests.soak.worker import STOP, work
 
-REPOSITORY = Path(__file__).parents[2]
+# Members are forks of a process that has imported everything and used nothing.
+FORKS = get_context("forkserver")
 LOOK_SECONDS = 0.2
 
 
@@ -42,49 +44,40 @@ class Soak:
     root: Path
     folder: Path
     random: Random
-    deadline_seconds: float
     started: int = 0
     killed: int = 0
     sizes: list[int] = field(default_factory=list)
 
-    def start(self, role: str) -> tuple[str, subprocess.Popen[bytes]]:
+    def start(self, role: str) -> ForkServerProcess:
         self.started += 1
-        seed = self.random.randrange(1 << 30)
-        arguments = [role, str(self.root), str(self.folder), f"{role}{self.started}", str(seed)]
-        command = [sys.executable, "-m", "tests.soak.worker", *arguments, str(self.deadline_seconds)]
-        errors = (self.folder / f"{role}{self.started}.err").open("wb")
-        with errors:
-            return role, subprocess.Popen(command, stdin=subprocess.PIPE, stderr=errors, cwd=REPOSITORY)
+        name = f"{role}-{self.started}"
+        given = (role, str(self.root), str(self.folder), name, self.random.randrange(1 << 30))
+        process = FORKS.Process(target=work, args=given, name=name)
+        process.start()
+        return process
 
     def run(self, roles: list[str], seconds: float, kills_per_second: float) -> None:
         """Keep one member of each role at work; kill and replace some of them on the way."""
+        FORKS.set_forkserver_preload(["tests.soak.preload"])
         members = [self.start(role) for role in roles]
-        until = clock.elapsed() + seconds
-        while clock.elapsed() < until:
-            with suppress(subprocess.TimeoutExpired):
-                members[0][1].wait(LOOK_SECONDS)
+        until = None
+        while until is None or clock.elapsed() < until:
+            members[0].join(LOOK_SECONDS)
+            born = [one for one in members if (self.folder / f"{one.name}.diary").exists()]
+            if until is None and len(born) == len(members):
+                until = clock.elapsed() + seconds
             self.sizes.append(disk_bytes(str(self.root)))
-            if self.random.random() < kills_per_second * LOOK_SECONDS:
-                place = self.random.randrange(len(members))
-                members[place][1].kill()
+            if until is not None and born and self.random.random() < kills_per_second * LOOK_SECONDS:
+                self.random.choice(born).kill()
                 self.killed += 1
-            for place, (role, process) in enumerate(members):
-                if process.poll() is not None:
-                    self.bury(process)
-                    members[place] = self.start(role)
-        for _, process in members:
-            assert process.stdin is not None
-            process.stdin.close()
-        for _, process in members:
-            process.wait(120)
-            self.bury(process)
-
-    def bury(self, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None
-        process.stdin.close()
-        if process.returncode not in (0, -9):
-            texts = [path.read_text()[-2_000:] for path in sorted(self.folder.glob("*.err")) if path.stat().st_size]
-            raise AssertionError(f"a member ended with {process.returncode}: {texts}")
+            for place, process in enumerate(members):
+                if not process.is_alive():
+                    assert process.exitcode == -SIGKILL, f"{process.name} ended with {process.exitcode}"
+                    members[place] = self.start(process.name.partition("-")[0])
+        (self.folder / STOP).touch()
+        for process in members:
+            process.join()
+            assert process.exitcode == 0, process.name
 
 
 def judge(soak: Soak, least: int) -> Ledger:
@@ -105,8 +98,8 @@ def judge(soak: Soak, least: int) -> Ledger:
 @pytest.mark.timeout(240)
 def test_soak_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     create(tmp_path / "g.omni").close()
-    soak = Soak(tmp_path / "g.omni", tmp_path, Random(1), deadline_seconds=1.5)
-    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 24, kills_per_second=0.25)
+    soak = Soak(tmp_path / "g.omni", tmp_path, Random(1))
+    soak.run(["writer", "writer", "brancher", "reader", "keeper"], 22, kills_per_second=0.5)
     judge(soak, 5)
 
 
@@ -116,8 +109,8 @@ def test_soak_for_long_loses_nothing(tmp_path: Path) -> None:
     seconds = float(os.environ.get("OMNIGRAPH_SOAK_SECONDS", "1200"))
     seed = int(os.environ.get("OMNIGRAPH_SOAK_SEED", "1"))
     create(tmp_path / "g.omni").close()
-    soak = Soak(tmp_path / "g.omni", tmp_path, Random(seed), deadline_seconds=3)
-    soak.run(["writer", "writer", "writer", "brancher", "reader", "reader", "keeper"], seconds, kills_per_second=0.2)
+    soak = Soak(tmp_path / "g.omni", tmp_path, Random(seed))
+    soak.run(["writer", "writer", "writer", "brancher", "reader", "reader", "keeper"], seconds, kills_per_second=0.4)
     ledger = judge(soak, int(seconds))
     # Once old versions go as fast as new ones come, the graph grows with its content alone.
     half = len(soak.sizes) // 2
