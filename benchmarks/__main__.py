@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import branches, changes, kernel, languages, load, writes
+from benchmarks import branches, changes, kernel, languages, load, maintain, writes
 from benchmarks.page import render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
@@ -19,6 +19,7 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "changes": changes.run,
     "load": load.run,
     "branches": branches.run,
+    "maintain": maintain.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
