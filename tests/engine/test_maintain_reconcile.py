@@ -1,0 +1,200 @@
+"""Reconcile: what a round does, what it leaves alone, and that only one process does it at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph import failpoints
+from omnigraph.engine.maintain import reconcile as module
+from omnigraph.engine.maintain.reconciler import Reconciler
+from omnigraph.errors import GraphError, StorageError, UsageError
+from omnigraph.failpoints import Point
+from omnigraph.graph import Graph
+from omnigraph.manifest.intent import pending
+from tests.engine.test_maintain_sweep import dead_optimize, files
+
+SCHEMA = "node Person { name: String @key }\nnode City { name: String @key }"
+PERSON = "node:Person"
+HOLDER = """
+import sys
+import omnigraph as og
+from omnigraph.manifest.intent import alone
+graph = og.open(sys.argv[1])
+with alone(graph.core.kernel.store, "reconcile", graph.snapshot()) as held:
+    print("held" if held else "refused", flush=True)
+    sys.stdin.read()
+"""
+
+
+def people(graph: Graph, *names: str, branch: str = "main") -> None:
+    graph.ingest([{"type": "Person", "data": {"name": name}} for name in names], branch=branch)
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Graph:
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    for name in "abcd":
+        people(graph, name)
+    return graph
+
+
+@pytest.fixture
+def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a few fragments and rows be past the thresholds."""
+    monkeypatch.setattr(module, "RECONCILE_FRAGMENTS_MAX", 3)
+    monkeypatch.setattr(module, "RECONCILE_UNCOVERED_ROWS_MAX", 2)
+
+
+def fragments(graph: Graph, branch: str = "main") -> list[int]:
+    return og.open(graph.uri).core.view(branch).dataset(PERSON).fragment_rows
+
+
+def test_reconcile_below_thresholds_does_nothing(graph: Graph) -> None:
+    head = graph.snapshot().version
+    report = graph.reconcile()
+    assert (report.compacted, report.folded, report.is_claimed) == ((), (), False)
+    assert graph.snapshot().version == head
+    assert pending(graph.core.kernel.store) == ([], [])
+
+
+@pytest.mark.usefixtures("eager")
+def test_reconcile_many_fragments_are_compacted_then_left_alone(graph: Graph) -> None:
+    assert graph.reconcile().compacted == ("main node:Person",)
+    assert fragments(graph) == [4]
+    assert graph.commits()[0].kind == "optimize"
+    assert graph.reconcile().compacted == ()
+
+
+@pytest.mark.usefixtures("eager")
+def test_reconcile_uncovered_rows_are_indexed_without_rewriting(graph: Graph) -> None:
+    graph.optimize()
+    people(graph, "e", "f", "g")
+    report = graph.reconcile()
+    assert (report.compacted, report.folded) == ((), ("main node:Person",))
+    assert fragments(graph) == [4, 3]
+    assert graph.reconcile().folded == ()
+
+
+@pytest.mark.usefixtures("eager")
+def test_reconcile_branch_is_looked_after_only_where_it_wrote(graph: Graph) -> None:
+    graph.branches.create("review")
+    graph.optimize()
+    graph.branches.create("other")
+    for name in "wxyz":
+        people(graph, name, branch="review")
+    assert graph.reconcile().compacted == ("review node:Person",)
+    assert fragments(graph, "review") == [8]
+
+
+@pytest.mark.usefixtures("eager")
+def test_reconcile_takes_on_so_many_types_and_leaves_large_ones(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in "abcd":
+        graph.ingest([{"type": "City", "data": {"name": name}}])
+    monkeypatch.setattr(module, "RECONCILE_TYPES_MAX", 1)
+    first = graph.reconcile()
+    assert (len(first.compacted), first.deferred) == (1, 1)
+    assert len(graph.reconcile().compacted) == 1
+    monkeypatch.setattr(module, "RECONCILE_ROWS_MAX", 3)
+    for name in "efgh":
+        people(graph, name)
+    assert graph.reconcile().left == ("main node:Person",)
+
+
+def test_reconcile_finishes_links_and_settles_the_dead(graph: Graph) -> None:
+    staged = dead_optimize(graph)
+    with failpoints.armed({Point.LINK_BEFORE: failpoints.fail_with(StorageError("cut off"))}):
+        people(graph, "e")
+        graph.close()
+    report = og.open(graph.uri).reconcile()
+    assert (report.links_finished, report.rolled_back, report.rolled_forward) == (1, 1, 0)
+    assert not [one for one in staged & files(graph) if "/data/" in one]
+    assert og.open(graph.uri).reconcile().links_finished == 0
+
+
+def test_reconcile_read_only_is_refused(graph: Graph) -> None:
+    with pytest.raises(GraphError, match="read-only"):
+        og.open(graph.uri, read_only=True).reconcile()
+
+
+# -- one at a time --------------------------------------------------------------------------------------------------
+
+
+def holder(graph: Graph) -> subprocess.Popen[str]:
+    """Start a process that holds the claim until it is told, or killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, graph.uri], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().strip() == "held"
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("eager")
+def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None:
+    with holder(graph) as process:
+        assert graph.reconcile().is_claimed
+        assert len(fragments(graph)) == 4
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        report = graph.reconcile()
+        assert (report.is_claimed, report.rolled_back) == (False, 1)
+        assert report.compacted == ("main node:Person",)
+        assert process.stdin is not None
+        assert process.stdout is not None
+
+
+@pytest.mark.slow
+def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    from omnigraph.manifest.intent import declared
+
+    monkeypatch.setattr(module, "alone", declared)
+    with holder(graph) as process:
+        assert not graph.reconcile().is_claimed
+        process.kill()
+
+
+# -- in the background ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("eager")
+def test_reconciler_in_the_background_keeps_a_graph_in_order(graph: Graph) -> None:
+    with graph.reconciler(timedelta(milliseconds=1)) as reconciler:
+        assert reconciler.wait_for(2, 60)
+    assert fragments(graph) == [4]
+    assert (reconciler.failures, reconciler.last_error) == (0, None)
+    assert reconciler.last is not None
+    rounds = reconciler.rounds
+    assert not any(one.name == "omnigraph-reconciler" for one in threading.enumerate())
+    assert reconciler.rounds == rounds
+
+
+def test_reconciler_failed_round_is_kept_and_followed_by_the_next() -> None:
+    answers = iter([StorageError("cut off"), module.ReconcileReport(is_claimed=True)])
+
+    def run() -> module.ReconcileReport:
+        answer = next(answers)
+        if isinstance(answer, StorageError):
+            raise answer
+        return answer
+
+    reconciler = Reconciler(run, 1)
+    reconciler.tick()
+    assert (reconciler.rounds, reconciler.failures, str(reconciler.last_error)) == (1, 1, "cut off")
+    reconciler.tick()
+    assert (reconciler.rounds, reconciler.failures, reconciler.skipped) == (2, 1, 1)
+    assert reconciler.last_error is None
+
+
+def test_reconciler_without_a_pause_is_refused(graph: Graph) -> None:
+    with pytest.raises(UsageError, match="positive"):
+        graph.reconciler(timedelta(0))
