@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import http.client
 import signal
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +11,9 @@ import orjson
 import pytest
 
 from omnigraph import graph as graphs
+from omnigraph.cli import main
+from omnigraph.errors import UsageError
+from omnigraph.server.run import bind
 from tests.server.live import ADD, PEOPLE
 from tests.server.process import Running, running
 
@@ -56,13 +57,43 @@ def test_serve_told_to_stop_finishes_what_is_under_way(graph_uri: str, tmp_path:
     assert "secret-place" not in log.read_text()
 
 
-@pytest.mark.slow
-def test_serve_open_without_being_told_so_is_refused(graph_uri: str) -> None:
-    command = [sys.executable, "-m", "omnigraph", "serve", "--store", graph_uri, "--bind", "127.0.0.1:0"]
-    refused = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert refused.returncode == 1
-    assert "--unauthenticated" in refused.stderr
-    assert refused.stdout == ""
+def test_serve_open_without_being_told_so_is_refused(
+    graph_uri: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["serve", "--store", graph_uri]) == 1
+    assert "--unauthenticated" in capsys.readouterr().err
+    monkeypatch.setenv("OMNIGRAPH_UNAUTHENTICATED", "false")
+    assert main(["serve", "--store", graph_uri]) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--graph", "people"], "id and an address"),
+        (["--graph", "graphs=a.omni", "--unauthenticated"], "cannot be the id"),
+        (["--graph", "a=a.omni", "--graph", "a=b.omni"], "two graphs"),
+        (["--graph", "a=a.omni", "--graph", "b=b.omni", "--policy", "p.yaml"], "of which graph"),
+        (["--graph", "a=a.omni", "--queries", "b=q"], "at most once"),
+        (["--unauthenticated"], "nothing to serve"),
+        (["--store", "none.omni", "--unauthenticated"], "no graph at"),
+    ],
+)
+def test_serve_asked_badly_says_so(
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["serve", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["8080", "localhost:", "a:b", "127.0.0.1:99999", "256.0.0.1:1"])
+def test_bind_address_that_cannot_be_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="listen"):
+        bind(address)
 
 
 class Writer(threading.Thread):

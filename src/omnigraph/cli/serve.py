@@ -56,10 +56,10 @@ def serve(
     from omnigraph.server.logs import to_standard_error
     from omnigraph.server.tokens import read_tokens
 
-    to_standard_error()
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
     house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
     listening = run.bind(bind)
+    to_standard_error()
     run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"))
     return 0
 
