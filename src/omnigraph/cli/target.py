@@ -95,7 +95,7 @@ class Target:
         keep_pandas_out()
         from omnigraph.graph import open as open_graph
 
-        return open_graph(self._storage(), read_only=True)
+        return open_graph(self._storage(), read_only=True, actor=self.actor)
 
     def store_to_write(self) -> Graph:
         """Open a graph on storage for an actor's changes."""

@@ -1,0 +1,1 @@
+"""One corpus of steps over every surface: the library, the client, HTTP and the command line say the same."""

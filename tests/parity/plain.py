@@ -1,0 +1,42 @@
+"""Makes what surfaces say comparable: ids become numbers in order of appearance, and what must differ goes."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# Addresses, moments and names of files are those of each graph; tokens name its commits in other words.
+_OWN = frozenset(
+    {"uri", "created_at", "authored_at", "operation_id", "etag", "file", "text", "dataset_path"}
+    | {"next_page_token", "cursor", "request_id", "path"}
+)
+_ULID = re.compile(r"\b[0-7][0-9A-HJKMNP-TV-Z]{25}\b")
+
+
+class Plain:
+    """Remembers which id came first."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, str] = {}
+
+    def of(self, step: str, value: Any) -> Any:
+        """Return a value as it would look on any graph."""
+        if isinstance(value, dict):
+            return {
+                self._text(name): self.of(step, one) for name, one in sorted(value.items()) if self._shown(step, name)
+            }
+        if isinstance(value, list):
+            return [self.of(step, one) for one in value]
+        return self._text(value) if isinstance(value, str) else value
+
+    def _shown(self, step: str, name: str) -> bool:
+        # Who took a name away is known to a server, and to nobody who only asked it to.
+        return name not in _OWN and not (step.startswith("drop") and name == "actor_id")
+
+    def _text(self, text: str) -> str:
+        return _ULID.sub(lambda found: self._seen.setdefault(found[0], f"id{len(self._seen)}"), text)
+
+
+def commit_in(value: Any) -> str | None:
+    """Return the commit that an outcome names."""
+    return value.get("commit") if isinstance(value, dict) else None
