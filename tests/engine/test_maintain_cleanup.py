@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -15,9 +15,13 @@ from omnigraph.engine.maintain import cleanup as module
 from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
+from omnigraph.manifest import audit
+from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.intent import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from omnigraph.store.store import Store
+from omnigraph.store.versions import Version, versions_of
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -93,6 +97,19 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
         graph.cleanup(keep=3)
     assert other.branches.list() == ["main"]
     assert readable(graph) == [4, 5, 6]
+
+
+def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    def begin_then_look(store: Store, path: str, fork: str | None, modified: Mapping[str, int]) -> dict[int, Version]:
+        if path == AUDIT_PATH:
+            audit.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
+        return versions_of(store, path, fork, modified)
+
+    monkeypatch.setattr(module, "versions_of", begin_then_look)
+    with hours_later():
+        report = graph.cleanup(keep=3)
+    assert AUDIT_PATH not in {one.type_key for one in report.datasets}
+    assert len(audit.read(graph.core.kernel.store)) == 1
 
 
 def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:

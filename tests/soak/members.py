@@ -167,9 +167,9 @@ def careful_step(member: Member, diary: Diary) -> None:
         member.step()
     except ConflictError:
         diary.counts("conflict")
-    except OmniGraphError as error:
-        trace = " | ".join(line.strip() for line in traceback.format_exc().splitlines()[-14:])
-        diary.complains(f"{type(member).__name__}: {error.code} {error.message}: {trace}")
+    except Exception:  # noqa: BLE001 - whatever it is, it is worth a complaint
+        trace = " | ".join(line.strip() for line in traceback.format_exc().splitlines()[-24:])
+        diary.complains(f"{type(member).__name__}: {trace}")
 
 
 def member_of(role: str, graph: Graph, diary: Diary, random: Random, name: str, hold_seconds: float) -> Member:

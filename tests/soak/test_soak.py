@@ -60,6 +60,17 @@ class Soak:
         """Keep one member of each role at work; kill and replace some of them on the way."""
         FORKS.set_forkserver_preload(["tests.soak.preload"])
         members = [self.start(role) for role in roles]
+        try:
+            self._watch(members, seconds, kills_per_second)
+            (self.folder / STOP).touch()
+            for process in members:
+                process.join()
+                assert process.exitcode == 0, process.name
+        finally:
+            for process in members:
+                process.kill()
+
+    def _watch(self, members: list[ForkServerProcess], seconds: float, kills_per_second: float) -> None:
         until = None
         while until is None or clock.elapsed() < until:
             members[0].join(LOOK_SECONDS)
@@ -74,10 +85,6 @@ class Soak:
                 if not process.is_alive():
                     assert process.exitcode == -SIGKILL, f"{process.name} ended with {process.exitcode}"
                     members[place] = self.start(process.name.partition("-")[0])
-        (self.folder / STOP).touch()
-        for process in members:
-            process.join()
-            assert process.exitcode == 0, process.name
 
 
 def judge(soak: Soak, least: int) -> Ledger:

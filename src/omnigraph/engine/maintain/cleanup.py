@@ -194,7 +194,9 @@ class _Cleanup:
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             return
-        self.versions[place], self.kept[place] = found, self._young(found) | {max(found)}
+        # One that was made after storage was listed has no version that may go.
+        if found:
+            self.versions[place], self.kept[place] = found, self._young(found) | {max(found)}
 
     def _keep_types(self, modified: dict[str, int]) -> None:
         pinned: dict[Place, set[int]] = {}
