@@ -25,6 +25,9 @@ from omnigraph.engine.read.search.embed import MockEmbedder
 from omnigraph.errors import DataError, GraphError, UsageError
 from omnigraph.manifest.sweep import sweep
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
+from tests.s3server import S3Server, s3_server
+
+__all__ = ["s3_server"]
 
 SCHEMA = """
 node Doc {
@@ -351,6 +354,31 @@ def test_embed_writer_that_was_faster_is_kept_and_no_text_asked_again(graph: og.
     assert [one.kind for one in graph.commits()][:2] == ["embed", "mutation"]
     assert receipt.commit is not None
     assert graph.verify().is_sound
+
+
+def test_embed_side_by_side_both_end_well(graph: og.Graph, provider: Provider) -> None:
+    graph.ingest([doc(f"d{number}", text=f"t{number}") for number in range(20)])
+    with og.open(graph.uri) as one, og.open(graph.uri) as other, ThreadPoolExecutor(2) as pool:
+        receipts = [future.result() for future in [pool.submit(each.embed) for each in (one, other)]]
+    assert any(receipt.commit is not None for receipt in receipts)
+    assert {name: row["vec"] for name, row in docs(graph).items()} == {
+        f"d{number}": pytest.approx(made(f"t{number}")) for number in range(20)
+    }
+    assert graph.verify().is_sound
+
+
+@pytest.mark.s3
+def test_embed_on_s3_keeps_the_cache_there(s3_server: S3Server, provider: Provider) -> None:
+    with og.init(s3_server.uri("embedded"), SCHEMA) as graph:
+        graph.ingest([doc("a", text="one"), doc("b", text="two")])
+        graph.embed()
+        assert asked(provider) == ["one", "two"]
+        assert docs(graph)["b"]["vec"] == pytest.approx(made("two"))
+    with og.open(s3_server.uri("embedded")) as again:
+        again.embed(mode="clean", types=["Doc"])
+        again.embed()
+        assert asked(provider) == []
+        assert docs(again)["a"]["vec"] == pytest.approx(made("one"))
 
 
 @pytest.mark.slow

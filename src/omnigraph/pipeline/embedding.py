@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.core import View
+from omnigraph.engine.embed.cache import Space
 from omnigraph.engine.embed.filler import Tally
 from omnigraph.engine.embed.plan import Needs, Target, has_text, plan_types
 from omnigraph.engine.embed.tasks import with_vectors
@@ -32,6 +33,10 @@ class EmbedJob:
 
     site: Elsewhere
     targets: Mapping[str, tuple[Target, ...]]
+
+    @property
+    def spaces(self) -> set[Space | None]:
+        return {one.space for targets in self.targets.values() for one in targets}
 
     def window(self, table_key: str) -> int:
         """Return how many rows of a type get their vectors at a time."""

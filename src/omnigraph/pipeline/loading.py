@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.filler import Tally, total
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.gate import rights, unheard
@@ -118,7 +119,10 @@ class Loading:
                 self.input = StagedInput(self.job, self.runner, tasks, work.named)
                 self.input.stage()
 
-            return self._settle(stage)
+            done = self._settle(stage)
+            if self.job.embed is not None:
+                tidy(self.core.kernel.store, self.job.embed.spaces)
+            return done
 
     def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> Done:
         """Judge and publish what tasks have staged for a planned job; the caller keeps its intent fresh."""

@@ -7,7 +7,8 @@ it and a crash loses no more than the file being written. Nothing depends on it 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from omnigraph.engine.core import Lru
 from omnigraph.engine.embed.prints import Words, pairs, vector_prints
 from omnigraph.engine.read.search.embed import Embedder, Matrix
+from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_CACHE_FILES_MAX, EMBED_WINDOW_TEXTS
 from omnigraph.store.store import Store
@@ -171,6 +173,14 @@ class VectorCache:
         if vectors is None or vectors.dtype != np.float32 or vectors.shape != (len(keys), self.space.dimension):
             return None
         return vectors if np.array_equal(vector_prints(vectors), keys[:, 2]) else None
+
+
+def tidy(store: Store, spaces: Iterable[Space | None]) -> None:
+    """Fold the files of some spaces; work that is done does not fail over it, as small files are only slower."""
+    for space in set(spaces):
+        if space is not None:
+            with suppress(OmniGraphError):
+                fold(store, space)
 
 
 def fold(store: Store, space: Space) -> None:

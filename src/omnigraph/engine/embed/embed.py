@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol, TypeVar
 
 from omnigraph.engine.core import Core
-from omnigraph.engine.embed.cache import fold
+from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.filler import Tally, total
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
@@ -94,10 +94,7 @@ def embed(
     with ExitStack() as stack:
         work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), actor, stack)
         receipt = work.publish(branch)
-    for space in {target.space for plan in plans for target in plan.targets} - {None}:
-        # The work is done; a cache that stays in small files is only slower.
-        with suppress(OmniGraphError):
-            fold(core.kernel.store, space)  # type: ignore[arg-type]  # None was taken out
+    tidy(core.kernel.store, (target.space for plan in plans for target in plan.targets))
     rows = tuple(
         PropertyEmbedded(plan.type.name, target.name, work.tally(plan.type.table_key, target.name))
         for plan in plans
