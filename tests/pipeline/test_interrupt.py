@@ -1,0 +1,57 @@
+"""Ctrl-C in a real `omnigraph load`: its jobs are cancelled, the graph stays as it was, and the status says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph.manifest.intent import pending
+from tests.kernel.crash import REPOSITORY
+from tests.pipeline.graphs import contents, lines_of, world
+
+FILES = 300
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_load_command_interrupted_amid_its_tasks_leaves_the_graph_untouched(tmp_path: Path) -> None:
+    graph = world(tmp_path / "g.omni")
+    before, version = contents(graph), graph.snapshot().version
+    (tmp_path / "in").mkdir()
+    for place in range(FILES):
+        people = [{"type": "Person", "data": {"name": f"p{place}-{each}"}} for each in range(20)]
+        (tmp_path / "in" / f"{place}.ndjson").write_bytes(lines_of(people))
+    command = ["load", graph.uri, "--data", str(tmp_path / "in"), "--mode", "append"]
+    # Whoever runs tests in the background has made its children deaf to the signal.
+    hearing = ["env", "--default-signal=INT", sys.executable, "-m", "omnigraph"]
+    process = subprocess.Popen(
+        [*hearing, *command, "--engine", "spark", "--master", "local[2]"],
+        cwd=REPOSITORY,
+        env=os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    known = len(staged(graph))
+    # A terminal sends the signal to all processes in front of it, not only to ours.
+    while len(staged(graph)) == known:
+        with suppress(subprocess.TimeoutExpired):
+            raise AssertionError(process.communicate(timeout=0.05))
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    again = og.open(graph.uri)
+    assert (contents(again), again.snapshot().version) == (before, version)
+    assert pending(again.core.kernel.store) == ([], [])
+
+
+def staged(graph: og.Graph) -> list[Path]:
+    return [*Path(graph.uri, "nodes").rglob("data/*.lance"), *Path(graph.uri).rglob("_staging-*/*")]
