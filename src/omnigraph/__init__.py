@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from omnigraph.client import connect, connect_async
-    from omnigraph.graph import Graph, init, open  # noqa: A004 - `og.open` reads as it should
+    from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "connect", "connect_async", "init", "open"]
+__all__ = ["Graph", "connect", "connect_async", "init", "open", "upgrade"]
 
 
 def __getattr__(name: str) -> object:

@@ -43,6 +43,8 @@ from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMIT
 from omnigraph.manifest.init import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.upgrade import UpgradeReport
+from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
@@ -68,6 +70,11 @@ def open(  # noqa: A001 - `og.open` reads as it should
     kernel = Kernel(Store(Location.parse(str(uri)), meter), read_only=read_only)
     kernel.snapshot()
     return Graph(kernel, actor=actor, policy=policy)
+
+
+def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
+    """Bring a graph of an older format to the one of this release, where it lies and with its history."""
+    return upgrade_graph(Store(Location.parse(str(uri))), actor)
 
 
 class Graph:

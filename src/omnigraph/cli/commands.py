@@ -259,6 +259,20 @@ COMMANDS = (
         Capability.DIRECT,
     ),
     Command(
+        ("reconcile",),
+        "reconcile:reconcile",
+        "Finish what crashed work left, and compact and index what is past a threshold.",
+        "omnigraph reconcile graph.omni --every 30s",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("upgrade",),
+        "upgrade:upgrade",
+        "Bring a graph of an older format to the one of this release, with its history.",
+        "omnigraph upgrade graph.omni",
+        Capability.DIRECT,
+    ),
+    Command(
         ("repair",),
         "repair:repair",
         "Show what foreign tools wrote by path, and take it over or throw it away.",

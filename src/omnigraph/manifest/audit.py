@@ -32,6 +32,7 @@ class Outcome(StrEnum):
     ROLLED_BACK = "RolledBack"
     ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
     REPAIRED = "Repaired"
+    UPGRADED = "Upgraded"
 
 
 @dataclass(frozen=True, slots=True)

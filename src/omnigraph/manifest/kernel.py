@@ -315,7 +315,13 @@ class Kernel:
         known = self._heads.get(branch_id)
         if known is not None and known.snapshot.version == manifest.version:
             return Verified(known.snapshot, now)
+        if branch_id is None:
+            self._refuse_old(manifest)
         return Verified(self._decode(branch, self.store.remember(manifest)), now)
+
+    def _refuse_old(self, manifest: Dataset) -> None:
+        # Main decides for all branches: one of them may have been made of an old version.
+        rows.refuse_old(manifest.schema, f"the graph at `{self.store.root.uri}`", self.store.root.uri)
 
     def _load(self, branch: str, ref: DatasetRef) -> Snapshot:
         try:

@@ -11,8 +11,10 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from omnigraph import release
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.manifest import formats
 from omnigraph.manifest.model import (
     AcceptedSchema,
     Branch,
@@ -25,7 +27,6 @@ from omnigraph.manifest.model import (
     Tombstone,
     TypeIdentity,
 )
-from omnigraph.release import FORMAT_STAMP
 from omnigraph.store.dataset import DatasetRef
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -58,7 +59,7 @@ def schema_of(operation_id: OperationId, previous: OperationId | None, links: tu
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     return SCHEMA.with_metadata(
         {
-            STAMP_KEY: str(FORMAT_STAMP).encode(),
+            STAMP_KEY: str(release.FORMAT_STAMP).encode(),
             OPERATION_KEY: operation_id.encode(),
             PREVIOUS_KEY: (previous or "").encode(),
             LINKS_KEY: orjson.dumps(listed),
@@ -174,8 +175,8 @@ def _json(members: Mapping[str, object]) -> str:
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def check_stamp(schema: pa.Schema, where: str) -> None:
-    """Refuse a manifest that this release cannot read, and say what to do about it."""
+def check_stamp(schema: pa.Schema, where: str) -> int:
+    """Return the format of a manifest; refuse one that this release cannot read, and say what to do about it."""
     raw = (schema.metadata or {}).get(STAMP_KEY)
     if raw is None and "stable_table_id" in schema.names:
         raise GraphError(
@@ -191,19 +192,33 @@ def check_stamp(schema: pa.Schema, where: str) -> None:
             code="graph.format",
             found=text,
         )
-    if int(text) > FORMAT_STAMP:
+    if int(text) > release.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {release.FORMAT_STAMP}. Upgrade omnigraph first",
             code="graph.format",
             found=int(text),
         )
-    if int(text) < FORMAT_STAMP:
+    if formats.steps(int(text), release.FORMAT_STAMP) is None:
         raise GraphError(
-            f"{where} has format {text}, written by an older release; this one reads format {FORMAT_STAMP}. Export it"
-            " with the release that wrote it, then `omnigraph init` and `omnigraph load` the export: data, vectors and"
-            " blobs survive, history and branches do not",
+            f"{where} has format {text}, written by an older release; this one reads format"
+            f" {release.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
+        )
+    return int(text)
+
+
+def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
+    """Refuse a graph that has to be upgraded before this release may write to it."""
+    found = check_stamp(schema, where)
+    if found != release.FORMAT_STAMP:
+        raise GraphError(
+            f"{where} has format {found}, written by an older release; this one writes format"
+            f" {release.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            " older releases cannot open it then",
+            code="graph.format",
+            found=found,
         )
 
 
@@ -212,6 +227,8 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     try:
+        for step in formats.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
+            table = step.rewrite(table)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
