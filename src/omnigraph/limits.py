@@ -152,6 +152,7 @@ SERVER_STREAMS_BYTES_MAX: Final = 2 * 1024 * 1024
 SERVER_STREAM_WAIT_SECONDS: Final = 0.25
 SERVER_STALL_SECONDS_MAX: Final = 60
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
+SERVER_RECONCILE_SECONDS: Final = 60
 
 # Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
 POLICY_BYTES_MAX: Final = 1024 * 1024

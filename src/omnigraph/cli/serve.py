@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from omnigraph.cli.options import Store
 from omnigraph.errors import UsageError
+from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
     from omnigraph.server.hosting import Place
@@ -32,6 +34,8 @@ Queries = Annotated[
     typer.Option("--queries", metavar="[ID=]DIR", help="The stored queries of a graph; of the only one without id."),
 ]
 
+Reconcile = Annotated[bool, typer.Option("--reconcile", help="Finish and tidy up in the background.")]
+
 # What a graph is called that was given without an id.
 _ONLY = "graph"
 
@@ -44,6 +48,7 @@ def serve(
     policies: Policies = None,
     server_policy: ServerPolicy = None,
     queries: Queries = None,
+    reconcile: Reconcile = False,
 ) -> int:
     places = _places(store, graphs or [], policies or [], queries or [])
     try:
@@ -60,7 +65,8 @@ def serve(
     house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
     listening = run.bind(bind)
     to_standard_error()
-    run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"))
+    every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
+    run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every)
     return 0
 
 

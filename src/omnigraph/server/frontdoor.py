@@ -61,6 +61,8 @@ def numbers(service: Service, actor: str | None) -> Answer:
         ("omnigraph_writes_in_flight", "Writes that were admitted and have not ended.", service.admission.inflight),
         ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
         ("omnigraph_graphs", "Graphs that are served.", len(service.house.hosted)),
+        ("omnigraph_reconcile_rounds", "Rounds of work in the background.", sum(o.rounds for o in service.reconcilers)),
+        ("omnigraph_reconcile_failures", "Those that failed.", sum(one.failures for one in service.reconcilers)),
     ]
     return Answer(service.metrics.render(gauges, storage).encode(), metrics.MEDIA)
 

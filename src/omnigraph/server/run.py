@@ -10,13 +10,15 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from types import FrameType
 from typing import Final
 
 import uvicorn
 
 from omnigraph.errors import UsageError
+from omnigraph.graph import Graph
 from omnigraph.limits import SERVER_CONNECTIONS_MAX, SERVER_SHUTDOWN_SECONDS_MAX
 from omnigraph.server.admission import read_admission, whole_setting
 from omnigraph.server.app import build
@@ -101,11 +103,20 @@ def open_service(house: House) -> Service:
     return Service(house, read_admission(), whole_setting("OMNIGRAPH_SERVER_THREADS"))
 
 
-def serve(house: House, listening: socket.socket, when_ready: Callable[[str], None]) -> None:
-    """Serve until the process is told to stop; `when_ready` is told the address."""
+def serve(
+    house: House, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
+) -> None:
+    """Serve until the process is told to stop; `when_ready` is told the address. `every`: how often graphs are tidied."""
     service = open_service(house)
+    if every is not None:
+        # What a server does on its own is no actor's work, so no policy is asked.
+        handles = (Graph(one.graph.core.kernel) for one in house.hosted.values())
+        service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
-        Server(service, when_ready).run(sockets=[listening])
+        with ExitStack() as running:
+            for one in service.reconcilers:
+                running.enter_context(one)
+            Server(service, when_ready).run(sockets=[listening])
     finally:
         listening.close()
         service.close()

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.engine.read import CancelToken
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.limits import SERVER_SMALL_WRITE_BYTES
@@ -43,6 +44,7 @@ class Service:
         self.metrics = Metrics()
         self.streams = Streams()
         self.is_stopping = False
+        self.reconcilers: tuple[Reconciler, ...] = ()
         # Writes wait for each other's turn on a branch, and must not keep reads from their threads meanwhile.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
         self.writers = ThreadPoolExecutor(threads, "omnigraph-write")
