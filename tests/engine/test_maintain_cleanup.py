@@ -20,6 +20,7 @@ from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.intent import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from omnigraph.store.objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
 from omnigraph.store.versions import Version, versions_of
 from tests.s3server import S3Server, s3_server
@@ -110,6 +111,21 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
         report = graph.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
     assert len(audit.read(graph.core.kernel.store)) == 1
+
+
+def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = f"{graph.snapshot().state.pins['node:Person'].path}/data"
+    listing = Objects.list
+
+    def too_early(objects: Objects, prefix: str) -> list[ObjectInfo]:
+        found = listing(objects, prefix)
+        return found if prefix else [one for one in found if not one.path.startswith(data)]
+
+    monkeypatch.setattr(Objects, "list", too_early)
+    with hours_later():
+        assert graph.cleanup(keep=3, dry_run=True).datasets
+        assert all(one.error is None for one in graph.cleanup(keep=3).datasets)
+    assert readable(graph) == [4, 5, 6]
 
 
 def test_cleanup_dry_run_says_exactly_what_goes(graph: Graph) -> None:

@@ -152,6 +152,7 @@ class _Cleanup:
         for place, numbers in self.kept.items():
             for number in numbers:
                 self.needed |= self.versions[place][number].files
+        self._list_newer()
         # A file that stays under another name than storage lists it would be taken for one that may go.
         unknown = sorted(self.needed - self.sizes.keys())
         if unknown:
@@ -161,6 +162,13 @@ class _Cleanup:
                 code="graph.corrupt",
                 object=unknown[0],
             )
+
+    def _list_newer(self) -> None:
+        """List what came while storage was listed, folder by folder: a version may be listed, and its files not."""
+        unknown = self.needed - self.sizes.keys()
+        for folder in sorted({path.rpartition("/")[0] for path in unknown}):
+            found = self.kernel.store.objects.list(folder)
+            self.sizes |= {info.path: info.size_bytes for info in found if info.path in unknown}
 
     def _capture(self) -> None:
         main = self.kernel.snapshot(MAIN)
