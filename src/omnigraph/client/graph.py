@@ -16,7 +16,6 @@ from omnigraph.client.blob import BlobPlace
 from omnigraph.client.call import Call, Request, get
 from omnigraph.client.calls import BranchCalls, GraphCalls, SchemaCalls, TagCalls
 from omnigraph.client.http import AsyncLine, Line
-from omnigraph.client.values import Commit, Snapshot
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 
@@ -188,10 +187,6 @@ class Graph(_Blocking[GraphCalls]):
     @property
     def uri(self) -> str:
         return self._line.url
-
-    def describe(self, one: Commit | Snapshot) -> dict[str, object]:
-        """Return a commit or a snapshot as every surface shows it."""
-        return one.to_json()
 
     def blob(
         self,

@@ -1,0 +1,212 @@
+"""The client against a real server: values, streams, blobs, and that both kinds of it do the same."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from inspect import signature
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import omnigraph as og
+from omnigraph import client
+from omnigraph.client.graph import Branches, Schema, Tags
+from omnigraph.engine.branch import Branches as StoredBranches
+from omnigraph.engine.branch import Tags as StoredTags
+from omnigraph.engine.schema import Schema as StoredSchema
+from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
+from tests.server.live import ADD, PEOPLE, Live, serving_graph
+
+SCHEMA = """
+node Thing {
+    key: String @key
+    small: I32?
+    large: I64?
+    unsigned: U64?
+    half: F32?
+    whole: F64?
+    is_on: Bool?
+    day: Date?
+    instant: DateTime?
+    words: [String]?
+    place: Vector(3)?
+    file: Blob?
+}
+"""
+THING = {
+    "small": 1,
+    "large": 2**53 + 1,
+    "unsigned": 2**63 - 1,
+    "half": 0.1,
+    "whole": 0.1,
+    "is_on": True,
+    "day": "1969-12-31",
+    "instant": "2026-01-02T03:04:05.678Z",
+    "words": ["a", "ü"],
+    "place": [1.0, 0.5, 0.25],
+    "file": "base64:" + "aGVsbG8h" * 10,
+}
+ALL = """query all() {
+  match { $t: Thing }
+  return {
+    $t.key as key, $t.small, $t.large, $t.unsigned, $t.half, $t.whole, $t.is_on, $t.day, $t.instant, $t.words, $t.place
+  }
+  order { key asc }
+}"""
+SMALL = "query small($key: String) { match { $t: Thing { key: $key } } return { $t.small as small } }"
+
+
+@pytest.fixture(autouse=True)
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.fixture
+def things(tmp_path: Path) -> str:
+    uri = str(tmp_path / "things.omni")
+    with og.init(uri, SCHEMA) as graph:
+        graph.ingest([{"type": "Thing", "data": {"key": "a", **THING}}, {"type": "Thing", "data": {"key": "b"}}])
+        graph.ingest([{"type": "Thing", "data": {"key": "empty", "file": "base64:"}}])
+    return uri
+
+
+@pytest.fixture
+def live(things: str) -> Iterator[Live]:
+    with serving_graph(things) as server:
+        yield server
+
+
+def address(live: Live) -> str:
+    return f"http://{live.host}:{live.port}"
+
+
+def test_query_columns_of_every_type_are_those_of_the_library(things: str, live: Live) -> None:
+    with og.connect(address(live), graph="g") as served, og.open(things) as opened:
+        ours, theirs = served.query(ALL), opened.query(ALL)
+        assert ours.to_arrow().schema == theirs.to_arrow().schema
+        assert ours.to_arrow().combine_chunks() == theirs.to_arrow().combine_chunks()
+        assert ours.rows() == theirs.rows()
+        assert (ours.query_name, ours.branch, ours.graph_commit_id) == ("all", "main", theirs.graph_commit_id)
+        assert len(served.query('query n() { match { $t: Thing { key: "z" } } return { $t.key } }')) == 0
+
+
+def test_query_at_versions_and_times_reads_the_past(live: Live) -> None:
+    with og.connect(address(live), graph="g") as served:
+        newest, older, _ = served.commits()
+        assert len(served.query(ALL, at=older.commit_id)) == 2
+        assert len(served.query(ALL, at=older.manifest_version)) == 2
+        before = datetime.fromtimestamp((newest.created_at_us - 1) / 1e6, UTC)
+        assert len(served.query(ALL, at=before)) == 2
+        assert len(served.query(ALL)) == 3
+
+
+def test_blob_ranges_are_those_of_the_state_it_was_found_in(live: Live) -> None:
+    with og.connect(address(live), graph="g") as served:
+        found = served.blob("Thing", "a", "file")
+        assert (found.length, found.is_external, len(found.etag) > 10) == (60, False, True)
+        served.ingest([{"type": "Thing", "data": {"key": "a", "file": "base64:eHg="}}])
+        assert found.read(0, 6) == b"hello!"
+        assert found.read() == b"hello!" * 10
+        assert found.read(3, 3) == b""
+        assert served.blob("Thing", "a", "file").read() == b"xx"
+        assert served.blob("Thing", "empty", "file").read() == b""
+        with pytest.raises(GraphError) as caught:
+            found.read(0, 61)
+        assert caught.value.code == "blob.range"
+        with pytest.raises(GraphError) as caught:
+            served.blob("Thing", "b", "file")
+        assert caught.value.code == "blob.not_found"
+
+
+def test_export_comes_back_as_an_ingest(live: Live, tmp_path: Path) -> None:
+    with og.connect(address(live), graph="g") as served, og.init(tmp_path / "copy.omni", SCHEMA) as copy:
+        chunks = list(served.export())
+        assert all(chunk.endswith(b"\n") for chunk in chunks)
+        copy.ingest(b"".join(chunks))
+        assert copy.query(ALL).to_json_rows() == served.query(ALL).to_json_rows()
+
+
+def test_async_graph_answers_as_the_blocking_one(live: Live) -> None:
+    async def ask() -> list[object]:
+        async with og.connect_async(address(live), graph="g") as served:
+            rows = [one.to_json_rows() for one in await asyncio.gather(*(served.query(ALL) for _ in range(4)))]
+            blob = await served.blob("Thing", "a", "file")
+            exported = b"".join([chunk async for chunk in served.export()])
+            with pytest.raises(GraphError) as caught:
+                await served.commits("nowhere")
+            return [*rows, await blob.read(0, 5), exported, await served.schema.source, caught.value.to_json()]
+
+    with og.connect(address(live), graph="g") as served:
+        rows = served.query(ALL).to_json_rows()
+        with pytest.raises(GraphError) as caught:
+            served.commits("nowhere")
+        expected = [rows] * 4 + [b"hello", b"".join(served.export()), served.schema.source, caught.value.to_json()]
+    assert asyncio.run(ask()) == expected
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [(client.Graph, og.Graph), (Branches, StoredBranches), (Tags, StoredTags), (Schema, StoredSchema)],
+)
+def test_served_methods_take_what_those_of_an_opened_graph_take(ours: type, theirs: type) -> None:
+    # A budget, an embedder and a target size belong to the process that does the work.
+    apart = {"budget", "embedder", "bytes_max", "dialect"}
+    shared = [name for name in vars(ours) if not name.startswith("_") and callable(vars(theirs).get(name))]
+    assert len(shared) >= 2
+    for name in shared:
+        mine = {one.name: one.default for one in signature(getattr(ours, name)).parameters.values()}
+        other = {one.name: one.default for one in signature(getattr(theirs, name)).parameters.values()}
+        assert list(mine) == [one for one in other if one not in apart], name
+
+
+def test_async_methods_are_those_of_the_blocking_graph() -> None:
+    def public(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("_")}
+
+    assert public(client.AsyncGraph) == public(client.Graph)
+
+
+def test_connect_nobody_listens_is_an_error_without_effect() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with og.connect(url, graph="g") as served, pytest.raises(OmniGraphError) as caught:
+            served.mutate(ADD, params={"name": "x"})
+    assert (caught.value.code, caught.value.effect) == ("server.unreachable", Effect.NONE)
+
+
+def test_connect_server_that_is_none_of_ours_is_told(live: Live) -> None:
+    with og.connect(f"{address(live)}/elsewhere", graph="g") as served, pytest.raises(OmniGraphError) as caught:
+        served.query(PEOPLE)
+    assert caught.value.code in ("request.no_route", "server.unreachable")
+
+
+@pytest.mark.parametrize(
+    ("url", "graph", "says"),
+    [("localhost:8080", "g", "http://localhost:8080"), ("http://localhost:8080", None, "graph=")],
+)
+def test_connect_wrong_address_says_what_to_write(url: str, graph: str | None, says: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        og.connect(url, graph=graph)
+    assert says in caught.value.message
+
+
+def test_connect_without_httpx_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    with pytest.raises(UsageError) as caught:
+        og.connect("http://localhost:8080", graph="g")
+    assert "omnigraph[client]" in caught.value.message
+
+
+def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    with og.connect(address(live), graph="g") as served:
+        arrow = served.query(SMALL, params={"key": "a"})
+        monkeypatch.setattr("omnigraph.client.calls._ROWS", {"accept": "application/json"})
+        plain = served.query(SMALL, params={"key": "a"})
+    assert plain.to_json_rows() == arrow.to_json_rows() == [{"small": 1}]
+    assert isinstance(plain.to_arrow(), pa.Table)

@@ -1,0 +1,116 @@
+"""When a request is sent again, and what is raised in the end; no connection is needed to say so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+import pytest
+
+from omnigraph.client.call import Call, Reply, Request, get, post
+from omnigraph.client.converse import Lost, Pause, converse
+from omnigraph.errors import Effect, OmniGraphError, ReadSetChanged, UsageError
+from omnigraph.limits import CLIENT_ATTEMPTS_MAX
+from omnigraph.server import wire
+from omnigraph.server.envelope import error_body
+
+READ = Call(get("/branches"), lambda reply: reply.json()["n"])
+WRITE = Call(post("/branches", wire.NewBranch(name="b")), lambda reply: reply.json()["n"], is_write=True)
+DONE = Reply(200, {}, b'{"n": 1}')
+UNSENT, UNANSWERED = Lost("unsent", "refused"), Lost("unanswered", "reset")
+
+
+def refused(error: OmniGraphError, status: int | None = None, **headers: str) -> Reply:
+    return Reply(status or error.kind.http_status, headers, orjson.dumps(error_body(error)))
+
+
+BUSY = refused(ReadSetChanged("it moved", member="head"))
+WRONG = refused(UsageError("no", value=1))
+UNKNOWN = refused(ReadSetChanged("lost", effect=Effect.UNKNOWN, operation_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+
+
+def operation(outcome: str) -> Reply:
+    commit = {"graph_commit_id": "C"} if outcome == "applied" else None
+    return Reply(200, {}, orjson.dumps({"operation_id": "X", "outcome": outcome, "commit": commit}))
+
+
+def talk(call: Call[Any], came: Sequence[Reply | Lost]) -> tuple[object, list[str]]:
+    """Answer the requests of a call one after the other; return its answer or error, and the paths it asked for."""
+    asked: list[str] = []
+    answers = iter(came)
+    steps = converse(call)
+    step = next(steps)
+    try:
+        while True:
+            if isinstance(step, Request):
+                asked.append(step.path)
+                step = steps.send(next(answers))
+            else:
+                assert isinstance(step, Pause)
+                step = steps.send(None)
+    except StopIteration as end:
+        return end.value, asked
+    except OmniGraphError as error:
+        return error, asked
+
+
+@pytest.mark.parametrize(
+    ("call", "came", "requests"),
+    [
+        (READ, [DONE], 1),
+        (READ, [UNSENT, UNANSWERED, DONE], 3),
+        (READ, [Reply(503, {}, b"sorry"), DONE], 2),
+        (WRITE, [UNSENT, DONE], 2),
+        (WRITE, [BUSY, DONE], 2),
+        (WRITE, [refused(UsageError("slow down"), 429), DONE], 2),
+    ],
+)
+def test_converse_what_did_nothing_is_sent_again(call: Call[Any], came: list[Reply | Lost], requests: int) -> None:
+    answer, asked = talk(call, came)
+    assert (answer, len(asked)) == (1, requests)
+
+
+@pytest.mark.parametrize(
+    ("call", "came", "code", "effect"),
+    [
+        (READ, WRONG, "usage.invalid", Effect.NONE),
+        (WRITE, WRONG, "usage.invalid", Effect.NONE),
+        (WRITE, UNANSWERED, "server.unreachable", Effect.UNKNOWN),
+        (WRITE, Reply(503, {}, b"sorry"), "server.unreachable", Effect.UNKNOWN),
+        (WRITE, refused(UsageError("later"), 429, **{"retry-after": "60"}), "usage.invalid", Effect.NONE),
+    ],
+)
+def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
+    call: Call[Any], came: Reply | Lost, code: str, effect: Effect
+) -> None:
+    error, asked = talk(call, [came])
+    assert isinstance(error, OmniGraphError)
+    assert (error.code, error.effect, len(asked)) == (code, effect, 1)
+
+
+@pytest.mark.parametrize("came", [UNSENT, BUSY])
+def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Reply | Lost) -> None:
+    error, asked = talk(WRITE, [came] * 99)
+    assert isinstance(error, OmniGraphError)
+    assert len(asked) == CLIENT_ATTEMPTS_MAX
+
+
+@pytest.mark.parametrize(
+    ("told", "effect", "requests"),
+    [
+        ([operation("applied")], Effect.APPLIED, 2),
+        ([operation("pending"), UNANSWERED, operation("applied")], Effect.APPLIED, 4),
+        ([operation("pending")] * 99, Effect.UNKNOWN, 1 + CLIENT_ATTEMPTS_MAX),
+    ],
+)
+def test_converse_unknown_outcome_is_asked_for(told: list[Reply | Lost], effect: Effect, requests: int) -> None:
+    error, asked = talk(WRITE, [UNKNOWN, *told])
+    assert isinstance(error, OmniGraphError)
+    assert (error.effect, len(asked)) == (effect, requests)
+    assert asked[1] == "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def test_converse_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None:
+    answer, asked = talk(WRITE, [UNKNOWN, operation("absent"), DONE])
+    assert (answer, asked) == (1, ["/branches", "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV", "/branches"])
