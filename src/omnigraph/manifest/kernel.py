@@ -68,6 +68,18 @@ class Kernel:
             )
         return entry.branch_id
 
+    def live_snapshots(self) -> list[Snapshot]:
+        """Return main and every branch, by name; one that is deleted meanwhile is left out."""
+        main = self.snapshot(MAIN)
+        found = [main]
+        for name in sorted(main.state.branches):
+            try:
+                found.append(self.snapshot(name))
+            except GraphError as error:
+                if error.code != "branch.not_found":
+                    raise
+        return found
+
     def at_version(self, branch: str, version: int) -> Snapshot:
         """Return a branch as it was at one manifest version."""
         return self._load(branch, DatasetRef(MANIFEST_PATH, self.resolve(branch), version))
@@ -155,8 +167,8 @@ class Kernel:
     def all_commits(self) -> dict[CommitId, Commit]:
         """Return every commit that a live branch or the commit log knows."""
         known = commit_log.read(self.store)
-        for name in (MAIN, *self.snapshot(MAIN).state.branches):
-            known.update({commit.commit_id: commit for commit in self.snapshot(name).state.commits})
+        for snapshot in self.live_snapshots():
+            known.update({commit.commit_id: commit for commit in snapshot.state.commits})
         return {CommitId(commit_id): commit for commit_id, commit in known.items()}
 
     # -- commits -----------------------------------------------------------------------------------------------

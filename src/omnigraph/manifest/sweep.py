@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import DriftDetected, GraphError
+from omnigraph.errors import DriftDetected
 from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
@@ -98,7 +98,7 @@ class Claims:
 
 def finish_links(kernel: Kernel, report: SweepReport) -> None:
     """Put what every branch has published in its place by path."""
-    for snapshot in _snapshots(kernel):
+    for snapshot in kernel.live_snapshots():
         try:
             report.links_finished += kernel.finish_links(snapshot)
         except DriftDetected as error:
@@ -119,7 +119,7 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
 
 def _old_residue(kernel: Kernel, claims: Claims, older_than_seconds: float) -> Iterator[ObjectInfo]:
     before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
-    for residue in _residue(kernel, _snapshots(kernel)):
+    for residue in _residue(kernel, kernel.live_snapshots()):
         if residue.modified_us <= before_us and not claims.spares(residue):
             yield residue
 
@@ -154,7 +154,7 @@ def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims)
     """
     if outcome is Outcome.ROLLED_FORWARD or not intent.paths:
         return []
-    found = [one for one in _residue(kernel, _snapshots(kernel)) if one.path.startswith(intent.paths)]
+    found = [one for one in _residue(kernel, kernel.live_snapshots()) if one.path.startswith(intent.paths)]
     return [one for one in found if not one.path.startswith(claims.paths)]
 
 
@@ -165,19 +165,6 @@ def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
         if commit.branch == intent.branch_id and commit.manifest_version <= intent.base_version:
             return None
     return None
-
-
-def _snapshots(kernel: Kernel) -> list[Snapshot]:
-    """Return main and every branch; one that is deleted meanwhile needs nothing any more."""
-    main = kernel.snapshot(MAIN)
-    found = [main]
-    for name in sorted(main.state.branches):
-        try:
-            found.append(kernel.snapshot(name))
-        except GraphError as error:
-            if error.code != "branch.not_found":
-                raise
-    return found
 
 
 def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
