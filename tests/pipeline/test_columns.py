@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import DataError
+from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import Columns, load, mapping
 from omnigraph.pipeline.files import filesystem
@@ -196,3 +196,37 @@ def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
         assert len(rows(graph, "node:Thing")) == 20
         objects = graph.core.kernel.store.objects.list("")
         assert not [one.path for one in objects if "_staging" in one.path or "__recovery/" in one.path]
+
+
+COMPOSITE = """
+node Flat { house: String  floor: I32  @key(house, floor) }
+edge Above: Flat -> Flat { note: String? }
+"""
+
+
+def test_load_ends_by_the_columns_of_a_composite_key(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g.omni", COMPOSITE)
+    (tmp_path / "flats.csv").write_text('house,floor\n"a, ""b""",1\n"a, ""b""",2\n')
+    (tmp_path / "above.csv").write_text('house,upper,lower,note\n"a, ""b""",2,1,x\n')
+    flats, above = str(tmp_path / "flats.csv"), f"{tmp_path / 'above.csv'}:floor=upper,house->house, floor = lower"
+    load(graph, nodes={"Flat": flats}, edges={"Above": above}, mode="append", engine="local")
+    found = graph.query("query q() { match { $a: Flat  $b: Flat  $a above $b } return { $a.floor, $b.floor } }").rows()
+    assert [list(row.values()) for row in found] == [[2, 1]]
+
+
+@pytest.mark.parametrize(
+    ("ends", "line", "said"),
+    [
+        ("house,floor=upper->house,floor=lower", "a,,1,x", "lacks an end"),
+        ("house,upper->house,floor=lower", "a,2,1,x", "is not the key of `Flat`"),
+        ("house,floor=upper->house,floor=nothing", "a,2,1,x", "are looked for in the columns"),
+        ("house,floor=upper->house,floor=lower", "a,two,1,x", "cannot read"),
+    ],
+)
+def test_load_ends_by_wrong_columns_says_what_is_wrong(tmp_path: Path, ends: str, line: str, said: str) -> None:
+    graph = og.init(tmp_path / "g.omni", COMPOSITE)
+    (tmp_path / "above.csv").write_text(f"house,upper,lower,note\n{line}\n")
+    source, target = ends.split("->")
+    mapped = Columns(str(tmp_path / "above.csv"), source, target)
+    with pytest.raises(OmniGraphError, match=said):
+        load(graph, edges={"Above": mapped}, mode="append", engine="local")

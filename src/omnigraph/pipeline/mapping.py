@@ -23,7 +23,7 @@ from omnigraph.lang.query.words import suggestion
 from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
 from omnigraph.lang.types import INTEGERS, NUMBERS, PropertyType, Scalar
-from omnigraph.pipeline.sources import Columns, end_columns
+from omnigraph.pipeline.sources import Columns, End, end_columns
 from omnigraph.rules.columns import list_column
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, pc
@@ -60,22 +60,53 @@ class Mapper:
     def _named(self, table: pa.Table) -> dict[str, Column]:
         """Return the columns by the names that the type has for them; every column must have one."""
         type_, known = self._type, {"id", *self._type.properties}
+        named, taken = self._named_ends(table)
         renamed = dict(self._columns.properties)
-        if isinstance(type_, EdgeType):
-            source, target = end_columns(type_, self._columns, table.column_names)
-            renamed |= {source: "src", target: "dst"}
-            known |= {"src", "dst"}
         missing = [name for name in renamed if name not in table.column_names]
         if missing:
             raise UsageError(f"there is no column `{missing[0]}` to map; check the mapping", column=missing[0])
-        named: dict[str, Column] = {}
         for column, values in zip(table.column_names, table.columns, strict=True):
             name = renamed.get(column, column)
+            if column in taken:
+                continue
             if name not in known:
                 hint = suggestion(name, type_.properties) or "drop the column, map it, or add it to the schema"
                 raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
             named[name] = one_array(values)
         return named
+
+    def _named_ends(self, table: pa.Table) -> tuple[dict[str, Column], set[str]]:
+        """Return the ends of edges, as ids where they are spread over several columns, and the columns they take."""
+        type_ = self._type
+        if not isinstance(type_, EdgeType):
+            return {}, set()
+        source, target = end_columns(type_, self._columns, table.column_names)
+        ends = (("src", source, type_.source), ("dst", target, type_.target))
+        named = {
+            name: one_array(table.column(end[""])) if "" in end else self._joined(table, end, node)
+            for name, end, node in ends
+        }
+        return named, {*source.values(), *target.values()}
+
+    def _joined(self, table: pa.Table, end: End, node: str) -> Column:
+        """Return the ids of the nodes whose keys are in some columns; null where one of these is."""
+        type_ = self._catalog.nodes[node]
+        if set(end) != set(type_.key):
+            raise UsageError(
+                f"`{', '.join(end)}` is not the key of `{node}`, which is ({', '.join(type_.key) or 'none'}); name a"
+                " column for each property of it, as in `property=column,other=column`, or one column with ids",
+                type=node,
+            )
+        fitted = {}
+        for name in type_.key:
+            values = self._fitted(one_array(table.column(end[name])), type_.properties[name].type)
+            if values is None:
+                raise pa.ArrowInvalid(f"column `{end[name]}` does not hold `{node}.{name}`")
+            fitted[name] = values
+        complete = np.logical_and.reduce([pc.is_valid(one).to_numpy(zero_copy_only=False) for one in fitted.values()])
+        places = np.where(complete, np.cumsum(complete) - 1, -1)
+        ids = one_array(key_ids(type_, pa.table(fitted).filter(pa.array(complete))))
+        return ids.take(pa.array(places, mask=~complete))
 
     # -- whole columns -----------------------------------------------------------------------------------------
 

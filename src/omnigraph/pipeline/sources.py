@@ -17,6 +17,8 @@ from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.files import File, find_files, open_file
 
 Path: TypeAlias = str | os.PathLike[str]
+# The column of each property of a key that an end of edges is spread over; of an id, or a key of one, under no name.
+End: TypeAlias = Mapping[str, str]
 
 _FORMATS: Final = {
     ".ndjson": "ndjson",
@@ -34,7 +36,8 @@ class Columns:
     """A file or DataFrame whose rows are entities of one type, and what its columns are.
 
     `properties` gives columns that are named otherwise: column to property. `source` and `target` are the columns that
-    hold the ends of edges; without them `from` and `to`, or `src` and `dst`, are taken.
+    hold the ends of edges; without them `from` and `to`, or `src` and `dst`, are taken. Where a node has a key of
+    several properties, an end may be one column for each of them: `house,floor=upper_floor`.
     """
 
     data: Any
@@ -123,17 +126,28 @@ def parse_columns(source: Any) -> Columns:
     return Columns(data, first, second)
 
 
-def end_columns(type_: EdgeType, columns: Columns, names: Sequence[str]) -> tuple[str, str]:
-    """Return the columns that hold the ends of edges."""
+def end_columns(type_: EdgeType, columns: Columns, names: Sequence[str]) -> tuple[End, End]:
+    """Return the columns that hold either end of edges."""
     for source, target in ((columns.source, columns.target), *_ENDS):
-        if source is not None and target is not None and source in names and target in names:
-            return source, target
+        if source is not None and target is not None:
+            first, second = _columns_of_end(source, names), _columns_of_end(target, names)
+            if first and second:
+                return first, second
     wanted = f"`{columns.source}` and `{columns.target}`" if columns.source else "`from` and `to`, or `src` and `dst`"
     raise UsageError(
         f"the ends of `{type_.name}` are looked for in the columns {wanted}, and there are {_listed(names)}; name them"
         " with `FILE:from_column->to_column`",
         type=type_.name,
     )
+
+
+def _columns_of_end(text: str, names: Sequence[str]) -> End:
+    """Return the columns that a text names, nothing if one is missing; a column may have a comma in its name."""
+    if text in names:
+        return {"": text}
+    pairs = [[part.strip() for part in one.split("=", 1)] for one in text.split(",")]
+    end = {pair[0]: pair[-1] for pair in pairs}
+    return end if len(pairs) > 1 and all(column in names for column in end.values()) else {}
 
 
 def _listed(names: Sequence[str]) -> str:
