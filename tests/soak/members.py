@@ -10,7 +10,7 @@ from random import Random
 from typing import Protocol
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, OmniGraphError
+from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
 from tests.soak.diary import Diary, Place
@@ -20,6 +20,7 @@ node Person { name: String @key  n: I32?  note: String? @index }
 edge Knows: Person -> Person
 """
 SIDE = "side"
+MERGES_MAX = 10
 ALL = "query q() { match { $p: Person } return { $p.name as name, $p.n as n } }"
 COUNT = "query q() { match { $p: Person } return { count($p) as n } }"
 WALK = "query q() { match { $p: Person  $p knows $q } return { count($q) as n } }"
@@ -90,12 +91,22 @@ class Brancher:
             if self.random.random() < 0.7:
                 for place in places:
                     self.diary.tries(place, 0)
-                self.graph.branches.merge(branch)
+                self._merge(branch)
                 for place in places:
                     self.diary.acknowledged(place, 0)
                 self.diary.counts("merged")
         finally:
             self.graph.branches.delete(branch)
+
+    def _merge(self, branch: str) -> None:
+        """Merge, and try again when a writer of main was faster, as the error says."""
+        for _ in range(MERGES_MAX):
+            try:
+                self.graph.branches.merge(branch)
+            except ReadSetChanged:
+                continue
+            return
+        raise ConflictError("writers were always faster")
 
 
 class Reader:

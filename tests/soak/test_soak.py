@@ -117,15 +117,13 @@ def test_soak_for_long_loses_nothing(tmp_path: Path) -> None:
     seed = int(os.environ.get("OMNIGRAPH_SOAK_SEED", "1"))
     create(tmp_path / "g.omni").close()
     soak = Soak(tmp_path / "g.omni", tmp_path, Random(seed))
-    soak.run(["writer", "writer", "writer", "brancher", "reader", "reader", "keeper"], seconds, kills_per_second=0.4)
-    ledger = judge(soak, int(seconds))
+    soak.run(["writer", "writer", "writer", "brancher", "reader", "reader", "keeper"], seconds, kills_per_second=0.25)
+    ledger = judge(soak, int(seconds / 2))
     # Once old versions go as fast as new ones come, the graph grows with its content alone.
     half = len(soak.sizes) // 2
-    print(dict(ledger.counts), ledger.writes, soak.killed, max(soak.sizes[:half]), max(soak.sizes[half:]))
+    print(ledger.counts, ledger.writes, soak.killed, max(soak.sizes[:half]), max(soak.sizes[half:]))
     assert max(soak.sizes[half:]) <= DISK_FACTOR_MAX * max(soak.sizes[:half]) + DISK_BYTES_MIN
-    assert ledger.counts["cleaned up"] > 0
-    assert ledger.counts["optimized"] > 0
-    assert ledger.counts["read"] > 0
+    assert {"merged", "optimized", "cleaned up", "read", "reclaimed"} <= ledger.counts.keys()
 
 
 # -- the judge -------------------------------------------------------------------------------------------------
