@@ -191,6 +191,45 @@ def test_stored_query_that_is_denied_looks_like_one_that_is_not_there(guarded: L
     assert guarded.post(f"{G}/queries/people", {}, actor="ada").status == 200
 
 
+TYPED = """
+version: 1
+groups: {some: [ada], all: [bob]}
+rules:
+  - {id: some-read, allow: {actors: {group: some}, actions: [read, export], branch_scope: any, types: [Person]}}
+  - {id: all-read, allow: {actors: {group: all}, actions: [read, export], branch_scope: any}}
+  - {id: some-call, allow: {actors: {group: some}, actions: [invoke_query]}}
+  - {id: all-call, allow: {actors: {group: all}, actions: [invoke_query]}}
+"""
+PAIRS = "query pairs() { match { $a: Person $a knows $b } return { $a.name as a, $b.name as b } }"
+
+
+def test_type_that_an_actor_may_not_read_is_in_no_answer(graph_uri: str, tmp_path: Path, queries: Path) -> None:
+    (tmp_path / "typed.yaml").write_text(TYPED)
+    (queries / "pairs.gq").write_text(PAIRS)
+    with serving_graph(graph_uri, tokens=TOKENS, policy=tmp_path / "typed.yaml", queries=queries) as live:
+
+        def everything(actor: str) -> bytes:
+            head = live.get(f"{G}/commits", actor=actor).json()["commits"][0]["graph_commit_id"]
+            asked = [
+                *(live.get(f"{G}{path}", actor=actor) for path in ("/snapshot", "/schema", "/queries", "/commits")),
+                live.get(f"{G}/changes?start=beginning", actor=actor),
+                live.get(f"{G}/commits/{head}/changes", actor=actor),
+                live.post(f"{G}/export", {}, actor=actor),
+                live.post(f"{G}/changes/baseline", {}, actor=actor),
+                live.post(f"{G}/explain", {"query": PEOPLE}, actor=actor),
+            ]
+            assert [one.status for one in asked] == [200] * len(asked)
+            return b"".join(one.body for one in asked)
+
+        assert b"Knows" in everything("bob")
+        assert b"Knows" not in everything("ada")
+        assert live.post(f"{G}/query", {"query": PAIRS}, actor="bob").json()["row_count"] == 2
+        refused = live.post(f"{G}/query", {"query": PAIRS}, actor="ada")
+        assert refused.status == 400
+        assert live.post(f"{G}/queries/pairs", {}, actor="bob").status == 200
+        assert live.post(f"{G}/queries/pairs", {}, actor="ada").json()["error"] == "stored query not found"
+
+
 def test_unknown_graph_is_told_only_to_who_has_a_token(guarded: Live) -> None:
     assert guarded.get("/graphs/none/schema", actor=None).status == 401
     assert guarded.get("/graphs/none/schema").status == 404

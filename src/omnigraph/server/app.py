@@ -5,6 +5,7 @@ Everything it answers, refusals by the framework included, has the shape of `env
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
@@ -22,7 +23,7 @@ from omnigraph.server.call import Answer, json_answer
 from omnigraph.server.frontdoor import SERVER_ROUTES
 from omnigraph.server.logs import log_failure
 from omnigraph.server.mask import told
-from omnigraph.server.observe import App, Note, Scope, note_of, observed
+from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
 from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
 from omnigraph.server.sending import send_answer
@@ -98,30 +99,20 @@ class _End:
             answer = await self.respond(scope, receive, note)
         except Gone:
             return
-        is_stream = answer.media == NDJSON
         try:
-            if is_stream:
-                await self.service.streams.reserve()
-            try:
-                await send_answer(answer, receive, send, self.service.readers)
-            finally:
-                if is_stream:
-                    self.service.streams.release()
+            await send_answer(answer, receive, send, self.service.readers)
         except OmniGraphError as error:
-            if note.status != _UNANSWERED:
+            if note.status != HUNG_UP:
                 # The reader sees a body without its end; nothing else can be said any more.
                 note.code = error.code
                 return
-            await send_answer(
-                refusal(self.service, note, error, self._table_row()), receive, send, self.service.readers
-            )
-        finally:
-            answer.end()
+            refused = refusal(self.service, note, error, self._table_row())
+            await send_answer(refused, receive, send, self.service.readers)
 
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
         """Return an answer, or the refusal as one."""
         try:
-            answer = await self.ask(scope, receive)
+            answer = await self._reserved(await self.ask(scope, receive))
         except OmniGraphError as error:
             return refusal(self.service, note, error, self._table_row())
         except Gone:
@@ -134,14 +125,28 @@ class _End:
             self.service.metrics.count(names.COMMITS)
         return answer
 
+    async def _reserved(self, answer: Answer) -> Answer:
+        """Return a stream with its share of the transport; other answers need none."""
+        if answer.media != NDJSON:
+            return answer
+        streams = self.service.streams
+        try:
+            await streams.reserve()
+        except BaseException:
+            answer.end()
+            raise
+
+        def end() -> None:
+            answer.end()
+            streams.release()
+
+        return replace(answer, end=end)
+
     def _table_row(self) -> Route | None:
         return self.route if isinstance(self.route, Route) else None
 
     async def ask(self, scope: Scope, receive: Receive) -> Answer:
         raise NotImplementedError
-
-
-_UNANSWERED = 499
 
 
 class _GraphEnd(_End):

@@ -24,7 +24,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _NOTE: Final = "omnigraph.note"
 _ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 # What is counted and logged when the caller hung up before anything was answered.
-_HUNG_UP: Final = 499
+HUNG_UP: Final = 499
 
 
 @dataclass(slots=True)
@@ -36,7 +36,7 @@ class Note:
     graph_id: str | None = None
     actor: str | None = None
     code: str | None = None
-    status: int = _HUNG_UP
+    status: int = HUNG_UP
 
 
 def note_of(scope: Scope) -> Note:

@@ -106,7 +106,7 @@ def open_service(house: House) -> Service:
 def serve(
     house: House, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
 ) -> None:
-    """Serve until the process is told to stop; `when_ready` is told the address. `every`: how often graphs are tidied."""
+    """Serve until the process is told to stop; `when_ready` is told the address, `every` how often to reconcile."""
     service = open_service(house)
     if every is not None:
         # What a server does on its own is no actor's work, so no policy is asked.

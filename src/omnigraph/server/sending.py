@@ -48,31 +48,37 @@ class Streams:
 async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Executor) -> None:
     """Send an answer; one that breaks off is left without its end, so that its reader notices."""
     if isinstance(answer.body, bytes):
-        length = (
-            {} if "Content-Length" in answer.headers or answer.status == 304 else {"Content-Length": len(answer.body)}
-        )
-        await send(_start(answer, length))
+        is_told = "Content-Length" in answer.headers or answer.status == 304
+        await send(_start(answer, {} if is_told else {"Content-Length": len(answer.body)}))
         await send({"type": "http.response.body", "body": answer.body})
         return
-    chunks = answer.body
     gone = asyncio.create_task(wait_until_gone(receive))
     try:
-        # The first chunk is made before the headers go out, so that what fails at once still has a status.
-        chunk = await _next(chunks, pool, gone)
-        await send(_start(answer, {}))
-        while chunk is not None and not gone.done():
-            for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
-                async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
-                    part = chunk[start : start + SERVER_STREAM_CHUNK_BYTES]
-                    await send({"type": "http.response.body", "body": part, "more_body": True})
-            chunk = await _next(chunks, pool, gone)
-        if not gone.done():
-            await send({"type": "http.response.body", "body": b""})
+        await _send_chunks(answer, answer.body, send, pool, gone)
+        is_whole = not gone.done()
     finally:
         gone.cancel()
-        close = getattr(chunks, "close", None)
+        close = getattr(answer.body, "close", None)
         if close is not None:
             await asyncio.get_running_loop().run_in_executor(pool, close)
+        # Whoever has read the end may begin anew at once, so what was held is given back before it is sent.
+        answer.end()
+    if is_whole:
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_chunks(
+    answer: Answer, chunks: Iterator[bytes], send: Send, pool: Executor, gone: asyncio.Task[None]
+) -> None:
+    # The first chunk is made before the headers go out, so that what fails at once still has a status.
+    chunk = await _next(chunks, pool, gone)
+    await send(_start(answer, {}))
+    while chunk is not None:
+        for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
+            async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
+                part = chunk[start : start + SERVER_STREAM_CHUNK_BYTES]
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        chunk = await _next(chunks, pool, gone)
 
 
 async def _next(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:

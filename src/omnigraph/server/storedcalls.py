@@ -5,6 +5,7 @@ A query that is not there and one that the caller may not call look the same.
 
 from __future__ import annotations
 
+from omnigraph.engine.core import View
 from omnigraph.engine.read import Budget
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.server import wire
@@ -51,11 +52,19 @@ def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
         branch, at = moment_of(given)
+        _refuse_hidden(stored, call.graph.core.view(branch, at))
         result = call.graph.query(
             stored.source, stored.name, given.params, branch, at, budget=Budget(cancel=call.cancel)
         )
         return rows_answer(call, result, target_of(given, branch))
     if given.snapshot is not None or given.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
+    _refuse_hidden(stored, call.graph.core.view(given.branch or "main", action="change"))
     receipt = call.graph.mutate(stored.source, stored.name, given.params, given.branch or "main", if_commit)
     return receipt_answer(receipt)
+
+
+def _refuse_hidden(stored: StoredQuery, seen: View) -> None:
+    """Hide a query of types that the caller may not see; the compiler would quote its text."""
+    if not stored.types <= {*seen.catalog.nodes, *seen.catalog.edges}:
+        raise unknown()
