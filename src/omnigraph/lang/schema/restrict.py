@@ -19,7 +19,7 @@ from omnigraph.lang.source import Source
 V = TypeVar("V")
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
-_COMMENT: Final = re.compile(rf"({_STRING})|[ \t]*(?://[^\n]*|/\*.*?\*/)", re.DOTALL)
+_COMMENT: Final = re.compile(rf"({_STRING})|[ \t]*(?:(//[^\n]*)|/\*.*?\*/)", re.DOTALL)
 _BLANK_LINES: Final = re.compile(rf"({_STRING})|\n(?:[ \t]*\r?\n)+", re.DOTALL)
 
 
@@ -51,7 +51,7 @@ def restrict_source(text: str, hidden: Set[str]) -> str:
     >>> restrict_source("// of B\\nnode A {}\\nnode B {} // and A\\nedge E: A -> A\\n", {"B"})
     'node A {}\\nedge E: A -> A\\n'
     """
-    plain = _COMMENT.sub(lambda match: match[1] or " ", text)
+    plain = _COMMENT.sub(lambda match: match[1] or ("" if match[2] else " "), text)
     declarations = parse_schema(Source("schema.pg", plain))
     # Without comments, only blanks are between the word that begins a declaration and its name.
     starts = [plain.rindex(one.kind, 0, one.name.span.start) for one in declarations]
