@@ -1,0 +1,183 @@
+"""The one shape of an error: a member for every situation that has one, and nothing of where a graph is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from omnigraph.errors import (
+    BudgetExceeded,
+    ChangeFeedGap,
+    Effect,
+    GraphError,
+    KeyConflict,
+    LimitExceeded,
+    MergeConflict,
+    OmniGraphError,
+    PreconditionFailed,
+    ReadSetChanged,
+    SchemaBoundary,
+    StorageError,
+    StorageKind,
+    UsageError,
+    VersionMismatch,
+)
+from omnigraph.graph import Graph
+from omnigraph.server.envelope import CODES, error_body
+from omnigraph.server.hosting import House, Place, open_house
+from omnigraph.server.mask import told
+from omnigraph.server.tokens import Tokens
+from tests.server.live import ADD, Live
+
+CONFLICT = {"type_key": "node:Person", "entity_id": "a", "kind": "DivergentUpdate", "message": "m", "base": None}
+
+MEMBERS: list[tuple[OmniGraphError, int, str, Any]] = [
+    (
+        MergeConflict("no", conflicts=[CONFLICT]),
+        409,
+        "merge_conflicts",
+        [
+            {
+                "entity_kind": "node",
+                "type_name": "Person",
+                "entity_id": "a",
+                "kind": "divergent_update",
+                "message": "m",
+            }
+        ],
+    ),
+    (
+        VersionMismatch("no", type_key="edge:Knows", expected=3, actual=0),
+        409,
+        "published_dataset_version_conflict",
+        {
+            "entity_kind": "edge",
+            "type_name": "Knows",
+            "expected_published_dataset_version": 3,
+            "actual_published_dataset_version": 0,
+        },
+    ),
+    (
+        ReadSetChanged("no", member="graph_head:main", expected="a", actual="b"),
+        409,
+        "read_set_conflict",
+        {"member": "graph_head:main", "expected": "a", "actual": "b"},
+    ),
+    (
+        KeyConflict("no", type_key="node:Person", entity_id="a"),
+        409,
+        "key_conflict",
+        {"entity_kind": "node", "type_name": "Person", "entity_id": "a"},
+    ),
+    (
+        SchemaBoundary("no", reason="schema_boundary", graph_commit_id="c", type_name="T"),
+        409,
+        "change_diff_refusal",
+        {"reason": "schema_boundary", "graph_commit_id": "c", "type_name": "T"},
+    ),
+    (
+        GraphError("no", code="commit.parentless", reason="parentless_commit", graph_commit_id="c"),
+        409,
+        "change_diff_refusal",
+        {"reason": "parentless_commit", "graph_commit_id": "c"},
+    ),
+    (
+        ChangeFeedGap("no", first_unreadable_commit_id="c"),
+        410,
+        "change_feed_gap",
+        {"first_unreadable_commit_id": "c"},
+    ),
+    (
+        PreconditionFailed("no", branch="main", expected="a", actual="b"),
+        412,
+        "precondition_failure",
+        {"expected": "a", "actual": "b"},
+    ),
+    (
+        LimitExceeded("no", resource="r", limit=1, actual=2),
+        413,
+        "resource_limit",
+        {"resource": "r", "limit": 1, "actual": 2},
+    ),
+    (
+        BudgetExceeded("no", limit="rows", allowed=1, needed=2, where="w"),
+        413,
+        "resource_limit",
+        {"resource": "rows", "limit": 1, "actual": 2},
+    ),
+    (
+        GraphError("no", code="blob.range", start=0, end=9, length=3),
+        416,
+        "blob_range",
+        {"start": 0, "end": 9, "length": 3},
+    ),
+]
+
+
+@pytest.mark.parametrize(("error", "status", "member", "shape"), MEMBERS, ids=lambda one: str(one)[:40])
+def test_error_body_situation_has_its_member(error: OmniGraphError, status: int, member: str, shape: Any) -> None:
+    body = error_body(error)
+    assert error.kind.http_status == status
+    assert body[member] == shape
+    assert body.get("code") == (CODES.get(status) if status != 412 else None)
+    assert (body["omnigraph_code"], body["effect"], body["retryable"]) == (error.code, "none", error.retryable)
+
+
+@pytest.fixture
+def house(graph_uri: str) -> Iterator[House]:
+    house = open_house([Place("g", graph_uri)], Tokens(), is_unauthenticated=True)
+    yield house
+    house.close()
+
+
+def test_told_names_the_graph_instead_of_its_place(house: House) -> None:
+    hosted = house.hosted["g"]
+    uri = hosted.graph.uri
+    bare = uri.strip("/")
+    error = UsageError(f"look at `{uri}/nodes`", path=f"{uri}/x", deep=[{"at": f"file {bare}/nodes"}], uri=uri)
+    body = told(error, hosted)
+    assert "secret-place" not in str(body)
+    assert body["error"] == "look at `g/nodes`"
+    assert body["context"] == {"path": "g/x", "deep": [{"at": "file g/nodes"}]}
+
+
+@pytest.mark.parametrize("code", ["storage.failed", "graph.corrupt", "graph.moved", "internal.bug", "storage.drift"])
+def test_told_failures_of_storage_are_told_in_fixed_words(house: House, code: str) -> None:
+    error = GraphError("s3://bucket/secret-place/nodes", code=code, object="secret-place", kind="transient")
+    body = told(error, house.hosted["g"])
+    assert "secret-place" not in str(body)
+    assert body["context"] == {"kind": "transient"}
+
+
+def test_told_change_routes_tell_only_what_is_listed(house: House) -> None:
+    error = LimitExceeded("too much", resource="r", limit=1, actual=2, key="secret-place")
+    assert told(error, house.hosted["g"], is_change=True) == {
+        "error": "too much",
+        "omnigraph_code": "limit.exceeded",
+        "effect": "none",
+        "retryable": False,
+        "resource_limit": {"resource": "r", "limit": 1, "actual": 2},
+        "context": {},
+    }
+
+
+def test_write_of_unknown_outcome_names_its_operation(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Graph.mutate
+    applied: list[str] = []
+
+    def lost(graph: Graph, *given: Any, **more: Any) -> Any:
+        receipt = plain(graph, *given, **more)
+        assert receipt.commit is not None
+        applied.append(receipt.commit.operation_id)
+        raise StorageError(
+            "storage did not answer", effect=Effect.UNKNOWN, kind=StorageKind.TRANSIENT, operation_id=applied[0]
+        )
+
+    monkeypatch.setattr(Graph, "mutate", lost)
+    reply = live.post("/graphs/g/mutate", {"query": ADD, "params": {"name": "x"}})
+    assert (reply.status, reply.json()["effect"], reply.json()["operation_id"]) == (500, "unknown", applied[0])
+    asked = live.get(f"/graphs/g/operations/{reply.json()['operation_id']}").json()
+    assert asked["outcome"] == "applied"
+    assert asked["commit"]["operation_id"] == applied[0]
