@@ -30,7 +30,6 @@ class Mode(StrEnum):
     OVERWRITE = "overwrite"
 
 
-Uri = Annotated[str | None, typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")]
 Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The graph, given as an option.")]
 Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch to work on.")]
 ReadBranch = Annotated[
@@ -39,9 +38,6 @@ ReadBranch = Annotated[
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
 ]
-Actor = Annotated[str | None, typer.Option("--as", metavar="ACTOR", help="Who is doing this; kept in history.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before destructive work on remote storage.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Do not say on standard error which graph is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
 Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 

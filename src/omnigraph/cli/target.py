@@ -151,28 +151,3 @@ def is_local(uri: str) -> bool:
     (True, True, False)
     """
     return not uri.strip().lower().startswith("s3:")
-
-
-def address(uri: str | None, store: str | None) -> str:
-    """Return the one address that was given, or that of the default store."""
-    return Target("omnigraph", Capability.DIRECT, Flags(uri=uri, store=store)).address
-
-
-def open_to_read(uri: str | None, store: str | None) -> Graph:
-    """Open a graph so that nothing can change it."""
-    return Target("omnigraph", Capability.DIRECT, Flags(uri=uri, store=store)).store_to_read()
-
-
-def open_to_write(uri: str | None, store: str | None, actor: str | None) -> Graph:
-    """Open a graph for an actor's changes."""
-    return Target("omnigraph", Capability.DIRECT, Flags(uri=uri, store=store, actor=actor)).store_to_write()
-
-
-def announce(command: str, uri: str, *, quiet: bool) -> None:
-    """Say which graph is about to be written; a wrong one is then noticed at once."""
-    Target(f"omnigraph {command}", Capability.DIRECT, Flags(uri=uri), quiet=quiet).announce()
-
-
-def confirm(what: str, uri: str, *, yes: bool, as_json: bool) -> None:
-    """Ask before destructive work on a graph that is not local; where nobody can be asked, refuse."""
-    Target("omnigraph", Capability.DIRECT, Flags(uri=uri), yes=yes).confirm(what, as_json=as_json)
