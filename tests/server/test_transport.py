@@ -98,6 +98,27 @@ def test_body_that_does_not_arrive_is_refused_in_time(live: Live, monkeypatch: p
     connection.close()
 
 
+def test_headers_that_do_not_arrive_or_do_not_end_are_cut_off(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = socket.create_connection((live.host, live.port), timeout=20)
+    endless.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
+    with pytest.raises(OSError):
+        endless.sendall(b"x" * 100_000_000)
+    endless.close()
+    monkeypatch.setattr("omnigraph.server.protocol.SERVER_HEADER_SECONDS_MAX", 0.05)
+    for beginning in (b"", b"GET /healthz HTTP/1.1\r\nX: "):
+        slow = socket.create_connection((live.host, live.port), timeout=20)
+        slow.sendall(beginning)
+        assert slow.recv(1) == b""
+        slow.close()
+    # A connection that was used is cut off as well, if its next request does not go on.
+    used = live.connect(timeout=20)
+    used.request("GET", "/healthz")
+    used.getresponse().read()
+    used.sock.sendall(b"GET /hea")
+    assert used.sock.recv(1) == b""
+    used.close()
+
+
 def test_caller_that_hangs_up_in_its_body_leaves_nothing_behind(live: Live) -> None:
     raw = socket.create_connection((live.host, live.port))
     raw.sendall(request_head(f"{G}/load/ndjson", NDJSON, 1_000) + b"abc")

@@ -23,6 +23,7 @@ from omnigraph.limits import SERVER_CONNECTIONS_MAX, SERVER_SHUTDOWN_SECONDS_MAX
 from omnigraph.server.admission import read_admission, whole_setting
 from omnigraph.server.app import build
 from omnigraph.server.hosting import House
+from omnigraph.server.protocol import BoundedHttp
 from omnigraph.server.service import Service
 
 _log: Final = logging.getLogger("omnigraph.server")
@@ -35,7 +36,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             build(service),
             loop="uvloop",
-            http="httptools",
+            http=BoundedHttp,
             ws="none",
             lifespan="off",
             log_config=None,
