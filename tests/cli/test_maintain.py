@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
+from contextlib import suppress
 from pathlib import Path
 
 import lance
@@ -10,7 +15,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
+from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.graph import Graph
+from omnigraph.manifest.intent import alone
 
 
 @pytest.fixture
@@ -68,3 +75,52 @@ def test_verify_unsound_graph_is_status_one(graph: Graph, capsys: pytest.Capture
         file.unlink()
     assert main(["verify", graph.uri]) == 1
     assert "not sound" in capsys.readouterr().out
+
+
+def on_a_terminal(*arguments: str) -> tuple[int, str]:
+    """Run the command line in a process whose standard error is a terminal; return its status and what it drew."""
+    master, slave = pty.openpty()
+    drawn = b""
+    with subprocess.Popen(
+        [sys.executable, "-m", "omnigraph", *arguments], stderr=slave, stdout=subprocess.DEVNULL, stdin=slave
+    ) as process:
+        os.close(slave)
+        # A terminal whose other side has gone answers with an error instead of an end.
+        with suppress(OSError):
+            while chunk := os.read(master, 65_536):
+                drawn += chunk
+    os.close(master)
+    return process.returncode, drawn.decode()
+
+
+@pytest.mark.slow
+def test_maintenance_on_a_terminal_shows_how_far_it_is(graph: Graph) -> None:
+    for arguments, stage in (
+        (["optimize", "--engine", "local"], "types optimized"),
+        (["verify", "--engine", "local"], "types read"),
+        (["cleanup", "--keep", "1", "--confirm"], "datasets cleaned"),
+    ):
+        status, drawn = on_a_terminal(arguments[0], graph.uri, *arguments[1:])
+        assert (status, stage in drawn) == (0, True), drawn
+
+
+def test_reconcile_tells_each_round(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reconcile", graph.uri]) == 0
+    assert capsys.readouterr().out == "0 links finished; dead operations: 0 rolled forward, 0 rolled back\n"
+    with alone(graph.core.kernel.store, "reconcile", graph.snapshot()):
+        assert main(["reconcile", graph.uri]) == 0
+        assert "another process" in capsys.readouterr().out
+        assert told(capsys, "reconcile", graph.uri)["skipped"] == "claimed"
+
+
+def test_reconcile_every_goes_on_until_stopped(
+    graph: Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(self: Reconciler) -> None:
+        if self.rounds == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Reconciler, "pause", pause)
+    assert main(["reconcile", graph.uri, "--every", "30s", "--json"]) == 130
+    rounds = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [one["skipped"] for one in rounds] == [None, None]

@@ -12,6 +12,7 @@ from omnigraph.cli.bind import DestroysUri
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.progress import bar
 from omnigraph.errors import UsageError
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
@@ -41,7 +42,7 @@ def cleanup(
     if not dry_run:
         target.announce()
         target.confirm("cleanup", as_json=as_json)
-    with target.store_to_read() if dry_run else target.store_to_write() as graph:
+    with target.store_to_read() if dry_run else target.store_to_write() as graph, bar():
         report = graph.cleanup(keep, age, dry_run=dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

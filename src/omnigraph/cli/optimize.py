@@ -9,6 +9,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json
 from omnigraph.cli.output import print_json
+from omnigraph.cli.progress import bar
 
 
 def optimize(
@@ -21,7 +22,7 @@ def optimize(
     from omnigraph import pipeline
 
     target.announce()
-    with target.store_to_write() as graph:
+    with target.store_to_write() as graph, bar():
         report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

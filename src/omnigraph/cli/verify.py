@@ -9,6 +9,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.progress import bar
 
 
 def verify(
@@ -19,7 +20,7 @@ def verify(
 ) -> int:
     from omnigraph import pipeline
 
-    with target.store_to_read() as graph:
+    with target.store_to_read() as graph, bar():
         report = pipeline.verify(graph, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})

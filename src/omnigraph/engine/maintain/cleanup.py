@@ -11,6 +11,7 @@ from functools import partial
 
 from omnigraph import clock, failpoints
 from omnigraph.engine.core import Core
+from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.retention import DEADLINE_US, Policy, fixed_versions, kept_versions
 from omnigraph.engine.scope import GRAPH
@@ -99,8 +100,14 @@ def cleanup(
             raise ConflictError("another cleanup of this graph is running; try again when it is done")
         found = _looked(core.kernel, policy)
         failpoints.hit(Point.CLEANUP_DECIDED)
-        rows = tuple(found.clean(path) for path in found.paths())
+        paths = found.paths()
+        rows = tuple(_told(found.clean(path), done, len(paths)) for done, path in enumerate(paths, start=1))
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
+
+
+def _told(row: TypeCleaned, done: int, total: int) -> TypeCleaned:
+    progress.tell("datasets cleaned", done, total)
+    return row
 
 
 def _looked(kernel: Kernel, policy: Policy) -> _Cleanup:

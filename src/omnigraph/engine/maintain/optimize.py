@@ -13,6 +13,7 @@ from functools import partial
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.index import wanted_indexes
+from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
 from omnigraph.engine.scope import on
@@ -129,6 +130,7 @@ class _Optimize:
         self._held: Declared | None = None
         self._staged: dict[str, tuple[Pin, Effect | None, TypeOptimized]] = {}
         self._attempts: dict[str, int] = {}
+        self._done = self._total = 0
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         catalog = self.core.catalog(snapshot)
@@ -136,6 +138,7 @@ class _Optimize:
         types = [one for one in types if self.only is None or one.table_key in self.only]
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         operation_id = self._declare(snapshot)
+        self._done, self._total = 0, len(types)
         tasks = [partial(self._optimized, snapshot, one) for one in sorted(types, key=lambda one: one.table_key)]
         results = self.core.kernel.store.in_parallel(tasks)
         effects = tuple(effect for effect, _ in results if effect is not None)
@@ -158,6 +161,13 @@ class _Optimize:
         return self._held.operation_id
 
     def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> tuple[Effect | None, TypeOptimized]:
+        result = self._prepared(snapshot, one)
+        # Several threads count; a bar that is one behind for a moment harms nobody.
+        self._done += 1
+        progress.tell("types optimized", self._done, self._total)
+        return result
+
+    def _prepared(self, snapshot: Snapshot, one: NodeType | EdgeType) -> tuple[Effect | None, TypeOptimized]:
         key = one.table_key
         pin = snapshot.state.pins[key]
         known = self._staged.get(key)

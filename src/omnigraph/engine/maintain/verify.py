@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.scope import GRAPH
 from omnigraph.errors import OmniGraphError
@@ -75,7 +76,9 @@ def verify(core: Core, actor: str | None = None, look: Look | None = None) -> Ve
     core = core.acting_as(actor)
     core.require("read", GRAPH)
     findings: list[Finding] = []
-    for branch in (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches)):
+    branches = (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches))
+    for number, branch in enumerate(branches):
+        progress.tell("branches verified", number, len(branches))
         view = core.view(branch)
         types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
         looked = (look or look_here)(view, types)
@@ -93,7 +96,8 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
     """Read all ids of a view into memory and compare them."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     looked: dict[str, Looked | OmniGraphError] = {}
-    for one in types:
+    for number, one in enumerate(types):
+        progress.tell("types read", number, len(types))
         try:
             looked[one.table_key] = _looked(view, one, ids)
         except OmniGraphError as error:
