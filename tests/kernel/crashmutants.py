@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from omnigraph.engine.maintain.cleanup import _Cleanup as Cleanup
 from omnigraph.engine.merge import apply
 from omnigraph.manifest import audit, commit_log, sweep
 from omnigraph.manifest import init as birth
@@ -109,6 +110,17 @@ def merge_publishes_half() -> None:
     vars(apply)["stage"] = lambda view, merges: stage(view, merges)[:1]
 
 
+def cleanup_forgets_shared_files() -> None:
+    """What a version that goes has in common with one that stays counts as its own."""
+    look = Cleanup.look
+
+    def broken(self: Cleanup) -> None:
+        look(self)
+        self.needed = set()
+
+    Cleanup.look = broken  # type: ignore[method-assign]
+
+
 MUTANTS: dict[str, Callable[[], None]] = {
     one.__name__: one
     for one in (
@@ -124,5 +136,6 @@ MUTANTS: dict[str, Callable[[], None]] = {
         spill_forgets,
         audit_repeats,
         merge_publishes_half,
+        cleanup_forgets_shared_files,
     )
 }

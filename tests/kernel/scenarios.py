@@ -12,8 +12,12 @@ from typing import Final
 import orjson
 import pyarrow as pa
 
-from omnigraph import failpoints
+from omnigraph import clock, failpoints
 from omnigraph.engine.core import Core
+from omnigraph.engine.maintain import reconcile
+from omnigraph.engine.maintain.cleanup import cleanup
+from omnigraph.engine.maintain.optimize import optimize
+from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
@@ -53,11 +57,15 @@ NARROW_WINDOW: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Work on a graph: `prepare` makes the graph, `run` does the work and returns when it is acknowledged."""
+    """Work on a graph: `prepare` makes the graph, `run` does the work and returns when it is acknowledged.
+
+    `forgets` marks work that may take older commits away.
+    """
 
     name: str
     prepare: Callable[[str], None]
     run: Callable[[Kernel], None]
+    forgets: bool = False
 
 
 # -- graphs to start from ---------------------------------------------------------------------------------------
@@ -271,6 +279,52 @@ def _sweep_beside_long_work(kernel: Kernel) -> None:
         _long_schema_change(kernel)
 
 
+# -- maintenance ------------------------------------------------------------------------------------------------
+
+
+def _old(root: str) -> None:
+    """Many small commits, all of them long ago, so that there is much to compact and to remove."""
+    _small(root)
+    kernel = open_graph(root)
+    branches.create_branch(kernel, REVIEW, kernel.snapshot())
+    insert(kernel, {PERSON: ["r"]}, REVIEW)
+    for name in "klm":
+        insert(kernel, {PERSON: [name]})
+    kernel.close()
+
+
+def _drifted(root: str) -> None:
+    """A foreign tool has compacted a type by path."""
+    _small(root)
+    kernel = open_graph(root)
+    insert(kernel, {CITY: ["y"]})
+    kernel.dataset(kernel.snapshot(), CITY).lance.optimize.compact_files()
+    kernel.close()
+
+
+def _optimize(kernel: Kernel) -> None:
+    optimize(Core(kernel))
+
+
+def _cleanup(kernel: Kernel) -> None:
+    now = clock.now_us() + 2 * 3_600_000_000
+    with clock.replaced(wall=lambda: now):
+        cleanup(Core(kernel), 1, None, dry_run=False, actor=None)
+
+
+def _repair(*, discard: bool) -> Callable[[Kernel], None]:
+    def run(kernel: Kernel) -> None:
+        repair(Core(kernel), confirm=True, force=False, discard=discard)
+
+    return run
+
+
+def _reconcile(kernel: Kernel) -> None:
+    # This process does nothing else and ends soon, so nobody needs the true threshold back.
+    vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 2
+    reconcile.Reconciliation(Core(kernel)).run()
+
+
 def _remaining(dataset: Dataset) -> pa.Table:
     return rows_of(dataset, ["a", "z"])
 
@@ -309,6 +363,11 @@ SCENARIOS: Final = {
         Scenario("sweep", _littered, _sweep),
         Scenario("long_work", _small, _long_schema_change),
         Scenario("sweep_beside_long_work", _small, _sweep_beside_long_work),
+        Scenario("optimize", _old, _optimize),
+        Scenario("cleanup", _old, _cleanup, forgets=True),
+        Scenario("repair", _drifted, _repair(discard=False)),
+        Scenario("repair_discarding", _drifted, _repair(discard=True)),
+        Scenario("reconcile", _littered, _reconcile),
     )
 }
 
