@@ -21,6 +21,7 @@ edge Knows: Person -> Person
 """
 SIDE = "side"
 MERGES_MAX = 10
+PAUSE_SECONDS = 0.6
 ALL = "query q() { match { $p: Person } return { $p.name as name, $p.n as n } }"
 COUNT = "query q() { match { $p: Person } return { count($p) as n } }"
 WALK = "query q() { match { $p: Person  $p knows $q } return { count($q) as n } }"
@@ -44,9 +45,12 @@ class Writer:
     def __init__(self, graph: Graph, diary: Diary, random: Random, name: str) -> None:
         self.graph, self.diary, self.random, self.name = graph, diary, random, name
         self.made = 0
+        self.pause_seconds = 0.0
         self.alive: dict[Place, int] = {}
 
     def step(self) -> None:
+        # Whoever writes without a pause keeps every optimize of other processes from being published.
+        clock.pause(self.random.random() * self.pause_seconds)
         branch = self.random.choice((MAIN, MAIN, SIDE))
         own = [one for one in self.alive if one.branch == branch]
         if not own or self.random.random() < 0.6:
@@ -186,7 +190,9 @@ def careful_step(member: Member, diary: Diary) -> None:
 def member_of(role: str, graph: Graph, diary: Diary, random: Random, name: str, hold_seconds: float) -> Member:
     match role:
         case "writer":
-            return Writer(graph, diary, random, name)
+            writer = Writer(graph, diary, random, name)
+            writer.pause_seconds = PAUSE_SECONDS
+            return writer
         case "brancher":
             return Brancher(graph, diary, random, name)
         case "reader":
