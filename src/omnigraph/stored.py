@@ -103,7 +103,7 @@ def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
     path = Path(sources)
     if not path.is_dir():
         return [path]
-    found = sorted(path.rglob("*.gq"))
+    found = sorted(path.glob("*.gq"))
     if not found:
         raise UsageError(f"there are no `.gq` files in `{path}`; name the directory that has them", path=str(path))
     return found

@@ -39,6 +39,8 @@ GROUPS = {
     "commit": "Look at history.",
     "changes": "Follow what happens on a branch.",
     "blob": "Read blobs.",
+    "policy": "Check, test and ask policies.",
+    "queries": "List and check stored queries.",
     "profile": "Look at the places that are written down.",
     "graphs": "Look at what a server has.",
 }
@@ -298,6 +300,36 @@ COMMANDS = (
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
         Capability.DIRECT,
+    ),
+    Command(
+        ("policy", "validate"),
+        "policy:validate",
+        "Check a bundle of policy rules.",
+        "omnigraph policy validate policy.yaml",
+    ),
+    Command(
+        ("policy", "test"),
+        "policy:run_tests",
+        "Ask a policy questions whose answers are written down, and tell which do not hold.",
+        "omnigraph policy test policy.yaml --tests policy-tests.yaml",
+    ),
+    Command(
+        ("policy", "explain"),
+        "policy:explain",
+        "Ask a policy whether somebody may do something, and why.",
+        "omnigraph policy explain policy.yaml --actor ann --action change --branch main",
+    ),
+    Command(
+        ("queries", "list"),
+        "queries:list_queries",
+        "List stored queries with their parameters.",
+        "omnigraph queries list queries/ --schema schema.pg",
+    ),
+    Command(
+        ("queries", "validate"),
+        "queries:validate",
+        "Check stored queries against a schema or a graph, all at once.",
+        "omnigraph queries validate queries/ --store graph.omni",
     ),
     Command(
         ("profile", "list"), "operator:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"

@@ -1,0 +1,84 @@
+"""`omnigraph policy …`: check a bundle of rules, test it, and ask it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.formats import table
+from omnigraph.cli.options import Json
+from omnigraph.cli.output import plural, print_json
+
+if TYPE_CHECKING:
+    from omnigraph.policy import Policy
+
+
+class Scope(StrEnum):
+    """What a bundle is for."""
+
+    GRAPH = "graph"
+    SERVER = "server"
+
+
+Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file.")]
+For = Annotated[Scope, typer.Option("--for", help="Whether it is the bundle of a graph or of a server.")]
+Tests = Annotated[Path, typer.Option("--tests", metavar="FILE", help="Questions with the answers that are expected.")]
+Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Who asks.")]
+Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="What they want to do.")]
+Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="The branch that is read or written.")]
+Target = Annotated[
+    str | None,
+    typer.Option("--target-branch", metavar="NAME", help="The branch that comes, goes or changes as a whole."),
+]
+
+
+def validate(bundle: Bundle, scope: For = Scope.GRAPH, as_json: Json = False) -> int:
+    policy = _load(bundle, scope)
+    actors, rules = len(policy.bundle.actors), len(policy.bundle.rules)
+    if as_json:
+        print_json({"bundle": str(bundle), "ok": True, "actors": actors, "rules": rules})
+    else:
+        typer.echo(f"{bundle}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
+    return 0
+
+
+def run_tests(bundle: Bundle, tests: Tests, scope: For = Scope.GRAPH, as_json: Json = False) -> int:
+    from omnigraph.policy import load_cases, run_cases
+
+    outcomes = run_cases(_load(bundle, scope), load_cases(tests))
+    failed = [one for one in outcomes if not one.passed]
+    if as_json:
+        print_json({"ok": not failed, "cases": [one.to_json() for one in outcomes]})
+    else:
+        rows = ([one.case.id, "ok" if one.passed else "failed", one.decision.message] for one in (failed or outcomes))
+        for line in table(["case", "result", "decision"], rows):
+            typer.echo(line)
+        typer.echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
+    return 1 if failed else 0
+
+
+def explain(
+    bundle: Bundle,
+    actor: Actor,
+    action: Action,
+    branch: Branch = None,
+    target_branch: Target = None,
+    scope: For = Scope.GRAPH,
+    as_json: Json = False,
+) -> int:
+    decision = _load(bundle, scope).decide(actor, action, branch=branch, target=target_branch)
+    if as_json:
+        print_json(decision.to_json())
+    else:
+        typer.echo(f"{'allow' if decision.allowed else 'deny'}: {decision.message}")
+    return 0
+
+
+def _load(bundle: Path, scope: Scope) -> Policy:
+    # Cedar is imported here so that `--help` and `version` do not pay for it.
+    from omnigraph.policy import load_bundle
+
+    return load_bundle(bundle, scope=scope.value)
