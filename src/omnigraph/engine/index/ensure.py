@@ -5,6 +5,8 @@ Maintenance: it may be prepared again when writers are faster, and finds nothing
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from functools import partial
 
 from omnigraph.engine.core import Core
@@ -13,6 +15,7 @@ from omnigraph.engine.index.wanted import wanted_indexes
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
@@ -23,8 +26,9 @@ def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> 
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
     branch = branch.strip()
     core = admit(core, "change", on(branch), actor)
-    work = _Ensure(core, core.actor)
-    receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+    with ExitStack() as stack:
+        work = _Ensure(core, core.actor, stack)
+        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
     seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
@@ -35,9 +39,12 @@ def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> 
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, core: Core, actor: str | None) -> None:
+    def __init__(self, core: Core, actor: str | None, stack: ExitStack) -> None:
         self.core = core
         self.actor = actor
+        self._stack = stack
+        self._held: Declared | None = None
+        self._lock = threading.Lock()
         self.built: list[tuple[str, IndexSpec]] = []
         self.pending: list[tuple[str, PendingIndex]] = []
 
@@ -48,10 +55,23 @@ class _Ensure:
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         tasks = [partial(self._effect, snapshot, one) for one in types]
         effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks) if one is not None)
-        if not effects:
+        if not effects or self._held is None:
             return None
         pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
-        return Plan("ensure_indices", effects, requirements=(SchemaIs(catalog.ir_hash), *pins), actor=self.actor)
+        return Plan(
+            "ensure_indices",
+            effects,
+            requirements=(SchemaIs(catalog.ir_hash), *pins),
+            actor=self.actor,
+            operation_id=self._held.operation_id,
+        )
+
+    def _declare(self, snapshot: Snapshot) -> None:
+        """Say that there is something to build, which may take long, before anything is written for it."""
+        with self._lock:
+            if self._held is None:
+                held = declared(self.core.kernel.store, "ensure_indices", snapshot, self.actor)
+                self._held = self._stack.enter_context(held)
 
     def _effect(self, snapshot: Snapshot, one: NodeType | EdgeType) -> Effect | None:
         key = one.table_key
@@ -61,6 +81,7 @@ class _Ensure:
         self.pending.extend((key, waiting) for waiting in pending)
         if not ready:
             return None
+        self._declare(snapshot)
         dataset = self.core.kernel.writable(snapshot, key)
         change = build(dataset, ready)
         assert change is not None, "what is ready to be built is a change"
