@@ -113,12 +113,15 @@ SORTED_BYTES_MAX: Final = 268_435_456
 EXPORT_CHUNK_BYTES: Final = 4 * 1024 * 1024
 TABLE_CELL_CHARACTERS_MAX: Final = 80
 
-# Loads: what one task reads, what runs without Spark, how many rejected lines are told and kept, how often checks are
-# repeated after lines were rejected; how many keys one task compares, into how many ranges they are cut at most, how
-# many entities are looked at again, and how many tasks one job of Spark has.
+# Loads: what one task reads, how long a row of CSV may be, what runs without Spark, how many rejected lines are told
+# and kept, and how much of each, how often checks are repeated after lines were rejected; how many keys one task
+# compares, into how many ranges they are cut at most, how many entities are looked at again, and how many tasks one job
+# of Spark has.
 LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
+LOAD_CSV_ROW_BYTES_MAX: Final = 16 * 1024 * 1024
 LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000
+LOAD_REJECTED_CHARACTERS: Final = 65_536
 LOAD_ROUNDS_MAX: Final = 16
 LOAD_BUCKET_KEYS: Final = 16_000_000
 LOAD_BUCKETS_MAX: Final = 1_024

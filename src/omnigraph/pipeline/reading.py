@@ -17,9 +17,14 @@ import pyarrow.parquet
 
 from omnigraph.engine.write.decode import decode
 from omnigraph.engine.write.loaded import Loaded
-from omnigraph.errors import UsageError
+from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import Catalog
-from omnigraph.limits import INGEST_LINE_BYTES_MAX, LOAD_SPLIT_BYTES
+from omnigraph.limits import (
+    INGEST_LINE_BYTES_MAX,
+    LOAD_CSV_ROW_BYTES_MAX,
+    LOAD_REJECTED_CHARACTERS,
+    LOAD_SPLIT_BYTES,
+)
 from omnigraph.pipeline.files import open_file, open_stream
 from omnigraph.pipeline.mapping import Mapper
 from omnigraph.pipeline.sources import Split
@@ -45,9 +50,22 @@ def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[C
             yield from _ndjson(split, catalog, findings)
         else:
             yield from _columns(split, catalog, findings)
-    except (pa.ArrowInvalid, OSError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UsageError(f"cannot read `{split.file}`: {reason}; check the file", path=split.file) from error
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(split, str(error).splitlines()[0].rstrip(".")) from error
+
+
+def _unreadable(split: Split, reason: str) -> OmniGraphError:
+    # A row that no block can hold has no error of its own in the reader.
+    if "straddles two block boundaries" in reason:
+        return LimitExceeded(
+            f"`{split.file}` has a row of more than {LOAD_CSV_ROW_BYTES_MAX} bytes; close a quote that is left open, or"
+            " give the rows as Parquet",
+            rule="N11",
+            path=split.file,
+            resource="bytes of a row",
+            limit=LOAD_CSV_ROW_BYTES_MAX,
+        )
+    return UsageError(f"cannot read `{split.file}`: {reason}; check the file", path=split.file)
 
 
 def first_line(split: Split) -> int:
@@ -67,7 +85,9 @@ def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chun
 def _line_texts(buffer: bytes, first: int) -> Callable[[int], str]:
     def text(line: int) -> str:
         # Only rejected lines are asked for, so they may be looked for from the start.
-        return buffer.split(b"\n", line - first + 1)[line - first].decode(errors="replace").rstrip("\r")
+        found = buffer.split(b"\n", line - first + 1)[line - first]
+        # No character takes more than four bytes.
+        return found[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
@@ -80,10 +100,11 @@ def _whole_lines(split: Split) -> Iterator[bytes]:
         rest = b""
         while piece := stream.read(LOAD_SPLIT_BYTES):
             head, end, tail = piece.rpartition(b"\n")
-            if end or len(rest) > INGEST_LINE_BYTES_MAX:
+            if end:
                 yield b"".join((rest, head, end))
                 rest = tail
-            else:
+            elif len(rest) <= INGEST_LINE_BYTES_MAX:
+                # Of a line that is too long, as much is kept as shows that it is.
                 rest += tail
         if rest:
             yield rest
@@ -128,7 +149,8 @@ def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chu
 
 def _row_texts(table: pa.Table, first: int) -> Callable[[int], str]:
     def text(line: int) -> str:
-        return orjson.dumps(table.slice(line - first, 1).to_pylist()[0], default=str).decode()
+        found = orjson.dumps(table.slice(line - first, 1).to_pylist()[0], default=str)
+        return found.decode()[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
@@ -154,6 +176,6 @@ def _csv_batches(split: Split) -> Iterator[Any]:
         null_values=[""],
     )
     with open_stream(split.file, split.compression) as stream:
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=16 * _STEP_BYTES)
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
         parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
         yield from pyarrow.csv.open_csv(stream, read, parse, options)
