@@ -159,7 +159,7 @@ def test_told_change_routes_tell_only_what_is_listed(house: House) -> None:
         "effect": "none",
         "retryable": False,
         "resource_limit": {"resource": "r", "limit": 1, "actual": 2},
-        "context": {},
+        "context": {"resource": "r", "limit": 1, "actual": 2},
     }
 
 

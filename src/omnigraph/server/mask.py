@@ -41,6 +41,14 @@ _CHANGE_MEMBERS: Final = frozenset(
     }
 )
 
+# Of what the error knows, what the caller said or what those members tell.
+_CHANGE_CONTEXT: Final = frozenset(
+    {
+        *("resource", "limit", "actual", "cursor", "first_unreadable_commit_id", "reason", "graph_commit_id"),
+        *("type_name", "commit_id", "branch", "target_branch", "actor", "action", "value", "name", "kind"),
+    }
+)
+
 
 def told(error: OmniGraphError, hosted: Hosted | None, *, is_change: bool = False) -> dict[str, Any]:
     """Return the body of an error, without what is the server's own business."""
@@ -54,7 +62,8 @@ def told(error: OmniGraphError, hosted: Hosted | None, *, is_change: bool = Fals
         body = {name: _without(value, (root, bare.strip("/")), hosted.graph_id) for name, value in body.items()}
         body["context"].pop("uri", None)
     if is_change:
-        body = {name: value for name, value in body.items() if name in _CHANGE_MEMBERS} | {"context": {}}
+        known = {name: value for name, value in body["context"].items() if name in _CHANGE_CONTEXT}
+        body = {name: value for name, value in body.items() if name in _CHANGE_MEMBERS} | {"context": known}
     return body
 
 
