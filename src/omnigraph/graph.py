@@ -11,31 +11,16 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from omnigraph import clock
-from omnigraph.engine import changes, export, history, read
+from omnigraph.engine import export, history, read
 from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Moment, View
-from omnigraph.engine.embed import EmbedReceipt, embed
-from omnigraph.engine.embed.plan import Mode as EmbedMode
 from omnigraph.engine.index import IndexReport, ensure_indices
-from omnigraph.engine.maintain.cleanup import CleanupReport, cleanup
-from omnigraph.engine.maintain.optimize import OptimizeReport, optimize
-from omnigraph.engine.maintain.reconcile import ReconcileReport, Reconciliation
-from omnigraph.engine.maintain.reconciler import Reconciler
-from omnigraph.engine.maintain.repair import RepairReport, repair
-from omnigraph.engine.maintain.verify import VerifyReport, verify
-from omnigraph.engine.merge import MergeReceipt, cherry_pick, revert
-from omnigraph.engine.merge.resolution import Given
-from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.engine.scope import ALLOW_ALL, Checker
-from omnigraph.engine.write.ingest import Dialect, Mode, ingest
-from omnigraph.engine.write.mutate import mutate
-from omnigraph.engine.write.ndjson import Data
-from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
@@ -43,11 +28,28 @@ from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMIT
 from omnigraph.manifest.init import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.manifest.upgrade import UpgradeReport
-from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
+
+# A call loads the part of the engine that it needs: most processes read, and loading all takes longer than a query.
+if TYPE_CHECKING:
+    from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
+    from omnigraph.engine.embed import EmbedReceipt
+    from omnigraph.engine.embed.plan import Mode as EmbedMode
+    from omnigraph.engine.maintain.cleanup import CleanupReport
+    from omnigraph.engine.maintain.optimize import OptimizeReport
+    from omnigraph.engine.maintain.reconcile import ReconcileReport
+    from omnigraph.engine.maintain.reconciler import Reconciler
+    from omnigraph.engine.maintain.repair import RepairReport
+    from omnigraph.engine.maintain.verify import VerifyReport
+    from omnigraph.engine.merge import MergeReceipt
+    from omnigraph.engine.merge.resolution import Given
+    from omnigraph.engine.read.search.embed import Embedder
+    from omnigraph.engine.write.ingest import Dialect, Mode
+    from omnigraph.engine.write.ndjson import Data
+    from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
+    from omnigraph.manifest.upgrade import UpgradeReport
 
 
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
@@ -74,6 +76,8 @@ def open(  # noqa: A001 - `og.open` reads as it should
 
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     """Bring a graph of an older format to the one of this release, where it lies and with its history."""
+    from omnigraph.manifest.upgrade import upgrade as upgrade_graph
+
     return upgrade_graph(Store(Location.parse(str(uri))), actor)
 
 
@@ -172,6 +176,8 @@ class Graph:
         if_commit: str | None = None,
     ) -> MutationReceipt:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
+        from omnigraph.engine.write.mutate import mutate
+
         return mutate(self.core, source, name, params, branch, None, if_commit)
 
     def ingest(
@@ -183,6 +189,8 @@ class Graph:
         dialect: Dialect = "strict",
     ) -> IngestReceipt:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
+        from omnigraph.engine.write.ingest import ingest
+
         return ingest(self.core, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
 
     def embed(
@@ -199,6 +207,8 @@ class Graph:
         `reembed_all` replaces those of other models and of other hands as well, `clean` takes all of them away.
         `select` narrows it to entities with `field=value`, or `Type:field=value`. No text is asked for twice.
         """
+        from omnigraph.engine.embed import embed
+
         return embed(self.core, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN) -> list[Commit]:
@@ -217,12 +227,16 @@ class Graph:
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
     ) -> MergeReceipt:
         """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
+        from omnigraph.engine.merge import revert
+
         return revert(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def cherry_pick(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
     ) -> MergeReceipt:
         """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
+        from omnigraph.engine.merge import cherry_pick
+
         return cherry_pick(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def export(
@@ -240,8 +254,10 @@ class Graph:
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
         branch: str = MAIN,
-    ) -> changes.ChangeSet:
+    ) -> ChangeSet:
         """Return what differs between two branches, tags, commits, or earlier moments of `branch`."""
+        from omnigraph.engine import changes
+
         return changes.diff(self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, actor=self.core.actor)
 
     def commit_changes(
@@ -254,8 +270,10 @@ class Graph:
         limit: int = CHANGE_PAGE_CHANGES,
         bytes_max: int = CHANGE_PAGE_BYTES,
         page_token: str | None = None,
-    ) -> changes.CommitPage:
+    ) -> CommitPage:
         """Return a page of what a commit changed against its first parent, with images before and after."""
+        from omnigraph.engine import changes
+
         return changes.commit_changes(
             self.core,
             commit_id,
@@ -281,8 +299,10 @@ class Graph:
         limit: int = CHANGE_PAGE_CHANGES,
         bytes_max: int = CHANGE_PAGE_BYTES,
         commits_max: int = FEED_COMMITS,
-    ) -> changes.FeedPage:
+    ) -> FeedPage:
         """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
+        from omnigraph.engine import changes
+
         return changes.changes(
             self.core,
             branch,
@@ -307,6 +327,8 @@ class Graph:
         ops: Sequence[str] | None = None,
     ) -> Iterator[bytes]:
         """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
+        from omnigraph.engine import changes
+
         return changes.baseline(self.core, branch, kinds=kinds, types=types, ops=ops, actor=self.core.actor)
 
     def blob(
@@ -330,24 +352,35 @@ class Graph:
 
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
         """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
+        from omnigraph.engine.maintain.optimize import optimize
+
         return optimize(self.core, branch, self.core.actor)
 
     def repair(
         self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
     ) -> RepairReport:
         """Show what foreign tools wrote by path; with `confirm`, take over or throw away what they did."""
+        from omnigraph.engine.maintain.repair import repair
+
         return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
 
     def verify(self) -> VerifyReport:
         """Check every branch without changing anything: versions open, counts agree, ids are unique, ends exist."""
+        from omnigraph.engine.maintain.verify import verify
+
         return verify(self.core, self.core.actor)
 
     def reconcile(self) -> ReconcileReport:
         """Finish links, settle the work of the dead, and optimize what is past a threshold; nothing while others do."""
+        from omnigraph.engine.maintain.reconcile import Reconciliation
+
         return Reconciliation(self.core, self.core.actor).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
         """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
+        from omnigraph.engine.maintain.reconcile import Reconciliation
+        from omnigraph.engine.maintain.reconciler import Reconciler
+
         return Reconciler(Reconciliation(self.core, self.core.actor).run, every.total_seconds())
 
     def cleanup(
@@ -357,6 +390,8 @@ class Graph:
 
         Tags, the places where branches begin and meet, live work and the last minutes are kept in any case.
         """
+        from omnigraph.engine.maintain.cleanup import cleanup
+
         seconds = None if older_than is None else older_than.total_seconds()
         return cleanup(self.core, keep, seconds, dry_run=dry_run, actor=self.core.actor)
 

@@ -6,14 +6,17 @@ Thin: the kernel and the merge know how.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from omnigraph.engine.core import Core, Moment
-from omnigraph.engine.merge import MergeReceipt, merge
-from omnigraph.engine.merge.resolution import Given
 from omnigraph.engine.scope import GRAPH, onto, transition
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Branch, Snapshot
+
+if TYPE_CHECKING:
+    from omnigraph.engine.merge import MergeReceipt
+    from omnigraph.engine.merge.resolution import Given
 
 
 class Branches:
@@ -70,6 +73,8 @@ class Branches:
         file of JSON or NDJSON, its bytes, or dictionaries. `delete_branch` takes the source away after success; that
         it cannot be deleted does not undo the merge, and the receipt says why.
         """
+        from omnigraph.engine.merge import merge
+
         receipt = merge(self._core, source, into, dry_run=dry_run, resolutions=resolutions)
         if dry_run or not delete_branch:
             return receipt
