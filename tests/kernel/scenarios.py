@@ -321,7 +321,8 @@ def _repair(*, discard: bool) -> Callable[[Kernel], None]:
 
 def _reconcile(kernel: Kernel) -> None:
     # This process does nothing else and ends soon, so nobody needs the true threshold back.
-    vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 2
+    # Only one branch is past this one, so that there is one commit, and no state between before and after.
+    vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 3
     reconcile.Reconciliation(Core(kernel)).run()
 
 

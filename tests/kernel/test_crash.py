@@ -78,8 +78,10 @@ def test_crash_anywhere_in_a_merge_leaves_before_or_after(zygote: Zygote, tmp_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MAINTENANCE)
 def test_crash_anywhere_in_maintenance_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
-    # Temporary files of control objects are a matter of other scenarios.
-    crash_everywhere(zygote, (name,), tmp_path, ("sync", "sync.temporary"))
+    # Temporary files of control objects are a matter of other scenarios, and what a reconcile does step by step is done
+    # by `sweep` and `optimize` as well.
+    known = ("durable.before",) if name == "reconcile" else ()
+    crash_everywhere(zygote, (name,), tmp_path, ("sync", "sync.temporary", *known))
 
 
 @pytest.mark.long
