@@ -133,7 +133,9 @@ ALGO_ROUNDS_MAX: Final = 1_000
 ALGO_LOCAL_EDGES_MAX: Final = 100_000_000
 ALGO_BLOCK_NODES: Final = 4_000_000
 
-# Queries on Spark: up to how many entities a type is sent to every task instead of being shuffled.
+# Spark: how long a master may take to answer, and up to how many entities a query sends a type to every task instead of
+# shuffling it.
+SPARK_MASTER_SECONDS_MAX: Final = 10
 SPARK_BROADCAST_ROWS_MAX: Final = 100_000
 
 # Streams: how many commits one batch of a change feed takes, how many new entities of one commit one task has, and how

@@ -21,6 +21,7 @@ from omnigraph import clock, settings
 from omnigraph.errors import PipelineError, PipelineUnavailable
 from omnigraph.ids import new_ulid
 from omnigraph.pipeline.java import find_java
+from omnigraph.pipeline.master import require_master
 
 T = TypeVar("T")
 
@@ -76,6 +77,8 @@ def _connect(builder_of: Any, remote: str) -> Any:
 
 
 def _start(builder_of: Any, master: str | None) -> Any:
+    if master is not None:
+        require_master(master)
     cache = cache_folder()
     java_home, version = find_java(cache)
     os.environ["JAVA_HOME"] = java_home
@@ -95,8 +98,20 @@ def _start(builder_of: Any, master: str | None) -> Any:
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
     if not is_local:
+        _require_there(spark, str(master))
         ship(spark)
     return spark
+
+
+def _require_there(spark: Any, master: str) -> None:
+    """Refuse a session that runs elsewhere: Spark gives out the one that a process has, whatever was asked for."""
+    running = spark.sparkContext.master
+    if running != master:
+        raise PipelineError(
+            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or leave"
+            " the master away",
+            master=master,
+        )
 
 
 def _with_retries(master: str | None) -> str:
