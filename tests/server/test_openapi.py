@@ -42,13 +42,13 @@ def test_openapi_references_lead_somewhere() -> None:
 
 
 def test_server_page_lists_every_route() -> None:
-    rows = {
-        line.split("|")[1].strip() for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
-    }
-    graph_routes = {
-        f"`{one.method} {one.path.removeprefix('/graphs/{graph_id}')}`".replace(":path", "") for one in ROUTES
-    }
-    assert graph_routes | {f"`GET {one.path}`" for one in SERVER_ROUTES} <= rows
+    lines = [line.split("|") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    rows = {cells[1].strip(): cells[2].strip() for cells in lines}
+    for one in ROUTES:
+        name = f"`{one.method} {one.path.removeprefix('/graphs/{graph_id}').replace(':path', '')}`"
+        assert rows.get(name) == f"`{one.action}`", name
+    for server_route in SERVER_ROUTES:
+        assert rows.get(f"`GET {server_route.path}`") == ("no" if server_route.is_open else "yes"), server_route.path
 
 
 @pytest.fixture(scope="module")

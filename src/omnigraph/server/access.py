@@ -74,6 +74,4 @@ def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:
         mine = (rule for rule in checker.bundle.rules if action in rule.actions)
         if any(actor in groups[rule.group] for rule in mine):
             return
-        checker.enforce(action, Scope(), actor)
-        return
     checker.enforce(action, Scope(), actor)
