@@ -79,7 +79,8 @@ def load(
     if mode is Mode.OVERWRITE:
         target.confirm("overwriting types", as_json=as_json)
     if target.is_served:
-        if node or edge or job_id or report or master or engine is not Engine.AUTO or on_error is not OnError.FAIL:
+        own_work = (node, edge, job_id, report, embed, master, engine is not Engine.AUTO, on_error is not OnError.FAIL)
+        if any(own_work):
             raise UsageError(
                 "a server takes NDJSON alone, as a whole; leave out all but `--data`, or add `--store URI`"
             )
