@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.errors import PipelineError
+from omnigraph.errors import PipelineError, UsageError
 from omnigraph.pipeline import session
 from omnigraph.pipeline.master import require_master
 from tests.pipeline.graphs import lines_of, world
@@ -30,6 +30,12 @@ def test_master_that_nobody_listens_at_is_refused(master: str, words: str) -> No
         require_master(master)
     assert words in caught.value.message
     assert caught.value.context["master"] == master
+
+
+@pytest.mark.parametrize("master", ["", "nonsense", "mesos://h:1", "127.0.0.1:7077"])
+def test_master_of_no_known_kind_is_refused(master: str) -> None:
+    with pytest.raises(UsageError, match="is no Spark master"):
+        require_master(master)
 
 
 def test_master_of_which_one_address_answers_is_taken() -> None:

@@ -1,4 +1,4 @@
-"""Masters: whether a standalone cluster answers, before Spark is started for it.
+"""Masters: whether an address is one, and whether a standalone cluster answers, before Spark is started for it.
 
 Knows addresses alone; Spark itself would ask for a minute, and talk about it all the time.
 """
@@ -8,14 +8,21 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from omnigraph.errors import PipelineError
+from omnigraph.errors import PipelineError, UsageError
 from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 
 _STANDALONE: Final = "spark://"
+_KINDS: Final = ("local", "yarn", "k8s://", _STANDALONE)
 
 
 def require_master(master: str) -> None:
-    """Refuse a standalone master of which no address answers; other kinds are for Spark to judge."""
+    """Refuse what is no master, and a standalone one of which no address answers; the rest is for Spark to judge."""
+    if not master.startswith(_KINDS):
+        raise UsageError(
+            f"`{master}` is no Spark master; it is `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
+            " `k8s://…`",
+            master=master,
+        )
     if not master.startswith(_STANDALONE):
         return
     reasons = [_silence(address) for address in master.removeprefix(_STANDALONE).split(",")]
