@@ -64,7 +64,6 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "cleanup": lambda: graph.cleanup(keep=1),
             "reconcile": lambda: graph.reconcile(),
             "reconciler": lambda: graph.reconciler(timedelta(seconds=1)),
-            "upgrade": lambda: graph.upgrade(),  # type: ignore[attr-defined,unused-ignore]
         },
         Past: {
             "query": lambda: past.query(READ),
