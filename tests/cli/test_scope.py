@@ -209,6 +209,17 @@ def test_parse_config_unknown_keys_are_told() -> None:
     assert any("`colour`" in one for one in told)
 
 
+def test_config_oddities_are_told_once_a_command(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config.yaml").write_text("extra: 1\ndefaults: {store: nowhere.omni}\n", encoding="utf-8")
+    assert main(["snapshot"]) == 1
+    err = capsys.readouterr().err
+    assert err.count("`extra`") == 1
+    assert "nowhere.omni" in err
+    (home / "config.yaml").write_bytes(b"\xff")
+    assert main(["snapshot"]) == 1
+    assert "mend or remove it" in capsys.readouterr().err
+
+
 def test_token_order_and_to_whom_it_goes(home: Path) -> None:
     config = Config(servers={"my-lake": ON_LAKE, "pond": "http://pond:8080"})
     environment = {"OMNIGRAPH_BEARER_TOKEN": "any"}

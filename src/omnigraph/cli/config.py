@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,13 +77,27 @@ def read_config() -> Config:
     """Return what is written down; a missing file says nothing, a malformed one is refused, unknown keys are told."""
     path = home() / NAME
     try:
-        text = path.read_text(encoding="utf-8")
+        stamp = path.stat().st_mtime_ns
     except FileNotFoundError:
         return Config()
+    except OSError as error:
+        raise _unreadable(path, error) from None
+    return _read(path, stamp)
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, stamp: int) -> Config:
+    # A command asks several times; what is odd about the file is told once.
+    try:
+        text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(f"cannot read `{path}`: {reason.lower()}; mend or remove it", path=str(path)) from None
+        raise _unreadable(path, error) from None
     return parse_config(text, str(path), lambda message: typer.echo(f"warning: {path}: {message}", err=True))
+
+
+def _unreadable(path: Path, error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return UsageError(f"cannot read `{path}`: {reason.lower()}; mend or remove it", path=str(path))
 
 
 def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
