@@ -18,6 +18,7 @@ from omnigraph.engine import export, history, read
 from omnigraph.engine.blob import Blob, blob
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Moment, View
+from omnigraph.engine.given import checked, checking
 from omnigraph.engine.index import IndexReport, ensure_indices
 from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.engine.scope import ALLOW_ALL, Checker
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from omnigraph.manifest.upgrade import UpgradeReport
 
 
+@checked
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
     """Create a graph and open it. `schema` is the text of a schema, or the path of a `.pg` file."""
     compiled = compile_schema(schema_source(schema), domain=new_ulid())
@@ -60,6 +62,7 @@ def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force
     return Graph(Kernel(store), actor=actor)
 
 
+@checked
 def open(  # noqa: A001 - `og.open` reads as it should
     uri: str | Path,
     *,
@@ -74,6 +77,7 @@ def open(  # noqa: A001 - `og.open` reads as it should
     return Graph(kernel, actor=actor, policy=policy)
 
 
+@checked
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     """Bring a graph of an older format to the one of this release, where it lies and with its history."""
     from omnigraph.manifest.upgrade import upgrade as upgrade_graph
@@ -81,6 +85,7 @@ def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     return upgrade_graph(Store(Location.parse(str(uri))), actor)
 
 
+@checking
 class Graph:
     """One opened graph."""
 
@@ -408,6 +413,7 @@ class Graph:
         self.close()
 
 
+@checking
 class Past:
     """A graph at one moment, for reading; nothing that happens later changes what it shows."""
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.given import checking
 from omnigraph.engine.scope import GRAPH, onto, transition
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge.resolution import Given
 
 
+@checking
 class Branches:
     """The branches of one opened graph."""
 

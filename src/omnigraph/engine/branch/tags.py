@@ -6,11 +6,13 @@ Thin: the kernel knows how.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.given import checking
 from omnigraph.engine.scope import GRAPH, onto
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Tag
 
 
+@checking
 class Tags:
     """The tags of one opened graph."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from omnigraph.engine.core import Core
+from omnigraph.engine.given import checking
 from omnigraph.engine.schema.apply import apply, plan
 from omnigraph.engine.schema.receipt import SchemaReceipt
 from omnigraph.engine.scope import GRAPH
@@ -23,6 +24,7 @@ def schema_source(schema: str | Path) -> Source:
     return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
 
 
+@checking
 class Schema:
     """The schema of one opened graph; always the newest, whoever changed it."""
 

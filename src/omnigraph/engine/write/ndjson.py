@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -65,6 +65,11 @@ def parse_lines(lines: Lines, findings: Findings) -> Iterator[Numbered]:
 def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
     """Yield JSON objects separated by any white space, with their numbers; of a repeated member the last one wins."""
     if is_records(data):
+        if not isinstance(data, Iterable):
+            raise UsageError(
+                f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries",
+                argument="data",
+            )
         yield from enumerate(data, start=1)
         return
     with _stream(data) as stream:
