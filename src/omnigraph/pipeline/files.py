@@ -36,6 +36,8 @@ def find_files(source: str | os.PathLike[str]) -> list[File]:
         found = _in_bucket(text) if text.startswith(_S3) else _on_disk(text)
     except OSError as error:
         raise _unreadable(text, error) from error
+    except ValueError as error:
+        raise UsageError(f"`{text!r}` is no path: {error}; check it", path=text) from error
     if not found:
         raise UsageError(f"`{text}` matches no file; check the path", path=text)
     return sorted(found, key=lambda one: one.name)

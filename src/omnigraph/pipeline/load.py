@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock
 from omnigraph.engine.core import Core
+from omnigraph.engine.given import checked
 from omnigraph.engine.scope import on, transition
 from omnigraph.engine.write.gate import admit, rights
 from omnigraph.engine.write.ingest import Mode
@@ -34,6 +35,7 @@ Engine = Literal["auto", "local", "spark"]
 OnError = Literal["fail", "quarantine"]
 
 
+@checked
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -63,6 +65,8 @@ def load(
     _check_words(mode, engine, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
+    if max_errors < 0:
+        raise UsageError(f"`max_errors` is {max_errors}; it takes a whole number from 0 on", max_errors=max_errors)
     core, branch, started = graph.core, branch.strip(), clock.elapsed()
     core = admit(core, "change", on(branch), actor)
     actor = core.actor
@@ -71,7 +75,7 @@ def load(
         core.require("branch_create", transition(base, branch))
     folder = prepare_folder(report) if report is not None else None
     catalog = rights(core, core.kernel.snapshot(base if base is not None else branch)).seen.catalog
-    work = _work(catalog, [data] if isinstance(data, str | os.PathLike) else list(data), nodes or {}, edges or {})
+    work = _work(catalog, _sources(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
     how = f"{mode}, embedded" if embed else mode
@@ -144,6 +148,11 @@ def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | Non
     return None
 
 
+def _sources(data: Source | Sequence[Source]) -> list[Source]:
+    # Whatever is neither is refused, by its type, when its files are looked for.
+    return list(data) if isinstance(data, list | tuple) else [cast(Source, data)]
+
+
 def _work(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges: Mapping[str, Any]) -> Work:
     """Return what is to be loaded; NDJSON may hold any type, other files hold the type that they are given for."""
     named = _named(catalog, nodes, edges)
@@ -160,7 +169,13 @@ def _named(catalog: Catalog, nodes: Mapping[str, Any], edges: Mapping[str, Any])
     named: dict[str, Columns] = {}
     for kind, given in (("node", nodes), ("edge", edges)):
         for name, source in given.items():
-            named[table_key_of(catalog, kind, name)] = parse_columns(source)
+            columns = parse_columns(source)
+            if kind == "node" and columns.source is not None:
+                raise UsageError(
+                    f"`{name}` is a node type, which has no ends; leave `:{columns.source}->{columns.target}` away",
+                    type=name,
+                )
+            named[table_key_of(catalog, kind, str(name))] = columns
     return named
 
 

@@ -6,6 +6,7 @@ so that what is wrong is told in the same words.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -60,8 +61,11 @@ class Mapper:
     def _named(self, table: pa.Table) -> dict[str, Column]:
         """Return the columns by the names that the type has for them; every column must have one."""
         type_, known = self._type, {"id", *self._type.properties}
-        named, taken = self._named_ends(table)
         renamed = dict(self._columns.properties)
+        twice = [name for name, count in Counter(renamed.get(c, c) for c in table.column_names).items() if count > 1]
+        if twice:
+            raise UsageError(f"two columns are `{twice[0]}`; drop one, or map it to another property", column=twice[0])
+        named, taken = self._named_ends(table)
         missing = [name for name in renamed if name not in table.column_names]
         if missing:
             raise UsageError(f"there is no column `{missing[0]}` to map; check the mapping", column=missing[0])

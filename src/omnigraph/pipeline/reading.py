@@ -50,7 +50,7 @@ def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[C
             yield from _ndjson(split, catalog, findings)
         else:
             yield from _columns(split, catalog, findings)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _unreadable(split, str(error).splitlines()[0].rstrip(".")) from error
 
 
@@ -96,6 +96,8 @@ def _whole_lines(split: Split) -> Iterator[bytes]:
     if split.compression is None:
         yield _byte_range(split)
         return
+    if not split.size:
+        raise UsageError(f"`{split.file}` is empty, which no compressed file is; check the file", path=split.file)
     with open_stream(split.file, split.compression) as stream:
         rest = b""
         while piece := stream.read(LOAD_SPLIT_BYTES):
