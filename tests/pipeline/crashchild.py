@@ -30,15 +30,31 @@ NEW: list[dict[str, Any]] = [
 ]
 # The first two are there already, and are replaced where that is allowed.
 KNOWN: list[dict[str, Any]] = [{"type": "Person", "data": {"name": name, "age": 4}} for name in ("a", "b")]
+# Some of them are staged, found wrong among the others, and staged again without these.
+WRONG: list[dict[str, Any]] = [{"edge": "Knows", "from": "p", "to": name, "data": {"id": name}} for name in ("x", "y")]
+NEW_BRANCH = "made"
 
 
-def _load(mode: str, records: list[dict[str, Any]], branch: str = MAIN) -> Callable[[Kernel], None]:
+def _load(
+    mode: str, records: list[dict[str, Any]], branch: str = MAIN, on_error: str = "fail"
+) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
         # Beside the graph's disk, so that it outlives what a campaign does to that.
-        file = Path(kernel.store.root.uri).parents[1] / "input.ndjson"
+        folder = Path(kernel.store.root.uri).parents[1]
+        file = folder / "input.ndjson"
         file.write_bytes(lines_of(records))
         vars(sources)["LOAD_SPLIT_BYTES"] = SPLIT_BYTES
-        load(Graph(kernel), file, mode=mode, branch=branch, job_id="job", engine="local")  # type: ignore[arg-type]
+        load(
+            Graph(kernel),
+            file,
+            mode=mode,  # type: ignore[arg-type]
+            branch=branch,
+            from_branch=MAIN if branch == NEW_BRANCH else None,
+            job_id="job",
+            on_error=on_error,  # type: ignore[arg-type]
+            report=folder / "report",
+            engine="local",
+        )
 
     return run
 
@@ -65,6 +81,8 @@ LOADS = (
     Scenario("load_merge", SMALL, _load("merge", [*KNOWN, *NEW])),
     Scenario("load_overwrite", SMALL, _load("overwrite", [*KNOWN, *NEW])),
     Scenario("load_on_branch", BRANCHED, _load("merge", [*KNOWN, *NEW], REVIEW)),
+    Scenario("load_rejecting", SMALL, _load("append", [*NEW, *WRONG], on_error="quarantine")),
+    Scenario("load_on_new_branch", SMALL, _load("merge", [*KNOWN, *NEW], NEW_BRANCH)),
     Scenario("load_beside_sweep", SMALL, _load_beside_sweep),
 )
 SCENARIOS.update((one.name, one) for one in LOADS)
