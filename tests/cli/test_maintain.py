@@ -122,5 +122,7 @@ def test_reconcile_every_goes_on_until_stopped(
 
     monkeypatch.setattr(Reconciler, "pause", pause)
     assert main(["reconcile", graph.uri, "--every", "30s", "--json"]) == 130
-    rounds = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    captured = capsys.readouterr()
+    rounds = [json.loads(line) for line in captured.out.splitlines()]
     assert [one["skipped"] for one in rounds] == [None, None]
+    assert captured.err.endswith("stopped\n")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.exceptions import TyperException
@@ -21,6 +21,7 @@ from omnigraph.cli.output import print_error
 from omnigraph.cli.scope import why_not
 from omnigraph.errors import OmniGraphError, UsageError
 
+STOPPED: Final = 130
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
 _LIGHT: Any = {"context_settings": {"default_map": {"help": False}}}
 
@@ -43,8 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (typer.Abort, KeyboardInterrupt):
+        status = STOPPED
+    if status == STOPPED:
+        # Typer answers an interrupt with this status and without a word.
         typer.echo("stopped", err=True)
-        return 130
     return status if isinstance(status, int) else 0
 
 
