@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import http.client
 import signal
-import threading
 from pathlib import Path
 
 import orjson
 import pytest
 
-from omnigraph import graph as graphs
 from omnigraph.cli import main
 from omnigraph.errors import UsageError
 from omnigraph.server.run import bind
-from tests.server.live import ADD, PEOPLE
+from tests.server.live import PEOPLE
 from tests.server.process import Running, running
 
 OPEN = {"OMNIGRAPH_UNAUTHENTICATED": "1"}
@@ -94,61 +92,3 @@ def test_serve_asked_badly_says_so(
 def test_bind_address_that_cannot_be_is_refused(address: str) -> None:
     with pytest.raises(UsageError, match="listen"):
         bind(address)
-
-
-class Writer(threading.Thread):
-    """Adds people until the server is gone, and remembers which ones were acknowledged."""
-
-    def __init__(self, server: Running, number: int, enough: threading.Semaphore) -> None:
-        super().__init__()
-        self.server = server
-        self.number = number
-        self.enough = enough
-        self.acknowledged: list[str] = []
-        self.asked = 0
-
-    def run(self) -> None:
-        # Two people and what binds them: all of it is there afterwards, or nothing.
-        pair = "query pair($a: String, $b: String) { insert Person { name: $a } insert Person { name: $b } "
-        pair += "insert Knows { from: $a, to: $b } }"
-        while True:
-            name = f"w{self.number}-{self.asked}"
-            self.asked += 1
-            try:
-                params = {"a": name, "b": f"{name}-b"}
-                status, _ = post(self.server, "/graphs/graph/mutate", {"query": pair, "params": params})
-            except (OSError, http.client.HTTPException):
-                return
-            if status == 200:
-                self.acknowledged.append(name)
-                self.enough.release()
-
-
-@pytest.mark.slow
-def test_serve_killed_under_load_keeps_what_it_acknowledged_and_no_halves(graph_uri: str, tmp_path: Path) -> None:
-    enough = threading.Semaphore(0)
-    with running("--store", graph_uri, log=tmp_path / "log", environment=OPEN) as server:
-        writers = [Writer(server, number, enough) for number in range(8)]
-        for writer in writers:
-            writer.start()
-        for _ in range(40):
-            assert enough.acquire(timeout=60)
-        server.process.kill()
-        for writer in writers:
-            writer.join(60)
-    with graphs.open(graph_uri) as graph:
-        names = {row["name"] for row in graph.query(PEOPLE).rows()}
-        pairs = "query pairs() { match { $a: Person $a knows $b } return { $a.name as a, $b.name as b } }"
-        bound = {(row["a"], row["b"]) for row in graph.query(pairs).rows()}
-        acknowledged = [name for writer in writers for name in writer.acknowledged]
-        assert len(acknowledged) >= 40
-        for name in acknowledged:
-            assert {name, f"{name}-b"} <= names
-        for name in names:
-            if name.startswith("w") and not name.endswith("-b"):
-                assert f"{name}-b" in names
-                assert (name, f"{name}-b") in bound
-        assert graph.verify().is_sound
-    with running("--store", graph_uri, log=tmp_path / "log", environment=OPEN) as server:
-        status, _ = post(server, "/graphs/graph/mutate", {"query": ADD, "params": {"name": "after"}})
-        assert status == 200
