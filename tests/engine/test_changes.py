@@ -26,7 +26,9 @@ from tests.engine.changesworld import (
     order,
     write,
 )
-from tests.engine.test_feed import HISTORY, STEPS, forge, reclaim, run
+from tests.engine.test_baseline import reclaim
+from tests.engine.test_feed import HISTORY, STEPS, run
+from tests.engine.test_feed_tokens import forge
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,187 @@
+"""Positions in the feed: tokens that were tampered with or belong elsewhere are rejected, and so are bad requests."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph.errors import (
+    CursorRejected,
+    GraphError,
+    LimitExceeded,
+    UsageError,
+)
+from tests.engine.changesworld import (
+    head,
+    new_graph,
+    node,
+    pages,
+    replay,
+    write,
+)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> og.Graph:
+    return new_graph(tmp_path)
+
+
+def forge(token: str, **members: object) -> str:
+    """Return a token with other members and a right digest."""
+    body = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-32])
+    raw = json.dumps({**body, **members}, separators=(",", ":"), ensure_ascii=False).encode()
+    return urlsafe_b64encode(raw + sha256(raw).digest()).rstrip(b"=").decode()
+
+
+def rejected(graph: og.Graph, why: str, branch: str = "main", **options: Any) -> None:
+    with pytest.raises(CursorRejected) as caught:
+        graph.changes(branch, **options)
+    assert caught.value.message.startswith("change cursor rejected: ")
+    assert why in caught.value.message
+    assert caught.value.kind.http_status == 400
+
+
+@pytest.fixture
+def cursor(graph: og.Graph) -> str:
+    write(graph, node("a"), node("b"))
+    found = graph.changes().cursor
+    assert found is not None
+    return found
+
+
+def test_feed_forged_token_with_the_same_members_is_the_token_itself(graph: og.Graph, cursor: str) -> None:
+    assert forge(cursor) == cursor
+    assert graph.changes(cursor=cursor).caught_up
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda token: "", "damaged"),
+        (lambda token: "§§", "not a change token"),
+        (lambda token: token[:-4], "damaged"),
+        (lambda token: token[:20] + ("A" if token[20] != "A" else "B") + token[21:], ""),
+        (lambda token: token + "=", "not in canonical form"),
+        (lambda token: token[:8] + "\n" + token[8:], ""),
+        (lambda token: forge(token, v=2), "version 2"),
+        (lambda token: forge(token, extra=1), "not in canonical form"),
+        (lambda token: forge(token, kind="commit-page"), "a commit-page"),
+        (lambda token: forge(token, kind="nonsense"), "a nonsense"),
+        (lambda token: forge(token, commit="01ARZ3NDEKTSV4RRFFQ69G5FAV"), "not in the history"),
+        (lambda token: forge(token, place=["node:x", "a", None]), "not in the commit"),
+        (lambda token: forge(token, place=[1]), "not a change token"),
+        (lambda token: forge(token, place=7), "not a change token"),
+        (lambda token: forge(token, place=["node:x", 7, None]), "not a change token"),
+    ],
+)
+def test_feed_tampered_cursor_is_rejected(graph: og.Graph, cursor: str, change: Any, why: str) -> None:
+    rejected(graph, why, cursor=change(cursor))
+
+
+def test_feed_token_of_another_kind_is_rejected(graph: og.Graph, cursor: str) -> None:
+    token = graph.changes(start="beginning", limit=1).next_page_token
+    assert token is not None
+    rejected(graph, "it is a feed-page", cursor=token)
+    rejected(graph, "it is a feed-cursor", page_token=cursor)
+    commit_token = graph.commit_changes(head(graph), limit=1).next_page_token
+    assert commit_token is not None
+    rejected(graph, "it is a commit-page", page_token=commit_token)
+    with pytest.raises(CursorRejected, match=r"it is a feed-page"):
+        graph.commit_changes(head(graph), page_token=token)
+
+
+def test_feed_cursor_of_another_graph_is_rejected(tmp_path: Path, graph: og.Graph, cursor: str) -> None:
+    rejected(new_graph(tmp_path / "other"), "another graph", cursor=cursor)
+
+
+def test_feed_cursor_of_another_branch_or_life_is_rejected(graph: og.Graph, cursor: str) -> None:
+    graph.branches.create("x")
+    rejected(graph, "another branch", "x", cursor=cursor)
+    own = graph.changes("x").cursor
+    graph.branches.delete("x")
+    graph.branches.create("x")
+    rejected(graph, "created anew", "x", cursor=own)
+
+
+def test_feed_cursor_of_a_renamed_branch_is_still_good(graph: og.Graph) -> None:
+    graph.branches.create("x")
+    own = graph.changes("x").cursor
+    graph.branches.rename("x", "y")
+    made = write(graph, node("a"), branch="y")
+    assert replay({}, pages(graph, "y", cursor=own)) == [made]
+
+
+def test_feed_cursor_of_another_selection_is_rejected(graph: og.Graph) -> None:
+    own = graph.changes(kinds=["node"], ops=["insert", "delete"]).cursor
+    assert graph.changes(kinds=["node"], ops=["delete", "insert", "delete"], cursor=own).caught_up
+    rejected(graph, "other kinds, types or ops", kinds=["edge"], ops=["insert", "delete"], cursor=own)
+    rejected(graph, "other kinds, types or ops", cursor=own)
+
+
+def test_feed_page_token_whose_place_is_gone_is_rejected(graph: og.Graph) -> None:
+    write(graph, *(node("x" * 300 + str(number)) for number in range(2)))
+    token = graph.changes(start="beginning", limit=1).next_page_token
+    assert token is not None
+    place = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-32])["place"]
+    rejected(graph, "not in the commit", page_token=forge(token, place=[place[0], place[1], "0" * 64]))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"start": "yesterday"},
+        {"start": "now", "cursor": "x"},
+        {"limit": 0},
+        {"limit": True},
+        {"limit": "5"},
+        {"bytes_max": -1},
+        {"commits_max": 0},
+        {"kinds": ["vertex"]},
+        {"types": ["Nope"]},
+        {"ops": ["upsert"]},
+        {"kinds": "node"},
+    ],
+)
+def test_feed_bad_request_is_refused(graph: og.Graph, options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError):
+        graph.changes(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "resource"),
+    [
+        ({"limit": 8_193}, "commit_changes_page_changes"),
+        ({"bytes_max": (32 << 20) + 1}, "commit_changes_page_bytes"),
+        ({"commits_max": 513}, "change_feed_commits_per_poll"),
+        ({"cursor": "A" * 4_097}, "change_continuation_token_encoded_bytes"),
+    ],
+)
+def test_feed_request_above_a_limit_names_it(graph: og.Graph, options: dict[str, Any], resource: str) -> None:
+    with pytest.raises(LimitExceeded) as caught:
+        graph.changes(**options)
+    assert caught.value.context["resource"] == resource
+
+
+def test_feed_after_a_commit_that_is_not_on_the_branch_is_refused(graph: og.Graph) -> None:
+    graph.branches.create("x")
+    made = write(graph, node("a"), branch="x")
+    with pytest.raises(GraphError) as caught:
+        graph.changes(start=f"after:{made}")
+    assert caught.value.code == "commit.not_found"
+
+
+def test_feed_of_a_branch_that_is_not_there_is_not_found(graph: og.Graph) -> None:
+    with pytest.raises(GraphError) as caught:
+        graph.changes("nope")
+    assert caught.value.code == "branch.not_found"
