@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -24,11 +25,11 @@ from omnigraph.pipeline.job import Place, place_of
 from omnigraph.pipeline.load import Engine
 from omnigraph.pipeline.tasks import Executors, Runner
 from omnigraph.store import compact, index
+from omnigraph.store.aside import aside
 from omnigraph.store.change import Change
 from omnigraph.store.compact import Rewritten, Task
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.index import Built, Segment
-from omnigraph.store.store import StaleBase
 
 
 def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
@@ -59,7 +60,7 @@ class _Part:
     """A part of a segment, and how a task comes to the state that it covers."""
 
     base: DatasetRef
-    changes: tuple[Change, ...]
+    rewrite: Change | None
     segment: Segment
 
 
@@ -90,16 +91,12 @@ class Spread:
 
     def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
         parts = [_parts(chain.dataset, one) for one in wanted]
-        flat = [_Part(chain.base.ref, tuple(chain.changes), part) for own in parts for part in own]
+        flat = [_Part(chain.base.ref, chain.rewrite, part) for own in parts for part in own]
         if not flat:
             return []
         self._finish_links()
         built = iter(self.start().run("indexing", partial(index_elsewhere, self._place), flat))
-        segments = []
-        for own in parts:
-            segments.append([one for one in (next(built) for _ in own) if one is not None])
-            if len(segments[-1]) != len(own):
-                raise StaleBase(chain.base.ref)
+        segments = [[next(built) for _ in own] for own in parts]
         return [index.merge_segments(chain.dataset, own) for own in segments]
 
     def _finish_links(self) -> None:
@@ -154,21 +151,11 @@ def rewrite_elsewhere(place: Place, ref: DatasetRef, task: Task) -> Rewritten:
     return compact.execute(place.open(ref), task)
 
 
-def index_elsewhere(place: Place, part: _Part) -> Built | None:
-    """Build a part of a segment; None when a writer has moved the dataset by now.
+def index_elsewhere(place: Place, part: _Part) -> Built:
+    """Build a part of a segment.
 
     What the driver has staged is invisible by path, so the task stages it again for itself: no data, a manifest alone.
     """
-    store = place.store()
-    base = store.open(part.base)
-    if not part.changes:
-        return index.build_segment(base, part.segment)
-    try:
-        staged = store.commit(base, part.changes, {})
-    except StaleBase:
-        return None
-    try:
-        return index.build_segment(staged.dataset, part.segment)
-    finally:
-        for manifest in (*staged.passed, staged.manifest):
-            store.objects.delete(manifest)
+    base = place.store().open(part.base)
+    with aside(base, part.rewrite) if part.rewrite is not None else nullcontext(base) as dataset:
+        return index.build_segment(dataset, part.segment)

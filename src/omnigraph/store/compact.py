@@ -1,6 +1,7 @@
 """Compaction: small fragments rewritten as few large ones; row ids, row versions and blobs stay as they are.
 
-Stages only. A rewrite takes b-tree coverage away, so `rewrite` is committed in one chain with `index.fold`.
+Stages only. A rewrite takes b-tree coverage away, so `rewrite` is committed in one chain with `index.fold`. What was
+rewritten at one version can be moved to a later one; rows that went in between are then marked as gone in its files.
 """
 
 from __future__ import annotations
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata
 from lance.optimize import Compaction, CompactionTask, RewriteResult
@@ -16,7 +19,8 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.store.change import ROWS_PER_FILE, Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.index import coverage
+from omnigraph.store.delete import mark_gone
+from omnigraph.store.index import coverage, last_covered
 
 # One part of a compaction and what came of it; both travel between processes.
 Task: TypeAlias = CompactionTask
@@ -24,6 +28,9 @@ Rewritten: TypeAlias = RewriteResult
 
 # Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `rewrite`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
+
+# Ids that a long compaction leaves to writers, who add fragments while it runs. There are four billion of them.
+IDS_LEFT_TO_WRITERS: Final = 1_024
 
 
 def plan(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> list[Task]:
@@ -48,10 +55,15 @@ def execute(dataset: Dataset, task: Task) -> Rewritten:
     return result
 
 
-def rewritten(dataset: Dataset, results: Sequence[Rewritten]) -> Change | None:
-    """Return what tasks wrote as one transaction on the version that they were planned for."""
+def rewritten(dataset: Dataset, results: Sequence[Rewritten], ids_left: int = 0) -> Change | None:
+    """Return what tasks wrote as one transaction on the version that they were planned for.
+
+    `ids_left` fragments may be added by others before the new ones could no longer be moved to a later version.
+    """
     groups = []
-    next_id = max((fragment.fragment_id for fragment in dataset.lance.get_fragments()), default=-1) + 1
+    last = max((fragment.id for fragment in dataset.fragments), default=-1)
+    # An id that an index still knows from a fragment that is gone would pass for covered.
+    next_id = max(last, last_covered(dataset)) + 1 + ids_left if results else 0
     for result in results:
         fragments = result.new_fragments
         for fragment in fragments:
@@ -63,6 +75,95 @@ def rewritten(dataset: Dataset, results: Sequence[Rewritten]) -> Change | None:
     return changed(dataset, LanceOperation.Rewrite(groups, []), dataset.count()) if groups else None
 
 
+def moved(change: Change, base: Dataset, staged: Dataset, onto: Dataset) -> Change | None:
+    """Return a rewrite of `base` as a change of a later version; None when that is not worth it, or impossible.
+
+    `staged` is any version that holds the new fragments as they were written.
+    """
+    now = {fragment.id: fragment for fragment in onto.fragments}
+    groups = []
+    for group in _groups(change):
+        before, new = list(group.old_fragments), list(group.new_fragments)
+        left = [now[fragment.id] for fragment in before if fragment.id in now]
+        if not _are_same_files(before, left) or max(now) >= min(fragment.id for fragment in new):
+            return None
+        gone = _gone_since(base, onto, before)
+        if 2 * len(gone) > sum(fragment.num_rows for fragment in before):
+            return None
+        if len(gone):
+            updated, emptied = mark_gone(staged, _addresses(gone, new))
+            marked = {fragment.id: fragment for fragment in updated}
+            new = [marked.get(fragment.id, fragment) for fragment in new if fragment.id not in emptied]
+        groups.append(LanceOperation.RewriteGroup(left, new))
+    return changed(onto, LanceOperation.Rewrite(groups, []), onto.count())
+
+
+def _are_same_files(before: Sequence[FragmentMetadata], now: Sequence[FragmentMetadata]) -> bool:
+    """Tell whether some fragment is still there, and all that are hold the same values; deletions do not matter."""
+    files = {fragment.id: [file.path for file in fragment.files] for fragment in before}
+    return bool(now) and all([file.path for file in one.files] == files[one.id] for one in now)
+
+
+def _gone_since(base: Dataset, onto: Dataset, fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.int64]:
+    """Return which of the rows of these fragments, counted through all of them, a later version has there no more.
+
+    A fragment that is gone as a whole may have been emptied, or rewritten by somebody else: its rows are not here.
+    """
+    now = {fragment.id: fragment for fragment in onto.fragments}
+    gone, passed = [np.array([], np.int64)], 0
+    for fragment in fragments:
+        later = now.get(fragment.id)
+        if later is None:
+            gone.append(np.arange(passed, passed + fragment.num_rows))
+        elif _deletions(later) != _deletions(fragment):
+            left = np.isin(_row_addresses(base, fragment.id), _row_addresses(onto, fragment.id))
+            gone.append(passed + np.flatnonzero(~left))
+        passed += fragment.num_rows
+    return np.concatenate(gone)
+
+
+def _deletions(fragment: FragmentMetadata) -> str | None:
+    return fragment.deletion_file.path(fragment.id) if fragment.deletion_file is not None else None
+
+
+def _row_addresses(dataset: Dataset, fragment_id: int) -> npt.NDArray[np.uint64]:
+    with lance_errors(f"reading row addresses of {dataset.ref}", dataset):
+        fragments = [one for one in dataset.lance.get_fragments() if one.fragment_id == fragment_id]
+        found = dataset.lance.scanner(columns=[], fragments=fragments, with_row_address=True).to_table()
+    addresses: npt.NDArray[np.uint64] = found.column(0).to_numpy()
+    return addresses
+
+
+def _addresses(places: npt.NDArray[np.int64], fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.uint64]:
+    """Return the addresses of rows that are counted through all of these fragments."""
+    ends = np.cumsum([fragment.num_rows for fragment in fragments])
+    own = np.searchsorted(ends, places, side="right")
+    starts = np.concatenate([[0], ends[:-1]])
+    ids = np.array([fragment.id for fragment in fragments], np.uint64)
+    # A row address is the fragment's id in the high and the offset within it in the low 32 bits.
+    found: npt.NDArray[np.uint64] = (ids[own] << np.uint64(32)) | (places - starts[own]).astype(np.uint64)
+    return found
+
+
+def _groups(change: Change) -> list[LanceOperation.RewriteGroup]:
+    operation = change.transaction.operation
+    assert isinstance(operation, LanceOperation.Rewrite)
+    return list(operation.groups)
+
+
+def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> frozenset[int]:
+    """Return the ids of the fragments that hold what they held at `base`, or what a rewrite of it gave them.
+
+    Whoever replaced all rows may have begun to count fragments anew.
+    """
+    files = {fragment.id: [file.path for file in fragment.files] for fragment in base.fragments}
+    kept = {one.id for one in onto.fragments if files.get(one.id) == [file.path for file in one.files]}
+    for group in _groups(rewrite) if rewrite is not None else ():
+        kept -= {fragment.id for fragment in group.old_fragments}
+        kept |= {fragment.id for fragment in group.new_fragments}
+    return frozenset(kept)
+
+
 def task_bytes(task: Task) -> int:
     """Return how much a task reads."""
     return sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
@@ -70,9 +171,7 @@ def task_bytes(task: Task) -> int:
 
 def fragment_counts(change: Change) -> tuple[int, int]:
     """Return how many fragments a rewrite removes, and how many it adds."""
-    operation = change.transaction.operation
-    assert isinstance(operation, LanceOperation.Rewrite)
-    groups = list(operation.groups)
+    groups = _groups(change)
     return sum(len(list(one.old_fragments)) for one in groups), sum(len(list(one.new_fragments)) for one in groups)
 
 

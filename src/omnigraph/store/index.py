@@ -5,15 +5,16 @@ Stages only. An index is known by its column and kind, so a renamed column keeps
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-from lance import LanceOperation
+from lance import LanceOperation, Transaction
+from lance.bitmap import Bitmap
 from lance.dataset import Index
 
 from omnigraph import failpoints
@@ -112,6 +113,35 @@ def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Built]) -> Chang
     if not segments:
         return None
     return changed(dataset, LanceOperation.CreateIndex(list(segments), list(plan.superseded)), dataset.count())
+
+
+def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int]) -> Change | None:
+    """Return built segments as a change of `version`, which has these fragments, and is later than what they cover.
+
+    The fragments that both have hold the same values; those that are not there any more take their coverage with them.
+    """
+    operation = change.transaction.operation
+    assert isinstance(operation, LanceOperation.CreateIndex)
+    segments = [
+        replace(one, fragment_ids=Bitmap(covered), dataset_version=version)
+        for one in operation.new_indices
+        if (covered := set(one.fragment_ids).intersection(fragments))
+    ]
+    if not segments:
+        return None
+    renewed = LanceOperation.CreateIndex(segments, list(operation.removed_indices))
+    return replace(change, transaction=Transaction(version, renewed), row_count=onto.count())
+
+
+def segment_ids(dataset: Dataset) -> frozenset[str]:
+    """Return what tells whether indexes are still made of the same segments."""
+    return frozenset(str(one.uuid) for _, _, _, segments in _indexes(dataset) for one in segments)
+
+
+def last_covered(dataset: Dataset) -> int:
+    """Return the highest id of a fragment that any segment has ever covered, or -1."""
+    known = (max(one.fragment_ids, default=-1) for _, _, _, segments in _indexes(dataset) for one in segments)
+    return max(known, default=-1)
 
 
 def _renewed_here(dataset: Dataset, plan: Renewal) -> Change | None:

@@ -1,12 +1,13 @@
 """Optimize: small fragments rewritten as few large ones, indexes built and brought up to date, in one commit.
 
-Changes no result and deletes nothing. Writers that are faster win; what they did not touch keeps its staged work.
+Changes no result and deletes nothing. All work on data is done before the turn of the branch comes; what writers did
+meanwhile is then carried over, so that neither has to wait for the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -18,16 +19,17 @@ from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
-from omnigraph.ids import OperationId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store import compact, index
-from omnigraph.store.index import PendingIndex
-from omnigraph.store.store import StaleBase
+from omnigraph.store.aside import aside, aside_claim
+from omnigraph.store.change import Change
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.index import IndexSpec, PendingIndex
 
 
 class Skip(StrEnum):
@@ -103,15 +105,45 @@ def optimize(
     core = admit(core, "change", on(branch), actor)
     with ExitStack() as stack:
         work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
-        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+        receipt = work.run(branch)
     # All types are looked after; of those that the actor may not see, nothing is told.
     seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
     return OptimizeReport(branch, rows, receipt.commit if receipt else None)
 
 
+class _Outpaced(Exception):
+    """What was staged of some type is of no use any more; stage it again, outside of the turn of the branch."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """The finished work on one type: done on `base`, and to be moved to wherever the type is when it is published."""
+
+    base: Dataset
+    rewrite: Change | None
+    # A handle on the rewritten fragments; what it was opened at is gone.
+    rewritten: Dataset
+    indexes: Change | None
+    segments: frozenset[str]
+
+    def moved(self, table_key: str, onto: Dataset) -> Effect | None:
+        """Return it as an effect on a later version; None when that is not possible."""
+        if onto.ref.directory != self.base.ref.directory or index.segment_ids(onto) != self.segments:
+            return None
+        rewrite = compact.moved(self.rewrite, self.base, self.rewritten, onto) if self.rewrite is not None else None
+        if rewrite is None and self.rewrite is not None:
+            return None
+        changes = [rewrite] if rewrite is not None else []
+        if self.indexes is not None:
+            kept = compact.kept_fragments(self.base, onto, rewrite)
+            indexes = index.moved(self.indexes, onto, onto.version + len(changes), kept)
+            changes += [indexes] if indexes is not None else []
+        return Effect(table_key, onto, tuple(changes)) if changes else None
+
+
 class _Optimize:
-    """One run, which may be prepared several times before it is published."""
+    """One run: types are staged, perhaps several times, and then published together."""
 
     def __init__(
         self,
@@ -125,67 +157,102 @@ class _Optimize:
         self.only = only
         self.actor = actor
         self.workers = workers
-        self.rows: list[TypeOptimized] = []
+        self._rows: dict[str, TypeOptimized] = {}
         self._stack = stack
         self._held: Declared | None = None
-        self._staged: dict[str, tuple[Pin, Effect | None, TypeOptimized]] = {}
-        self._attempts: dict[str, int] = {}
+        self._staged: dict[str, _Staged] = {}
+        self._effects: dict[str, tuple[Pin, Effect]] = {}
+        self._claimed: set[str] = set()
+        self._is_last = False
         self._done = self._total = 0
 
+    @property
+    def rows(self) -> list[TypeOptimized]:
+        return [row for _, row in sorted(self._rows.items())]
+
+    def run(self, branch: str) -> Receipt | None:
+        for attempt in range(1, OPTIMIZE_ATTEMPTS_MAX + 1):
+            self._is_last = attempt == OPTIMIZE_ATTEMPTS_MAX
+            self._stage_missing(self.core.kernel.snapshot(branch))
+            if not self._staged:
+                return None
+            try:
+                return self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+            except _Outpaced:
+                continue
+        raise AssertionError("the last attempt leaves out what is outpaced")
+
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        catalog = self.core.catalog(snapshot)
-        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        types = [one for one in types if self.only is None or one.table_key in self.only]
-        # The intent comes first: while it lives, no sweep takes away what is staged from now on.
-        operation_id = self._declare(snapshot)
-        self._done, self._total = 0, len(types)
-        tasks = [partial(self._optimized, snapshot, one) for one in sorted(types, key=lambda one: one.table_key)]
-        results = self.core.kernel.store.in_parallel(tasks)
-        effects = tuple(effect for effect, _ in results if effect is not None)
-        self.rows = [row for _, row in results]
+        """Carry all that is staged over to a state; this may be in the turn of the branch, so it must be quick."""
+        lost = [key for key in self._staged if not self._carried_over(snapshot, key)]
+        for key in lost:
+            self._rows[key] = TypeOptimized(key, skipped=Skip.OUTPACED)
+            del self._staged[key]
+            self._effects.pop(key, None)
+        if lost and not self._is_last:
+            raise _Outpaced
+        effects = tuple(effect for _, (_, effect) in sorted(self._effects.items()))
         if not effects:
             return None
         pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
         return Plan(
             "optimize",
             effects,
-            requirements=(SchemaIs(catalog.ir_hash), *pins),
+            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
             actor=self.actor,
-            operation_id=operation_id,
+            operation_id=self._declare(snapshot).operation_id,
         )
 
-    def _declare(self, snapshot: Snapshot) -> OperationId:
+    def _carried_over(self, snapshot: Snapshot, key: str) -> bool:
+        pin = snapshot.state.pins.get(key)
+        known = self._effects.get(key)
+        # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
+        if pin is None or (known is not None and known[0] == pin):
+            return pin is not None
+        effect = self._staged[key].moved(key, self.core.kernel.writable(snapshot, key))
+        if effect is None:
+            return False
+        self._claim(*effect.files)
+        self._effects[key] = (pin, effect)
+        return True
+
+    def _declare(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
             held = declared(self.core.kernel.store, "optimize", snapshot, self.actor)
             self._held = self._stack.enter_context(held)
-        return self._held.operation_id
+        return self._held
 
-    def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> tuple[Effect | None, TypeOptimized]:
-        result = self._prepared(snapshot, one)
-        # Several threads count; a bar that is one behind for a moment harms nobody.
-        self._done += 1
-        progress.tell("types optimized", self._done, self._total)
-        return result
+    def _claim(self, *paths: str) -> None:
+        # Named one by one, because writers stage in the same directories.
+        new = [path for path in paths if path not in self._claimed]
+        if new and self._held is not None:
+            self._held.staging(*new)
+            self._claimed.update(new)
 
-    def _prepared(self, snapshot: Snapshot, one: NodeType | EdgeType) -> tuple[Effect | None, TypeOptimized]:
+    def _stage_missing(self, snapshot: Snapshot) -> None:
+        catalog = self.core.catalog(snapshot)
+        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+        types = [one for one in types if self.only is None or one.table_key in self.only]
+        types = [one for one in types if one.table_key not in self._staged]
+        # The intent comes first: while it lives, no sweep takes away what is staged from now on.
+        self._declare(snapshot)
+        self._done, self._total = 0, len(types)
+        self.core.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types])
+
+    def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
         key = one.table_key
         pin = snapshot.state.pins[key]
-        known = self._staged.get(key)
-        # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
-        if known is not None and known[0] == pin:
-            return known[1], known[2]
         head = drifted_head(self.core.kernel, snapshot, pin)
         if head is not None:
             row = TypeOptimized(key, skipped=Skip.DRIFT, published_version=pin.version, head_version=head)
-            return None, row
-        self._attempts[key] = self._attempts.get(key, 0) + 1
-        if self._attempts[key] > OPTIMIZE_ATTEMPTS_MAX:
-            return None, TypeOptimized(key, skipped=Skip.OUTPACED)
-        effect, row = self._stage(snapshot, one)
-        self._staged[key] = (pin, effect, row)
-        return effect, row
+            self._rows[key] = row
+        else:
+            self._stage(snapshot, one)
+        # Several threads count; a bar that is one behind for a moment harms nobody.
+        self._done += 1
+        progress.tell("types optimized", self._done, self._total)
 
-    def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> tuple[Effect | None, TypeOptimized]:
+    def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
         kernel, key = self.core.kernel, one.table_key
         specs = wanted_indexes(one)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
@@ -194,21 +261,23 @@ class _Optimize:
         is_covered = all(not coverage.uncovered for coverage in index.coverage(inherited).values())
         is_whole = self.only is None or self.only[key] is Effort.WHOLE
         if not ready and is_covered and not (is_whole and compact.plan(inherited)):
-            return None, TypeOptimized(key, pending=tuple(pending))
-        chain = Chain(kernel.writable(snapshot, key))
-        try:
-            tasks = compact.plan(chain.base) if is_whole else []
-            rewritten = compact.rewritten(chain.base, self.workers.compact(chain.base, tasks))
-            chain.add(rewritten)
-            renewal = index.renewal(chain.dataset, specs)
-            chain.add(index.renewed(chain.dataset, renewal, self.workers.index(chain, renewal.wanted)))
-        except StaleBase:
-            # A writer is moving this type right now. It wins; the type's turn comes when the plan is prepared again.
-            return None, TypeOptimized(key, skipped=Skip.OUTPACED)
-        removed, added = compact.fragment_counts(rewritten) if rewritten else (0, 0)
-        row = TypeOptimized(key, removed, added, len(ready), True, pending=tuple(pending))
-        effect = chain.effect(key)
-        if effect is not None and self._held is not None:
-            # Named one by one, because writers stage in the same directories.
-            self._held.staging(*effect.files)
-        return effect, row
+            self._rows[key] = TypeOptimized(key, pending=tuple(pending))
+            return
+        staged = self._staged_on(kernel.writable(snapshot, key), specs, is_whole)
+        removed, added = compact.fragment_counts(staged.rewrite) if staged.rewrite else (0, 0)
+        self._rows[key] = TypeOptimized(key, removed, added, len(ready), True, pending=tuple(pending))
+        self._staged[key] = staged
+
+    def _staged_on(self, base: Dataset, specs: Sequence[IndexSpec], is_whole: bool) -> _Staged:
+        tasks = compact.plan(base) if is_whole else []
+        self._claim(aside_claim(base))
+        rewrite = compact.rewritten(base, self.workers.compact(base, tasks), compact.IDS_LEFT_TO_WRITERS)
+        with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
+            renewal = index.renewal(rewritten, specs)
+            built = self.workers.index(Chain(base, rewrite, rewritten), renewal.wanted)
+            indexes = index.renewed(rewritten, renewal, built)
+        files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
+        self._claim(*files)
+        # Whoever publishes holds the turn of the branch, and must not wait for the disk to take in all of this.
+        base.store.sync_files(files)
+        return _Staged(base, rewrite, rewritten, indexes, index.segment_ids(base))

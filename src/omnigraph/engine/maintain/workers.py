@@ -1,4 +1,4 @@
-"""Workers: who executes the tasks of an optimize, and the chain of staged changes that they work on.
+"""Workers: who executes the tasks of an optimize, and the staged state that they work on.
 
 The seam for executors. Workers write files that nothing names; all planning and publishing stays with `optimize`.
 """
@@ -6,36 +6,23 @@ The seam for executors. Workers write files that nothing names; all planning and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from omnigraph.manifest.plan import Effect
 from omnigraph.store import compact, index
 from omnigraph.store.change import Change
 from omnigraph.store.compact import Rewritten, Task
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import Built, Segment
-from omnigraph.store.store import Staged
 
 
+@dataclass(frozen=True, slots=True)
 class Chain:
-    """Changes of one dataset, each staged on top of the one before; none of them is visible."""
+    """A published version of one dataset, its rewrite if there is one, and the invisible state that this leads to."""
 
-    def __init__(self, base: Dataset) -> None:
-        self.base = base
-        self.changes: list[Change] = []
-        self.staged: Staged | None = None
-
-    @property
-    def dataset(self) -> Dataset:
-        return self.staged.dataset if self.staged else self.base
-
-    def add(self, change: Change | None) -> None:
-        if change is not None:
-            self.staged = self.base.store.commit(self.base, [change], {}, self.staged)
-            self.changes.append(change)
-
-    def effect(self, table_key: str) -> Effect | None:
-        return Effect(table_key, self.base, (), self.staged) if self.staged else None
+    base: Dataset
+    rewrite: Change | None
+    dataset: Dataset
 
 
 class Workers(Protocol):
@@ -46,7 +33,7 @@ class Workers(Protocol):
         ...
 
     def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
-        """Build segments over the newest state of a chain."""
+        """Build segments over the state that a chain leads to."""
         ...
 
 
