@@ -10,7 +10,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.changes.rows import row_changes_by_comparing
-from omnigraph.engine.merge import apply, three
+from omnigraph.engine.merge import apply, three, workers
 from omnigraph.engine.merge import stage as staging
 from omnigraph.engine.scope import onto, transition
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
@@ -357,7 +357,7 @@ def test_merge_loses_to_a_writer_of_the_target(graph: Graph, monkeypatch: pytest
         set_age(other, "Bob", 1)
         return staging.stage(*args)
 
-    monkeypatch.setattr(apply, "stage", meanwhile)
+    monkeypatch.setattr(workers, "stage", meanwhile)
     with pytest.raises(ReadSetChanged):
         graph.branches.merge("review")
     monkeypatch.undo()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from omnigraph.engine.maintain.cleanup import _Cleanup as Cleanup
-from omnigraph.engine.merge import apply
+from omnigraph.engine.merge import workers
 from omnigraph.manifest import audit, commit_log, sweep
 from omnigraph.manifest import init as birth
 from omnigraph.manifest.kernel import Kernel
@@ -106,8 +106,8 @@ def audit_repeats() -> None:
 
 def merge_publishes_half() -> None:
     """A merge stages only the first of the types that it changes, and counts as merged all the same."""
-    stage = apply.stage  # type: ignore[attr-defined]
-    vars(apply)["stage"] = lambda view, merges: stage(view, merges)[:1]
+    stage = workers.stage  # type: ignore[attr-defined]
+    vars(workers)["stage"] = lambda view, merges: stage(view, merges)[:1]
 
 
 def cleanup_forgets_shared_files() -> None:

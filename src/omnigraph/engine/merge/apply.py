@@ -13,14 +13,15 @@ from dataclasses import dataclass, field
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.merge.conflict import Conflict, refusal
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
-from omnigraph.engine.merge.rows import RowMerge
+from omnigraph.engine.merge.resolution import Resolution
 from omnigraph.engine.merge.settle import Resolutions
-from omnigraph.engine.merge.stage import forks_of, stage, staged_files
+from omnigraph.engine.merge.stage import forks_of
 from omnigraph.engine.merge.three import Three, merge_all
+from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
 from omnigraph.engine.write.gate import rights, tells_of, unseen
 from omnigraph.ids import CommitId
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
-from omnigraph.manifest.intent import declared
+from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
@@ -47,9 +48,10 @@ class Application:
     source: str
     target: str
     choose: Callable[[View], Sides]
-    resolutions: Callable[[], Resolutions]
+    resolutions: Sequence[Resolution]
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
+    workers: Workers = field(default_factory=ThisProcess)
     _hidden: frozenset[str] = frozenset()
 
     def preview(self) -> MergeReceipt:
@@ -59,8 +61,9 @@ class Application:
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
         three = self._three(sides.base, ours, sides.theirs)
-        merges, conflicts = merge_all(three, self.resolutions())
-        receipt = self._receipt(sides, merges, self._adopted(three), dry_run=True)
+        merges, conflicts = merge_all(three, Resolutions(self.resolutions))
+        counts = {key: Counted.of(one) for key, one in merges.items() if not one.changes_nothing}
+        receipt = self._receipt(sides, counts, self._adopted(three), dry_run=True)
         if not conflicts:
             return receipt
         return MergeReceipt(
@@ -98,15 +101,19 @@ class Application:
             return None, self._receipt(sides, {}, {})
         three = self._three(sides.base, ours, sides.theirs)
         adopted = self._adopted(three)
-        merges = self._merge(three, sides, adopted)
-        if self.kind != "merge" and all(one.changes_nothing for one in merges.values()):
+        intents: list[Declared] = []
+
+        def hold() -> Declared:
+            if not intents:
+                intents.append(stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor)))
+            return intents[0]
+
+        is_forward = sides.outcome is Outcome.FAST_FORWARD
+        settled = self.workers.merge(Task(three, self.resolutions, adopted, is_forward, hold))
+        self._refuse_conflicts(settled)
+        if self.kind != "merge" and not settled.counts:
             nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_id)
             return None, self._receipt(nothing, {}, {})
-        # Only now is there something to leave behind, if this process dies.
-        held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor))
-        effects = stage(ours, {key: one for key, one in merges.items() if key not in adopted})
-        if effects:
-            held.staging(*staged_files(effects))
         properties = dict(self.properties)
         if adopted:
             # Whoever reads a taken over version needs it in its place by path.
@@ -115,15 +122,15 @@ class Application:
             properties[ADOPTED] = ",".join(sorted(forks))
         plan = Plan(
             self.kind,
-            effects,
+            settled.effects,
             tuple(SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count) for pin in adopted.values()),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
             self.core.actor,
             sides.merged_parent,
             properties,
-            held.operation_id,
+            hold().operation_id,
         )
-        return plan, self._receipt(sides, merges, adopted)
+        return plan, self._receipt(sides, settled.counts, adopted)
 
     def _three(self, base: View, ours: View, theirs: View) -> Three:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
@@ -137,18 +144,14 @@ class Application:
         """Return the conflicts that do not speak of types which the actor may not read."""
         return [one for one in conflicts if not tells_of(self._hidden, f"{one.type_key} {one.message}")]
 
-    def _merge(self, three: Three, sides: Sides, adopted: Mapping[str, Pin]) -> dict[str, RowMerge]:
-        if sides.outcome is Outcome.FAST_FORWARD:
-            # The result is exactly their state, which obeys all rules already.
-            self.resolutions().refuse_open()
-            return {one.table_key: three.merge(one) for one in three.types() if one.table_key not in adopted}
-        merges, conflicts = merge_all(three, self.resolutions())
-        if conflicts:
-            told = self._told(conflicts)
-            if not told:
-                raise unseen(self.core.actor)
-            raise refusal(told, f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`")
-        return merges
+    def _refuse_conflicts(self, settled: Settled) -> None:
+        if not settled.conflicts:
+            return
+        told = self._told(settled.conflicts)
+        if not told:
+            raise unseen(self.core.actor)
+        what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
+        raise refusal(told, what, is_cut=settled.is_cut)
 
     def _adopted(self, three: Three) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are.
@@ -166,12 +169,12 @@ class Application:
         return found
 
     def _receipt(
-        self, sides: Sides, merges: Mapping[str, RowMerge], adopted: Mapping[str, Pin], *, dry_run: bool = False
+        self, sides: Sides, found: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
     ) -> MergeReceipt:
         counts = [
-            TypeCount(key, one.inserted.num_rows, one.updated.num_rows, len(one.deleted), key in adopted)
-            for key, one in sorted(merges.items())
-            if not one.changes_nothing and key.partition(":")[2] not in self._hidden
+            TypeCount(key, one.inserted, one.updated, one.deleted, key in adopted)
+            for key, one in sorted(found.items())
+            if key.partition(":")[2] not in self._hidden
         ]
         return MergeReceipt(
             self.source,

@@ -91,12 +91,13 @@ def _value(values: Any) -> object:
     return orjson.loads(json_text(values)[0].as_py())
 
 
-def refusal(conflicts: Sequence[Conflict], what: str) -> MergeConflict:
-    """Return the error of a merge that has conflicts: a few in the message, all of them in its context."""
+def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -> MergeConflict:
+    """Return the error of a merge that has conflicts: a few in the message, all that are known in its context."""
     shown = "; ".join(one.message for one in conflicts[:MERGE_CONFLICTS_SHOWN])
     more = len(conflicts) - MERGE_CONFLICTS_SHOWN
+    count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
     return MergeConflict(
-        f"{what} has {len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}, and nothing was changed: {shown}"
+        f"{what} has {count}, and nothing was changed: {shown}"
         f"{f'; and {more} more' if more > 0 else ''}. Settle them with resolutions, or change one of the sides",
         conflicts=[one.to_json() for one in conflicts],
     )

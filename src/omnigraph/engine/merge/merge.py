@@ -10,7 +10,7 @@ from omnigraph.engine.merge.ancestry import Lookup, is_ancestor, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
-from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.workers import ThisProcess, Workers
 from omnigraph.engine.scope import transition
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
@@ -26,6 +26,7 @@ def merge(
     dry_run: bool = False,
     resolutions: Given = None,
     actor: str | None = None,
+    workers: Workers | None = None,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, say what would come out and write nothing."""
     source, into = source.strip(), into.strip()
@@ -40,9 +41,10 @@ def merge(
         source,
         into,
         lambda ours: _sides(core, ours, theirs),
-        lambda: Resolutions(given),
+        given,
         {"source": source},
         may_adopt=True,
+        workers=workers or ThisProcess(),
     )
     return application.preview() if dry_run else application.run()
 

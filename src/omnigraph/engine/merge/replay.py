@@ -13,7 +13,6 @@ from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.merge import lookup_of
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
-from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, UsageError
@@ -89,7 +88,5 @@ def _apply(
 ) -> MergeReceipt:
     given = read_resolutions(resolutions)
     properties = {"commit": commit.commit_id}
-    application = Application(
-        core, kind, commit.commit_id, branch.strip(), choose, lambda: Resolutions(given), properties
-    )
+    application = Application(core, kind, commit.commit_id, branch.strip(), choose, given, properties)
     return application.preview() if dry_run else application.run()
