@@ -41,6 +41,7 @@ _TABLE = (
     ErrorKind("conflict.version_mismatch", 409, 1, True, "A type is not at the version the caller expected."),
     ErrorKind("conflict.key", 409, 1, False, "An entity with this id already exists."),
     ErrorKind("conflict.busy", 409, 1, True, "Other writers kept winning; the bounded retries are spent."),
+    ErrorKind("conflict.repeated", 409, 1, False, "The write was done before, under the same id; see the commit."),
     ErrorKind("limit.exceeded", 413, 1, False, "The request is larger than one operation may be; see `resource`."),
     ErrorKind("policy.denied", 403, 1, False, "The policy of the graph does not allow this actor to do this."),
     ErrorKind("policy.invalid", 400, 1, False, "A policy bundle or its tests break a rule of their format."),

@@ -99,10 +99,14 @@ class Graph:
         self.tags = Tags(core)
         self.schema = Schema(core)
 
-    def acting_as(self, actor: str | None) -> Graph:
-        """Return this graph as another actor uses it: the caches are shared, and so is what `close` ends."""
+    def acting_as(self, actor: str | None, request_id: str | None = None) -> Graph:
+        """Return this graph as another actor uses it: the caches are shared, and so is what `close` ends.
+
+        With a `request_id`, a ULID, it is for one write, which is refused if it was done under this id before.
+        """
+        kernel = self.core.kernel if request_id is None else self.core.kernel.once(request_id)
         other = Graph.__new__(Graph)
-        other._stand_on(replace(self.core, actor=actor), self._caches)
+        other._stand_on(replace(self.core, actor=actor, kernel=kernel), self._caches)
         return other
 
     @property

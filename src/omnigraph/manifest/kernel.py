@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -18,6 +19,7 @@ from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
+from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
 from omnigraph.store.dataset import Dataset, DatasetRef
@@ -47,6 +49,18 @@ class Kernel:
         self._linked: set[DatasetRef] = set()
         self._my_queues: dict[BranchId | None, _Queue] = {}
         self._linking: list[Future[None]] = []
+        self._request_id: str | None = None
+
+    def once(self, request_id: str) -> Kernel:
+        """Return this kernel for one write under an id of its caller's choice, which is done at most once."""
+        other = copy(self)
+        other._request_id = request_id
+        return other
+
+    def refuse_repeated(self, branch: str) -> None:
+        """Refuse a write under an id that a commit of the branch bears already."""
+        if self._request_id is not None:
+            refuse_repeated(self.snapshot(branch), self._request_id, self.all_commits)
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -180,6 +194,21 @@ class Kernel:
         may hand out again what it staged before.
         """
         self.refuse_read_only()
+        request_id = self._request_id
+        if request_id is None:
+            return self._commit(branch, prepare, work)
+
+        def prepare_once(snapshot: Snapshot) -> Plan | None:
+            refuse_repeated(snapshot, request_id, self.all_commits)
+            return under(prepare(snapshot), request_id)
+
+        receipt = self._commit(branch, prepare_once, work)
+        if receipt is not None and receipt.commit is not None:
+            # What follows a commit, as the deletion of a merged branch, belongs to the same request.
+            self._request_id = None
+        return receipt
+
+    def _commit(self, branch: str, prepare: Prepare, work: Work) -> Receipt | None:
         if work.queued:
             branch_id = self.resolve(branch)
             with self._turn(branch_id):
@@ -436,7 +465,7 @@ class Kernel:
             with suppress(OmniGraphError):
                 self._link_now(receipt)
         else:
-            self._linking = [task for task in self._linking if not task.done()]
+            self._linking[:] = [task for task in self._linking if not task.done()]
             self._linking.append(self.store.pool.submit(self._link_now, receipt))
 
     def _link_now(self, receipt: Receipt) -> None:
