@@ -72,9 +72,16 @@ RECONCILE_UNCOVERED_ROWS_MAX: Final = 100_000
 RECONCILE_ROWS_MAX: Final = 5_000_000
 RECONCILE_TYPES_MAX: Final = 4
 
-# Merges: when main takes over a branch's dataset instead of copying the change, and how far clocks may differ.
+# Merges: when main takes over a branch's dataset instead of copying the change, how far clocks may differ; how many
+# changed entities need no Spark, how many one task merges and of how many it compares the keys, into how many parts a
+# type is cut at most, and how many conflicts tasks tell.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
 MERGE_CONFLICTS_SHOWN: Final = 3
+MERGE_LOCAL_ENTITIES_MAX: Final = 2_000_000
+MERGE_RANGE_ENTITIES: Final = 200_000
+MERGE_BUCKET_KEYS: Final = 4_000_000
+MERGE_RANGES_MAX: Final = 4_096
+MERGE_CONFLICTS_MAX: Final = 1_000
 CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.

@@ -45,6 +45,11 @@ class Resolutions:
     def has_open(self) -> bool:
         return bool(self._open)
 
+    @property
+    def open(self) -> tuple[Resolution, ...]:
+        """Those that have not settled anything yet."""
+        return tuple(one for entity in self._open.values() for one in entity.values())
+
     def refuse_open(self) -> None:
         """Raise if a resolution has settled nothing."""
         for type_key, entity_id in self._open:
