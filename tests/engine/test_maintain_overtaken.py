@@ -14,8 +14,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
+from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
+from omnigraph.manifest.kernel import _Queue
 from omnigraph.store import compact
 from omnigraph.store.index import coverage
 
@@ -161,6 +163,39 @@ def test_optimize_overtaken_in_the_same_process_while_it_works_publishes(graph: 
     assert all(not one.uncovered for one in coverage(graph.core.kernel.dataset(graph.snapshot(), PERSON)).values())
     assert differences(graph, writer.expected) == []
     assert graph.verify().is_sound
+
+
+@pytest.mark.parametrize("upkeep", ["optimize", "ensure_indices"])
+def test_change_overtaken_by_upkeep_elsewhere_is_written(graph: Graph, upkeep: str) -> None:
+    # With a queue of its own, as in another process.
+    other = og.open(graph.uri)
+    other.core.kernel._my_queues[None] = _Queue()
+    done: list[str] = []
+
+    def keep_up(_: str) -> None:
+        if not done:
+            done.append(upkeep)
+            getattr(graph, upkeep)()
+
+    with failpoints.armed({Point.COMMIT_PREPARED: keep_up}):
+        other.mutate('query q() { update Person set { city: "Y" } where name = "p1" }')
+    assert [one.kind for one in other.commits()[:2]] == ["mutation", upkeep]
+    assert differences(other, {f"p{number}": "Y" if number == 1 else "X" for number in range(40)}) == []
+
+
+def test_change_overtaken_by_upkeep_and_a_write_is_refused(graph: Graph) -> None:
+    other = og.open(graph.uri)
+    other.core.kernel._my_queues[None] = _Queue()
+    done: list[str] = []
+
+    def write(_: str) -> None:
+        if not done:
+            done.append("once")
+            graph.optimize()
+            graph.ingest([{"type": "Person", "data": {"name": "late", "city": "X"}}])
+
+    with failpoints.armed({Point.COMMIT_PREPARED: write}), pytest.raises(ReadSetChanged):
+        other.mutate('query q() { update Person set { city: "Y" } where name = "p1" }')
 
 
 def test_optimize_that_forgets_what_was_deleted_meanwhile_is_caught(

@@ -11,12 +11,13 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
+from typing import Final
 from weakref import WeakValueDictionary
 
 from omnigraph import clock, ids
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
+from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
 from omnigraph.manifest.once import refuse_repeated, under
@@ -26,6 +27,9 @@ from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 
 Prepare = Callable[[Snapshot], Plan | None]
+
+# Kinds of commits after which every query answers as before.
+UPKEEP: Final = frozenset({"optimize", "ensure_indices"})
 
 
 class _Queue:
@@ -260,7 +264,9 @@ class Kernel:
             return receipt
 
     def _count_loss(self, before: Snapshot, after: Snapshot, lost: int, work: Work) -> int:
-        if work.attempts == 0:
+        # A change answers for what it read. Upkeep leaves that as it was, so it may be prepared anew on top of it.
+        attempts = REPREPARE_MAX if work is Work.CHANGE and _is_kept_up(before, after) else work.attempts
+        if attempts == 0:
             raise ReadSetChanged(
                 f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
                 " prepared; nothing was written, run it again",
@@ -268,7 +274,7 @@ class Kernel:
                 expected=before.head,
                 actual=after.head,
             )
-        if lost >= work.attempts:
+        if lost >= attempts:
             raise ConflictError(
                 f"other writers of branch `{before.branch}` were faster {lost} times; nothing was written, run it"
                 " again later",
@@ -497,6 +503,12 @@ def _called(verified: Verified, name: str) -> Verified:
     if verified.snapshot.branch == name.strip():
         return verified
     return Verified(replace(verified.snapshot, branch=name.strip()), verified.at)
+
+
+def _is_kept_up(before: Snapshot, after: Snapshot) -> bool:
+    """Tell whether nothing but upkeep, which changes no result, lies between two states of a branch."""
+    kinds = [one.kind for one in after.state.commits if one.manifest_version > before.version]
+    return len(kinds) == after.version - before.version and UPKEEP.issuperset(kinds)
 
 
 def _age(commit: Commit | None) -> tuple[int, int, str]:
