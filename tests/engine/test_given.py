@@ -86,6 +86,7 @@ def test_methods_without_the_check_let_other_errors_escape(graph: Graph, monkeyp
         (lambda graph: graph.export(types="Port"), "`types` takes a list of names, not `str`"),
         (lambda graph: graph.cleanup(older_than=7), "`older_than` takes a span of time, not `int`"),
         (lambda graph: graph.ingest(7), "`int` is no input"),
+        (lambda graph: graph.ingest("a\0b"), "null byte"),
         (lambda _: og.open(7), "`uri` takes a text or a path, not `int`"),  # type: ignore[arg-type]
     ],
 )

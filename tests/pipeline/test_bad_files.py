@@ -167,6 +167,31 @@ def test_bad_file_is_refused_by_call_and_by_command(
     assert state_of(graph) == before
 
 
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("missing.ndjson", "usage.invalid", "no such file"),
+        ("mixed", "usage.invalid", "is a directory"),
+        ("packed.ndjson", "data.rejected", "this is compressed data"),
+        ("cut.ndjson.gz", "data.rejected", "use a load, which reads `.gz`"),
+        ("cut.ndjson.zst", "data.rejected", "this is compressed data"),
+        ("good.csv", "data.rejected", "not valid JSON"),
+        ("noise.csv", "data.rejected", "not UTF-8"),
+    ],
+)
+def test_bad_file_is_refused_by_an_ingest(
+    graph: Graph, given: str, code: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = state_of(graph)
+    with pytest.raises(OmniGraphError) as caught:
+        graph.ingest(given, mode="append")
+    assert (caught.value.code, caught.value.effect.value) == (code, "none")
+    assert words in caught.value.message
+    assert main(["ingest", graph.uri, "--data", given, "--mode", "append", "--quiet", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"] == caught.value.message
+    assert state_of(graph) == before
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 def test_bad_files_on_spark_are_refused_as_in_process(

@@ -100,8 +100,8 @@ def _stream(data: Data) -> Any:
         return _Borrowed(data)
     try:
         return Path(data).open("rb")
-    except OSError as error:
-        reason = (error.strerror or "it cannot be opened").lower()
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error) or "it cannot be opened").lower()
         raise UsageError(f"cannot read `{data}`: {reason}; check the path", path=str(data)) from error
 
 
