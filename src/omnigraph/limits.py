@@ -60,7 +60,7 @@ POSITION_CACHE_BYTES_MAX: Final = 536_870_912
 POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
-# Maintenance: how often a type is optimized because writers replaced what was worked on, and how long old versions of the catalog
+# Maintenance: how often a type is optimized because writers replaced it meanwhile, and how long versions of the catalog
 # are safe from cleanup, in deadlines of a publish.
 OPTIMIZE_ATTEMPTS_MAX: Final = 3
 CLEANUP_DEADLINES_MIN: Final = 10
