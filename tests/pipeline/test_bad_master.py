@@ -49,7 +49,8 @@ def test_session_that_runs_elsewhere_is_not_taken_for_a_cluster() -> None:
     running = SimpleNamespace(sparkContext=SimpleNamespace(master="local[2]"))
     with pytest.raises(PipelineError, match=r"runs at `local\[2\]`.*not at `spark://host:7077`"):
         session._require_there(running, "spark://host:7077")
-    session._require_there(SimpleNamespace(sparkContext=SimpleNamespace(master="spark://h:1")), "spark://h:1")
+    for own, asked in (("spark://h:1", "spark://h:1"), ("k8s://https://h:1", "k8s://h:1")):
+        session._require_there(SimpleNamespace(sparkContext=SimpleNamespace(master=own)), asked)
 
 
 def test_load_command_with_a_wrong_master_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

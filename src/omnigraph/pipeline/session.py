@@ -106,7 +106,8 @@ def _start(builder_of: Any, master: str | None) -> Any:
 def _require_there(spark: Any, master: str) -> None:
     """Refuse a session that runs elsewhere: Spark gives out the one that a process has, whatever was asked for."""
     running = spark.sparkContext.master
-    if running != master:
+    # Spark completes the addresses of some other kinds of masters.
+    if running != master and (running.startswith("local") or master.startswith("spark://")):
         raise PipelineError(
             f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or leave"
             " the master away",
