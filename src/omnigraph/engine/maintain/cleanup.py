@@ -23,8 +23,9 @@ from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import CLEANUP, Intent, alone, pending
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
 from omnigraph.manifest.sweep import SweepReport, preview, sweep
+from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.residue import fork_of
 from omnigraph.store.versions import Version, versions_of
 
@@ -136,6 +137,7 @@ class _Cleanup:
     names: dict[str, str] = field(default_factory=dict)
     drifted: set[str] = field(default_factory=set)
     needed: set[str] = field(default_factory=set)
+    abandoned: list[str] = field(default_factory=list)
 
     def look(self) -> None:
         """Find out what stays, and that all of it can be read; the first thing that cannot ends the cleanup."""
@@ -161,7 +163,9 @@ class _Cleanup:
                 self.needed |= self.versions[place][number].files
         self._list_newer()
         # A file that stays under another name than storage lists it would be taken for one that may go.
-        unknown = sorted(self.needed - self.sizes.keys())
+        # Forks that a deleted branch left and nothing reads are the sweep's, which may be taking them away right now.
+        abandoned = tuple(self.abandoned)
+        unknown = sorted(path for path in self.needed - self.sizes.keys() if not path.startswith(abandoned))
         if unknown:
             raise GraphError(
                 f"`{unknown[0]}` must stay, but is not where storage lists files; no version was removed. Try again"
@@ -242,6 +246,9 @@ class _Cleanup:
                 code="graph.corrupt",
                 type_key=key,
             )
+        live = {snapshot.state.branch_id for snapshot in self.snapshots}
+        if place[1] is not None and not wanted and fork_owner(place[1]) not in live:
+            self.abandoned.append(f"{DatasetRef(*place, 0).directory}/")
         newer = {number for number in found if wanted and number >= max(wanted)}
         self.versions[place] = found
         self.kept[place] = (wanted & found.keys()) | newer | self._young(found)
