@@ -225,22 +225,6 @@ def test_optimize_overtaken_by_a_replacement_of_all_rows_begins_again(graph: Gra
     assert graph.core.kernel.dataset(graph.snapshot(), PERSON).fragment_rows == [2]
 
 
-def test_optimize_of_indexes_overtaken_by_a_replacement_covers_no_row_that_it_has_not_seen(tmp_path: Path) -> None:
-    graph = og.init(tmp_path / "one.omni", SCHEMA)
-    graph.ingest([{"type": "Person", "data": {"name": f"p{number}", "city": "X"}} for number in range(9)])
-    replaced: list[str] = []
-
-    def replace(detail: str) -> None:
-        if detail.startswith("index") and not replaced:
-            replaced.append(detail)
-            people = [{"type": "Person", "data": {"name": f"p{number}", "city": "Y"}} for number in range(5, 15)]
-            graph.ingest(people, mode="overwrite")
-
-    with failpoints.armed({Point.DURABLE_BEFORE: replace}):
-        graph.optimize()
-    assert differences(graph, {f"p{number}": "Y" for number in range(5, 15)}) == []
-
-
 def test_optimize_overtaken_by_writers_who_fold_their_own_tail_loses_no_row(graph: Graph) -> None:
     expected = {f"p{number}": "X" for number in range(40)}
     with this_process(graph) as mutate:

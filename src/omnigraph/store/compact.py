@@ -154,7 +154,7 @@ def _groups(change: Change) -> list[LanceOperation.RewriteGroup]:
 def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> frozenset[int]:
     """Return the ids of the fragments that hold what they held at `base`, or what a rewrite of it gave them.
 
-    Whoever replaced all rows may have begun to count fragments anew.
+    A fragment whose columns were written anew keeps its id, and gets other files.
     """
     files = {fragment.id: [file.path for file in fragment.files] for fragment in base.fragments}
     kept = {one.id for one in onto.fragments if files.get(one.id) == [file.path for file in one.files]}
