@@ -8,14 +8,16 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.client.call import Call, Reply, Request, get, post
+from omnigraph.client.call import Call, Reply, Request, get, once, post
 from omnigraph.client.converse import Lost, Pause, converse
-from omnigraph.errors import Effect, OmniGraphError, ReadSetChanged, UsageError
+from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
+from omnigraph.ids import is_ulid
 from omnigraph.limits import CLIENT_ATTEMPTS_MAX
 from omnigraph.server import wire
 from omnigraph.server.envelope import error_body
 
 READ = Call(get("/branches"), lambda reply: reply.json()["n"])
+ONCE = Call(once(post("/mutate", wire.Mutate(query="q"))), lambda reply: reply.json()["n"], is_write=True)
 WRITE = Call(post("/branches", wire.NewBranch(name="b")), lambda reply: reply.json()["n"], is_write=True)
 DONE = Reply(200, {}, b'{"n": 1}')
 UNSENT, UNANSWERED = Lost("unsent", "refused"), Lost("unanswered", "reset")
@@ -62,6 +64,7 @@ def talk(call: Call[Any], came: Sequence[Reply | Lost]) -> tuple[object, list[st
         (READ, [UNSENT, UNANSWERED, DONE], 3),
         (READ, [Reply(503, {}, b"sorry"), DONE], 2),
         (WRITE, [UNSENT, DONE], 2),
+        (ONCE, [UNANSWERED, UNSENT, DONE], 3),
         (WRITE, [BUSY, DONE], 2),
         (WRITE, [refused(UsageError("slow down"), 429), DONE], 2),
     ],
@@ -114,3 +117,28 @@ def test_converse_unknown_outcome_is_asked_for(told: list[Reply | Lost], effect:
 def test_converse_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None:
     answer, asked = talk(WRITE, [UNKNOWN, operation("absent"), DONE])
     assert (answer, asked) == (1, ["/branches", "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV", "/branches"])
+
+
+def test_converse_unanswered_write_of_its_own_id_is_sent_again_under_the_same() -> None:
+    steps = converse(ONCE)
+    first = next(steps)
+    assert isinstance(first, Request)
+    assert isinstance(steps.send(UNANSWERED), Pause)
+    assert steps.send(None) is first
+    assert is_ulid(first.headers[wire.OPERATION_ID])
+
+
+def test_converse_never_answered_write_says_how_to_ask_for_it() -> None:
+    error, asked = talk(ONCE, [UNANSWERED] * 99)
+    assert isinstance(error, OmniGraphError)
+    assert (error.effect, len(asked)) == (Effect.UNKNOWN, CLIENT_ATTEMPTS_MAX)
+    assert error.context["operation_id"] == ONCE.operation_id
+    assert str(ONCE.operation_id) in error.message
+
+
+def test_converse_write_that_was_done_is_raised_as_applied() -> None:
+    done = GraphError("before", code="conflict.repeated", effect=Effect.APPLIED, graph_commit_id="C")
+    error, asked = talk(ONCE, [UNANSWERED, refused(done)])
+    assert isinstance(error, OmniGraphError)
+    assert (error.code, error.effect, error.context["graph_commit_id"]) == ("conflict.repeated", Effect.APPLIED, "C")
+    assert len(asked) == 2

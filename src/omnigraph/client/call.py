@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import orjson
 
 from omnigraph.errors import UsageError
-from omnigraph.server.wire import JSON, TO_WIRE
+from omnigraph.ids import new_ulid
+from omnigraph.server.wire import JSON, OPERATION_ID, TO_WIRE
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Call(Generic[T]):
     """A request and the reading of its reply. `source` is the text that diagnostics of a refusal speak of.
 
     `also` are statuses of refusals that are answers here. A read may be sent again whenever no answer came; a write
-    only when it surely did nothing.
+    only when it surely did nothing, or when it has an id under which it is done only once.
     """
 
     request: Request
@@ -57,6 +58,11 @@ class Call(Generic[T]):
     is_write: bool = False
     source: str | None = None
     also: frozenset[int] = frozenset()
+
+    @property
+    def operation_id(self) -> str | None:
+        """The id under which a write is done at most once."""
+        return self.request.headers.get(OPERATION_ID)
 
 
 def members(value: Any) -> dict[str, Any]:
@@ -87,6 +93,11 @@ def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Req
 def send(path: str, value: Any, media: str, body: bytes) -> Request:
     """Return a request whose body is data, and whose input is in the address."""
     return Request("POST", path, _pairs(value), {"content-type": media}, body)
+
+
+def once(request: Request) -> Request:
+    """Return a request with an id of its own, under which the server does it at most once."""
+    return replace(request, headers={**request.headers, OPERATION_ID: new_ulid()})
 
 
 def moment(branch: str, at: Moment | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from omnigraph.client import reading
 from omnigraph.client.blob import BlobCalls, find_blob
-from omnigraph.client.call import Call, Moment, Request, get, moment, post, send
+from omnigraph.client.call import Call, Moment, Request, get, moment, once, post, send
 from omnigraph.client.values import Branch, Commit, Operation, SchemaPlan, Snapshot, Tag
 from omnigraph.server import wire
 
@@ -71,7 +71,7 @@ class GraphCalls:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
         given = wire.Mutate(query=source, name=name, params=_dict(params), branch=branch)
         path, headers = _conditional("/mutate", if_commit)
-        return Call(post(path, given, headers), reading.mutated, is_write=True, source=source)
+        return Call(once(post(path, given, headers)), reading.mutated, is_write=True, source=source)
 
     def queries(self) -> Call[list[dict[str, Any]]]:
         """Return the stored queries of the graph, with their parameters."""
@@ -90,7 +90,7 @@ class GraphCalls:
         """Run a stored mutation as one commit."""
         given = wire.Invoke(params=_dict(params), branch=branch, expect_mutation=True)
         path, headers = _conditional(f"/queries/{_part(name)}", if_commit)
-        return Call(post(path, given, headers), reading.mutated, is_write=True)
+        return Call(once(post(path, given, headers)), reading.mutated, is_write=True)
 
     def ingest(
         self,
@@ -101,7 +101,8 @@ class GraphCalls:
     ) -> Call[IngestReceipt]:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
         given = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
-        return Call(send("/load/ndjson", given, wire.NDJSON, _lines(data)), reading.ingested, is_write=True)
+        request = send("/load/ndjson", given, wire.NDJSON, _lines(data))
+        return Call(once(request), reading.ingested, is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
         """Return the newest state of a branch."""
@@ -245,7 +246,7 @@ class BranchCalls:
             dry_run=dry_run,
             resolutions=_resolutions(resolutions),
         )
-        return Call(post("/branches/merge", given), reading.merged, is_write=not dry_run)
+        return Call(once(post("/branches/merge", given)), reading.merged, is_write=not dry_run)
 
 
 class TagCalls:
@@ -283,13 +284,13 @@ class SchemaCalls:
         """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported."""
         text = _schema_text(schema)
         given = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
-        return Call(post("/schema/apply", given), reading.schema_applied, is_write=True, source=text)
+        return Call(once(post("/schema/apply", given)), reading.schema_applied, is_write=True, source=text)
 
 
 def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: Given) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
     given = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
-    return Call(post(path, given), reading.merged, is_write=not dry_run)
+    return Call(once(post(path, given)), reading.merged, is_write=not dry_run)
 
 
 def _branch(reply: Any) -> Branch:

@@ -58,17 +58,24 @@ def _error(call: Call[T], came: Reply | Lost) -> OmniGraphError:
     if isinstance(came, Reply):
         return refusal(came, call.source)
     is_unknown = call.is_write and came.what == "unanswered"
-    said = "may or may not have been done; look at the newest commits" if is_unknown else "was not done"
+    if not is_unknown:
+        said = "was not done"
+    elif call.operation_id is None:
+        said = "may or may not have been done; look at the newest commits"
+    else:
+        said = f"may or may not have been done; ask with `graph.operation('{call.operation_id}')`"
+    named = {} if call.operation_id is None else {"operation_id": call.operation_id}
     return GraphError(
         f"the server did not answer: {came.reason}. What was asked for {said}",
         code="server.unreachable",
         effect=Effect.UNKNOWN if is_unknown else Effect.NONE,
+        **named,
     )
 
 
 def _may_repeat(call: Call[T], came: Reply | Lost, error: OmniGraphError) -> bool:
     if isinstance(came, Lost):
-        return came.what == "unsent" or not call.is_write
+        return came.what == "unsent" or not call.is_write or call.operation_id is not None
     if call.is_write:
         return error.effect is Effect.NONE and (error.retryable or came.status == 429)
     return error.retryable or came.status in _AGAIN

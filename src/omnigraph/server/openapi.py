@@ -22,6 +22,13 @@ _CONDITION = {
     "schema": {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"},
     "description": "The commit that the branch has to be at.",
 }
+_OPERATION_ID = {
+    "name": wire.OPERATION_ID,
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string", "pattern": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"},
+    "description": "An id of the caller's choice. Under one id a write is done at most once; see `/operations`.",
+}
 
 
 def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -> dict[str, Any]:
@@ -72,6 +79,8 @@ def _graph_operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[s
         operation["parameters"] += _query_parameters(route.takes, schemas)
     if path.endswith("/if-graph-commit"):
         operation["parameters"].append(_CONDITION)
+    if route.may_commit:
+        operation["parameters"].append(_OPERATION_ID)
     if route.body == "json":
         schema = _input_schema(route.takes, schemas)
         operation["requestBody"] = {

@@ -22,6 +22,7 @@ from omnigraph.ids import is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RESULT_BATCH_ROWS
 from omnigraph.manifest import intent
 from omnigraph.manifest.model import Commit, Tag
+from omnigraph.manifest.once import REQUEST_ID
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
 from omnigraph.server.wire import ARROW
@@ -176,7 +177,7 @@ def operation(call: Call[wire.Nothing]) -> Answer:
 
 def _find_operation(call: Call[Any], operation_id: str) -> Commit | None:
     for one in call.graph.core.kernel.all_commits().values():
-        if one.operation_id == operation_id:
+        if operation_id in (one.operation_id, one.properties.get(REQUEST_ID)):
             try:
                 return call.graph.commit(one.commit_id)
             except PolicyDenied:

@@ -85,6 +85,14 @@ class Route:
     looks_up: bool = False
     masks: Callable[[], Exception] | None = None
 
+    @property
+    def may_commit(self) -> bool:
+        """Whether it can make a commit, which an id of the caller's choice then finds; names alone make none."""
+        return (self.is_write and self.action in _COMMITTING) or self.action == "invoke_query"
+
+
+_COMMITTING = frozenset({"change", "schema_apply", "branch_merge"})
+
 
 @dataclass(frozen=True, slots=True)
 class ServerRoute:

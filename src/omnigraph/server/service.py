@@ -14,9 +14,11 @@ from typing import Any, TypeVar
 
 from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.engine.read import CancelToken
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.ids import is_ulid
 from omnigraph.limits import SERVER_SMALL_WRITE_BYTES
 from omnigraph.server import metrics as names
+from omnigraph.server import wire
 from omnigraph.server.access import refuse_hopeless
 from omnigraph.server.admission import Admission
 from omnigraph.server.body import Receive, check_length, read_body, wait_until_gone
@@ -71,7 +73,8 @@ class Service:
             given = from_json(route.takes, body)
         else:
             given = from_query(route.takes, scope["query_string"])
-        call = Call(hosted, hosted.graph.acting_as(actor), actor, given, dict(scope["path_params"]), headers, body)
+        graph = hosted.graph.acting_as(actor, _operation_of(headers, route))
+        call = Call(hosted, graph, actor, given, dict(scope["path_params"]), headers, body)
         checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
         for action, where in checks:
             hosted.checker.enforce(action, where, actor)
@@ -137,6 +140,18 @@ def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:
 def _one(headers: dict[str, tuple[str, ...]], name: str) -> str | None:
     values = headers.get(name)
     return values[0] if values else None
+
+
+def _operation_of(headers: dict[str, tuple[str, ...]], route: Route) -> str | None:
+    """Return the id that the caller chose for a write; refused where it would not be looked at."""
+    values = headers.get(wire.OPERATION_ID.lower(), ())
+    if not values:
+        return None
+    if not route.may_commit:
+        raise UsageError(f"`{wire.OPERATION_ID}` is not taken here; this request makes no commit that could bear it")
+    if len(values) != 1 or not is_ulid(values[0].strip()):
+        raise UsageError(f"`{wire.OPERATION_ID}` is given once, and is a ULID")
+    return values[0].strip()
 
 
 def _resource(route: Route) -> str:

@@ -15,6 +15,7 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 BYTES: Final = "application/octet-stream"
 
 IF_COMMIT: Final = "Omnigraph-If-Graph-Commit"
+OPERATION_ID: Final = "Omnigraph-Operation-Id"
 REQUEST_ID: Final = "X-Request-Id"
 SNAPSHOT_ID: Final = "Omnigraph-Snapshot-Id"
 # What a JSON answer to a query says beside its rows; an Arrow answer says it in headers. Names are percent-encoded.
