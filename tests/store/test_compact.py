@@ -43,6 +43,15 @@ def test_rewrite_covered_and_uncovered_fragments_stay_apart(tmp_path: Path) -> N
     assert coverage(dataset)["by text"].uncovered == frozenset({5})
 
 
+def test_rewrite_after_a_covered_fragment_was_emptied_gives_no_id_that_an_index_knows(tmp_path: Path) -> None:
+    dataset = create(tmp_path, people(range(3)), people(range(3, 6)), people(range(6, 9)))
+    dataset = commit(dataset, build(dataset, [BY_ID]))
+    dataset = commit(dataset, delete_where(dataset, "id IN ('k6', 'k7', 'k8')"))
+    dataset = commit(dataset, rewrite(dataset))
+    assert [row["id"] for row in dataset.read(["id"], "id = 'k4'").to_pylist()] == ["k4"]
+    assert coverage(dataset)["by id"].indexed == frozenset()
+
+
 def test_rewrite_deleted_rows_are_gone_from_the_file(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(10)))
     dataset = commit(dataset, delete_where(dataset, "n < 6"))
