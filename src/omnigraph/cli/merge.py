@@ -5,15 +5,17 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from omnigraph.cli.bind import Writes
+from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import DryRun, Json, ResolutionFile
 from omnigraph.cli.output import plural, print_json
-from omnigraph.errors import MergeConflict
+from omnigraph.errors import MergeConflict, UsageError
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.graph import Graph
+    from omnigraph.pipeline.load import Engine as EngineName
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")]
 Into = Annotated[str, typer.Option("--into", metavar="NAME", help="The branch that takes them.")]
@@ -34,17 +37,37 @@ def merge(
     delete_branch: DeleteBranch = False,
     dry_run: DryRun = False,
     resolutions: ResolutionFile = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
     as_json: Json = False,
 ) -> int:
+    on: EngineName = engine.value
     given = decided(resolutions)
-    with opened(target, dry_run=dry_run) as graph:
-        return report(
-            graph,
-            f"merge of {source} into {into}",
-            ("branch", "merge", source, "--into", into, *target.words),
-            lambda: graph.branches.merge(source, into, delete_branch, dry_run, given),
-            as_json=as_json,
+    is_here = target.is_served or dry_run
+    if is_here and (engine is Engine.SPARK or master is not None):
+        raise UsageError("a dry run, and a merge by a server, run in one process; leave `--engine` and `--master` away")
+    what, words = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
+    if is_here or engine is Engine.LOCAL:
+        with opened(target, dry_run=dry_run) as graph:
+            merge = graph.branches.merge
+            return report(
+                graph, what, words, lambda: merge(source, into, delete_branch, dry_run, given), as_json=as_json
+            )
+    from omnigraph import pipeline
+
+    target.announce()
+    with target.store_to_write() as stored:
+        run = partial(
+            pipeline.merge,
+            stored,
+            source,
+            into,
+            delete_branch=delete_branch,
+            resolutions=given,
+            engine=on,
+            master=master,
         )
+        return report(stored, what, words, run, as_json=as_json)
 
 
 def decided(file: Path | None) -> Path | bytes | None:

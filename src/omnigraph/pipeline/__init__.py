@@ -9,8 +9,21 @@ from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
 from omnigraph.pipeline.maintain import optimize
 from omnigraph.pipeline.maintain_verify import verify
+from omnigraph.pipeline.merge_ranges import merge
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.report import LoadReport
 from omnigraph.pipeline.sources import Columns
 
-__all__ = ["Columns", "ExportReport", "LoadReport", "algo", "embed", "export", "load", "optimize", "query", "verify"]
+__all__ = [
+    "Columns",
+    "ExportReport",
+    "LoadReport",
+    "algo",
+    "embed",
+    "export",
+    "load",
+    "merge",
+    "optimize",
+    "query",
+    "verify",
+]

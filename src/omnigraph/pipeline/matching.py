@@ -94,13 +94,13 @@ def match_range(job: Job, ours: Mapping[str, Piles], theirs: Mapping[str, Piles]
         runs = {name: make_run(hashes, np.zeros(len(hashes), np.uint32), {}) for name, hashes in freed.items()}
         found[key] = Matched(
             write_numbers(store, job.side, addresses),
-            _slices(addresses >> 32),
+            slices_of(addresses >> 32),
             write_keys(store, job.side, runs) if runs else None,
         )
     return found
 
 
-def _slices(ordered: Numbers) -> dict[int, tuple[int, int]]:
+def slices_of(ordered: Numbers) -> dict[int, tuple[int, int]]:
     """Return where each number begins and ends in a sorted array."""
     numbers, starts = np.unique(ordered, return_index=True)
     stops = [*starts[1:].tolist(), len(ordered)]
@@ -144,5 +144,5 @@ def drop_range(job: Job, ours: Mapping[str, Piles], bounds: Mapping[str, Numbers
             splits = np.searchsorted(bounds[key], rows, side="right") - 1
             # Whoever stages a split again counts its rows from its own first one.
             path = write_numbers(job.place.store(), job.side, rows - bounds[key][splits])
-            found[key] = Dropped(path, _slices(splits))
+            found[key] = Dropped(path, slices_of(splits))
     return found

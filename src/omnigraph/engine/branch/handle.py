@@ -78,10 +78,13 @@ class Branches:
         from omnigraph.engine.merge import merge
 
         receipt = merge(self._core, source, into, dry_run=dry_run, resolutions=resolutions)
-        if dry_run or not delete_branch:
-            return receipt
-        try:
-            self.delete(source)
-        except OmniGraphError as error:
-            return replace(receipt, branch_delete_error=error.message)
-        return replace(receipt, branch_deleted=True)
+        return receipt if dry_run or not delete_branch else delete_merged(self, receipt)
+
+
+def delete_merged(branches: Branches, receipt: MergeReceipt) -> MergeReceipt:
+    """Take the source of a merge away; the receipt says whether that worked."""
+    try:
+        branches.delete(receipt.source)
+    except OmniGraphError as error:
+        return replace(receipt, branch_delete_error=error.message)
+    return replace(receipt, branch_deleted=True)

@@ -102,7 +102,7 @@ def merge_all(three: Three, resolutions: Resolutions) -> tuple[dict[str, RowMerg
         merges = resolutions.override(three, merges, violations)
         violations = violations_of(three, merges)
     resolutions.refuse_open()
-    return merges, [_described(three, one) for one in violations]
+    return merges, [described(three, one) for one in violations]
 
 
 def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:
@@ -116,7 +116,8 @@ def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violatio
     return validate(Changes(three.ours.catalog, deltas), CommittedRows(three.ours), _ALL).violations
 
 
-def _described(three: Three, violation: Violation) -> Conflict:
+def described(three: Three, violation: Violation) -> Conflict:
+    """Return a broken rule as a conflict, with how its entity stands on all sides."""
     if violation.entity_id is None or violation.type_key is None:
         return conflict_from(violation)
     type_ = three.by_key[violation.type_key]

@@ -1,0 +1,181 @@
+"""Tasks of a merge: find what moved, merge one range of ids of one type, mark what goes.
+
+Run wherever tasks run. Each merges with the very code of a merge in process, on the entities of its range alone, and
+returns a few kilobytes whatever the range holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.changes.rows import AFTER, BEFORE, candidates, compare
+from omnigraph.engine.merge.conflict import Conflict, conflict_of
+from omnigraph.engine.merge.resolution import Resolution
+from omnigraph.engine.merge.rows import RowMerge, as_merge, merge_rows
+from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.workers import Counted
+from omnigraph.engine.write.stage import physical
+from omnigraph.limits import MERGE_CONFLICTS_MAX
+from omnigraph.pipeline.keyfile import Slice, write_numbers
+from omnigraph.pipeline.matching import MarkTask, slices_of
+from omnigraph.pipeline.merge_keys import (
+    Broken,
+    CommittedElsewhere,
+    KeyFile,
+    MergeJob,
+    broken_rows,
+    key_columns,
+    read_table,
+    write_key_files,
+    write_table,
+)
+from omnigraph.rules.delta import Delta, Ids, one_array
+from omnigraph.rules.kernels import pc
+from omnigraph.store.change import append
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.fragments import FragmentText, Marked, mark_rows, write_fragments
+from omnigraph.store.lookup import ROW_ADDRESS
+
+# Taking rows one by one costs about this many times what a pass over them costs.
+_TAKE_COST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LookTask:
+    """Two versions of a type, and into how many ranges of ids what moved between them is cut."""
+
+    base: DatasetRef
+    side: DatasetRef
+    ranges: int
+
+
+def look(job: MergeJob, task: LookTask) -> list[str | None]:
+    """Write down range by range which rows may differ; of a range without any there is no file."""
+    rows = candidates(job.place.open(task.base), job.place.open(task.side))
+    numbers = [job.part_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
+    ranges = np.concatenate([np.zeros(0, np.uint64), *numbers])
+    store = job.place.store()
+    found: list[str | None] = []
+    for number in range(task.ranges):
+        chosen = ranges == number
+        found.append(write_table(store, job.side, rows.filter(pa.array(chosen))) if chosen.any() else None)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class MergeTask:
+    """One range of ids of one type: what may have moved on either side, and what is decided about it.
+
+    Without `ours`, our side did not change the type. Only of what `is_staged` files are written.
+    """
+
+    table_key: str
+    base: DatasetRef
+    theirs: DatasetRef
+    their_moves: str | None
+    ours: DatasetRef | None
+    our_moves: str | None
+    is_staged: bool
+    resolutions: tuple[Resolution, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Merged:
+    """What became of a range: conflicts, or the fragments of merged rows and where those lie that go."""
+
+    table_key: str
+    counts: Counted
+    conflicts: tuple[Conflict, ...] = ()
+    open: tuple[Resolution, ...] = ()
+    broken: tuple[Broken, ...] = ()
+    keys: tuple[KeyFile, ...] = ()
+    fragments: tuple[FragmentText, ...] = ()
+    gone: Mapping[int, Slice] = field(default_factory=dict)
+
+
+def merge_range(job: MergeJob, task: MergeTask) -> Merged:
+    """Merge one range, stage it, and write down what set rules have to know of it."""
+    type_ = job.type_of(task.table_key)
+    base, theirs = job.place.open(task.base), job.place.open(task.theirs)
+    moves = {"theirs": _moves(job, base, task.their_moves), "ours": _moves(job, base, task.our_moves)}
+    changes = compare(base, theirs, moves["theirs"])
+    if task.ours is None:
+        merge = as_merge(changes)
+    else:
+        merge = merge_rows(type_, compare(base, job.place.open(task.ours), moves["ours"]), changes)
+    resolutions = Resolutions(task.resolutions)
+    merge = resolutions.settle(type_, merge)
+    done = Merged(task.table_key, Counted.of(merge), open=resolutions.open)
+    if merge.clashes:
+        told = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
+        return replace(done, conflicts=tuple(conflict_of(task.table_key, one) for one in told))
+    return done if merge.changes_nothing else _staged(job, task, merge, moves, done)
+
+
+def _moves(job: MergeJob, base: Dataset, path: str | None) -> pa.Table:
+    return candidates(base, base) if path is None else read_table(job.place.store(), path)
+
+
+def _staged(job: MergeJob, task: MergeTask, merge: RowMerge, moves: Mapping[str, pa.Table], done: Merged) -> Merged:
+    type_, store, committed = job.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
+    target = job.place.open(job.committed[task.table_key])
+    rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
+    columns = key_columns(type_)
+    old = _places(committed, target, task.table_key, columns, _leaving(merge), moves)
+    if job.buckets:
+        broken = broken_rows(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
+        keys = write_key_files(job, type_, rows.select(columns), old)
+        done = replace(done, broken=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
+    if not task.is_staged:
+        return done
+    fragments: list[FragmentText] = []
+    if rows.num_rows:
+        fragments = write_fragments(target, physical(rows, target), append, job.place.operation_id)
+    addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
+    if not len(addresses):
+        return replace(done, fragments=tuple(fragments))
+    path = write_numbers(store, job.side, addresses)
+    gone = {one: Slice(path, *cut) for one, cut in slices_of(addresses >> 32).items()}
+    return replace(done, fragments=tuple(fragments), gone=gone)
+
+
+def _leaving(merge: RowMerge) -> Ids:
+    return pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
+
+
+def _places(
+    committed: CommittedElsewhere,
+    target: Dataset,
+    table_key: str,
+    columns: list[str],
+    ids: Ids,
+    moves: Mapping[str, pa.Table],
+) -> pa.Table:
+    """Return columns and addresses of the rows of our side with these ids, all of which are there.
+
+    A row that our side left alone has the row id of the base; of the others it is known.
+    """
+    if len(ids) * _TAKE_COST < target.count():
+        row_ids = _row_ids(moves["theirs"], BEFORE, ids)
+        row_ids = pc.coalesce(_row_ids(moves["ours"], AFTER, ids), row_ids)
+        if not row_ids.null_count:
+            found = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
+            if one_array(found.column("id")).equals(ids):
+                return found
+    found = committed.places(table_key, columns, {"id": ids})
+    assert found.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
+    return found
+
+
+def _row_ids(moves: pa.Table, column: str, ids: Ids) -> Ids:
+    return one_array(moves.column(column)).take(pc.index_in(ids, value_set=one_array(moves.column("id"))))
+
+
+def mark(job: MergeJob, task: MarkTask) -> Marked:
+    """Mark the rows of one fragment that are replaced or deleted."""
+    addresses = np.concatenate([one.read(job.place.store(), "<i8") for one in task.hits])
+    return mark_rows(job.place.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))

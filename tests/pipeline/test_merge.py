@@ -1,0 +1,343 @@
+"""Merges on many ranges, in threads and on executors: the same outcome as in process, and nothing left behind."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.engine import merge as merging
+from omnigraph.engine.core import Core
+from omnigraph.engine.merge import MergeReceipt
+from omnigraph.errors import GraphError, MergeConflict, PipelineUnavailable, UsageError
+from omnigraph.graph import Graph
+from omnigraph.manifest.intent import pending
+from omnigraph.pipeline import merge_keys, merge_ranges, merge_tasks
+from omnigraph.pipeline.merge_ranges import Ranges, merge_with
+from omnigraph.pipeline.tasks import Executors, Runner, Threads
+from tests.engine.dagworld import World, template
+from tests.engine.mergegraphs import files
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync nothing: what a power cut leaves is for other tests."""
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+def shown(error: MergeConflict) -> list[Any]:
+    found = error.context["conflicts"]
+    assert isinstance(found, list)
+    return sorted(found, key=repr)
+
+
+def alike(conflicts: list[Any]) -> list[str]:
+    """Return conflicts as far as they must be equal: of two entities with one value, either may be the later one."""
+    by_value = ("type_key", "kind", "properties")
+    return sorted(
+        repr([one[name] for name in by_value] if one["kind"] == "UniqueViolation" else one) for one in conflicts
+    )
+
+
+# -- random histories -------------------------------------------------------------------------------------------
+
+
+def spread(real: Any, core: Core, source: str, into: str, *, dry_run: bool, resolutions: Any) -> MergeReceipt:
+    """Merge on ranges of few ids; a conflict must be told just as a dry run in process tells it."""
+    if dry_run:
+        receipt: MergeReceipt = real(core, source, into, dry_run=True, resolutions=resolutions)
+        return receipt
+    ranges, before = Ranges(Threads, 1, 1), core.kernel.snapshot(into).head
+    try:
+        merged: MergeReceipt = real(core, source, into, resolutions=resolutions, workers=ranges)
+    except MergeConflict as error:
+        assert core.kernel.snapshot(into).head == before
+        dry = real(core, source, into, dry_run=True, resolutions=resolutions)
+        expected = [one.to_json() for one in dry.conflicts]
+        assert alike(shown(error)) == alike(expected)  # noqa: PT017 - what else a caller does is up to the world
+        ranges.clean(core.kernel.store, is_published=False)
+        raise
+    ranges.clean(core.kernel.store, is_published=True)
+    assert not [one.path for one in core.kernel.store.objects.list("") if "_staging-" in one.path]
+    return merged
+
+
+def histories(root: Path, patch: pytest.MonkeyPatch, seeds: range) -> Counter[str]:
+    patch.setattr(merging, "merge", partial(spread, merging.merge))
+    start = template(root)
+    merges: Counter[str] = Counter()
+    for seed in seeds:
+        world = World(start, root / str(seed), seed)
+        try:
+            world.run(8)
+        except Exception as error:
+            raise AssertionError("\n".join(world.log)) from error
+        finally:
+            world.graph.close()
+        merges.update(world.merges)
+    return merges
+
+
+@pytest.mark.slow
+def test_ranges_of_random_histories_equal_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    merges = histories(tmp_path, monkeypatch, range(20))
+    assert min(merges.values()) > 0, merges
+
+
+# -- larger graphs beside each other ------------------------------------------------------------------------------
+
+SCHEMA = """
+node Person {
+  name: String @key  age: I32?  mail: String? @unique  a: I32?  b: I32?  photo: Blob?  tags: [I32]? @merge(union)
+  @unique(a, b)
+}
+node City { name: String @key  size: F64? @unique  lists: [I32]? }
+edge Lives: Person -> City @card(0..2)
+edge Knows: Person -> Person { since: I32? }
+"""
+PEOPLE = 120
+
+
+def person(number: int, **more: object) -> dict[str, Any]:
+    row = {"name": f"p{number}", "age": number, "mail": f"m{number}", "a": number % 10, "b": number, "tags": [number]}
+    return {"type": "Person", "data": row | {"photo": f"base64:{'QUJD' * (number % 5 + 1)}"} | more}
+
+
+def edge(kind: str, source: int, target: str, number: int, **data: object) -> dict[str, Any]:
+    return {"edge": kind, "from": f"p{source}", "to": target, "data": {"id": f"{kind}{number}", **data}}
+
+
+def twin(path: Path, story: str) -> Graph:
+    """Return a graph whose branch `review` and main went different ways; of one story all are equal."""
+    graph = og.init(path, SCHEMA)
+    cities = [{"type": "City", "data": {"name": f"c{number}", "size": number}} for number in range(6)]
+    graph.ingest([*cities, *(person(number) for number in range(PEOPLE))])
+    lives = [edge("Lives", number, f"c{number % 6}", number) for number in range(0, PEOPLE, 2)]
+    knows = [edge("Knows", number, f"p{(number * 7) % PEOPLE}", number) for number in range(PEOPLE)]
+    graph.ingest([*lives, *knows])
+    graph.branches.create("review")
+    rng = random.Random(7)
+    # Both sides change other properties of the same people, and add and delete others.
+    for branch, base, change in (("main", 200, {"age": 1}), ("review", 300, {"tags": [0]})):
+        chosen = rng.sample(range(60), 25)
+        graph.ingest(
+            [person(one, **change) for one in chosen] + [person(base + one) for one in range(20)], branch=branch
+        )
+        graph.ingest([edge("Knows", base + one, f"p{one}", base + one) for one in range(20)], branch=branch)
+        for one in (30, 31):
+            graph.mutate(f'query q() {{ delete Person where name = "p{(base // 4 + one) % PEOPLE}" }}', branch=branch)
+    STORIES[story](graph)
+    return graph
+
+
+def nothing_more(graph: Graph) -> None:
+    """No conflict: what is moved on one side makes room for what is added on it."""
+    # A value, and an end, go from one entity to another in the same merge.
+    graph.ingest([person(61, mail="other"), person(400, mail="m61"), edge("Lives", 62, "c0", 500)], branch="review")
+    graph.ingest([edge("Knows", 3, "p4", 1), edge("Knows", 4, "p3", 2, since=1)], branch="review")
+
+
+def both_sides(graph: Graph) -> None:
+    """Both sides change one property to different values, and delete what the other changes."""
+    for branch, age in (("main", 5), ("review", 6)):
+        graph.ingest([person(one, age=age * one) for one in range(100, 110)], branch=branch)
+    graph.mutate('query q() { delete Person where name = "p111" }')
+    graph.ingest([person(111, age=3)], branch="review")
+
+
+def broken_rules(graph: Graph) -> None:
+    """Each side is right by itself, and together they break every set rule."""
+    graph.ingest([person(401, mail="same"), person(402, a=1, b=999), edge("Lives", 100, "c1", 601)])
+    graph.ingest([person(501, mail="same"), person(502, a=1, b=999), edge("Lives", 100, "c2", 602)], branch="review")
+    graph.mutate('query q() { delete Person where name = "p113" }')
+    graph.ingest([edge("Knows", 114, "p113", 700)], branch="review")
+    graph.mutate('query q() { delete Person where name = "p115" }', branch="review")
+    graph.ingest([edge("Knows", 115, "p116", 701)])
+
+
+STORIES: dict[str, Callable[[Graph], None]] = {one.__name__: one for one in (nothing_more, both_sides, broken_rules)}
+
+
+def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, Any]:
+    """Return what came of a merge, and what is in the graph after it."""
+    told: Any
+    try:
+        receipt = run(graph)
+        told = (receipt.outcome, receipt.types)
+    except MergeConflict as error:
+        told = shown(error)
+    assert pending(graph.core.kernel.store) == ([], [])
+    return told, sorted(b"".join(graph.export()).splitlines())
+
+
+def on(runner: Callable[[], Runner]) -> Callable[[Graph], MergeReceipt]:
+    def run(graph: Graph) -> MergeReceipt:
+        ranges = Ranges(runner, 25, 40)
+        return merge_with(graph, "review", "main", ranges, ranges)
+
+    return run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", STORIES)
+def test_ranges_of_a_merge_equal_the_merge_in_process(tmp_path: Path, story: str) -> None:
+    here = outcome(twin(tmp_path / "here", story), lambda graph: graph.branches.merge("review"))
+    graph = twin(tmp_path / "there", story)
+    there = outcome(graph, on(Threads))
+    assert there == here
+    assert graph.verify().is_sound
+    assert not [one for one in files(graph) if "_staging-" in one]
+
+
+@pytest.mark.slow
+def test_stories_of_a_merge_come_to_what_they_are_told_for(tmp_path: Path) -> None:
+    kinds = {
+        story: {
+            one.kind.value for one in twin(tmp_path / story, story).branches.merge("review", dry_run=True).conflicts
+        }
+        for story in STORIES
+    }
+    assert kinds == {
+        "nothing_more": set(),
+        "both_sides": {"DivergentUpdate", "DeleteVsUpdate"},
+        "broken_rules": {"UniqueViolation", "CardinalityViolation", "OrphanEdge"},
+    }
+
+
+@pytest.mark.slow
+def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: Path) -> None:
+    graph = twin(tmp_path / "g", "both_sides")
+    conflicts = graph.branches.merge("review", dry_run=True).conflicts
+    given = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "theirs"} for one in conflicts]
+    ranges = Ranges(Threads, 25, 40)
+    idle = {"type_key": "node:City", "entity_id": "c1", "take": "ours"}
+    with pytest.raises(GraphError, match="no conflict about `c1`"):
+        merge_with(graph, "review", "main", ranges, ranges, [*given, idle])
+    assert merge_with(graph, "review", "main", ranges, ranges, given).outcome == "merged"
+    ages = graph.query('query q() { match { $p: Person { name: "p105" } } return { $p.age as age } }').rows()
+    assert ages == [{"age": 630}]
+    broken = twin(tmp_path / "h", "broken_rules")
+    head = broken.snapshot().head
+    with pytest.raises(UsageError, match="engine `local`"):
+        merge_with(broken, "review", "main", ranges, ranges, [idle])
+    assert broken.snapshot().head == head
+    assert not [one for one in files(broken) if "_staging-" in one]
+
+
+@pytest.mark.slow
+def test_ranges_tell_only_so_many_conflicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = twin(tmp_path / "g", "both_sides")
+    for module in (merge_ranges, merge_tasks, merge_keys):
+        monkeypatch.setattr(module, "MERGE_CONFLICTS_MAX", 2)
+    with pytest.raises(MergeConflict, match="at least 2 conflicts") as caught:
+        on(Threads)(graph)
+    assert len(shown(caught.value)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("limit", "engine"), [(0, "elsewhere"), (1 << 40, "here")])
+def test_merge_auto_takes_spark_above_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, engine: str
+) -> None:
+    graph = twin(tmp_path / "g", "nothing_more")
+    asked: list[str | None] = []
+
+    def executors(master: str | None) -> Runner:
+        asked.append(master)
+        return Threads()
+
+    monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", limit)
+    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    receipt = pipeline.merge(graph, "review", delete_branch=True)
+    assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
+    assert asked == ([None] if engine == "elsewhere" else [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["package", "java"])
+def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
+    graph = twin(tmp_path / "g", "nothing_more")
+
+    def executors(_: str | None) -> Runner:
+        raise PipelineUnavailable("no Java")
+
+    monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", 0)
+    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    monkeypatch.setattr(merge_ranges, "find_spec", lambda _: None if missing == "package" else object())
+    with pytest.raises(PipelineUnavailable):
+        pipeline.merge(graph, "review", engine="spark")
+    assert pipeline.merge(graph, "review").outcome == "merged"
+
+
+def test_merge_of_an_unknown_engine_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no engine `sparc`"):
+        pipeline.merge(og.init(tmp_path / "g", SCHEMA), "review", engine="sparc")  # type: ignore[arg-type]
+
+
+# -- on Spark -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", ["nothing_more", "broken_rules"])
+def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: Any, story: str) -> None:
+    here = outcome(twin(tmp_path / "here", story), lambda graph: graph.branches.merge("review"))
+    graph = twin(tmp_path / "there", story)
+
+    def run(graph: Graph) -> MergeReceipt:
+        ranges = Ranges(lambda: Executors(spark), 60, 150)
+        return merge_with(graph, "review", "main", ranges, ranges)
+
+    assert outcome(graph, run) == here
+    assert not [one for one in files(graph) if "_staging-" in one]
+
+
+# -- mutants ------------------------------------------------------------------------------------------------------
+
+
+def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
+    """A range ends one entity too early."""
+    real = merge_keys.read_table
+    patch.setattr(
+        merge_tasks, "read_table", lambda store, path: (rows := real(store, path)).slice(0, rows.num_rows - 1)
+    )
+
+
+def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
+    """An edge is judged at its source alone."""
+    real = merge_keys._cut
+
+    def broken(job: Any, type_: Any, rows: Any) -> Any:
+        for group, bucket, part in real(job, type_, rows):
+            yield group, bucket, part.filter(part.column("src").is_valid()) if "src" in part.column_names else part
+
+    patch.setattr(merge_keys, "_cut", broken)
+
+
+def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
+    """What is replaced is not marked."""
+    patch.setattr(merge_tasks, "slices_of", lambda ordered: {})
+
+
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {
+    range_loses_an_entity: "nothing_more",
+    bucket_loses_an_edge: "broken_rules",
+    rows_that_go_stay: "nothing_more",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+def test_comparison_of_merges_catches_a_broken_range(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    story = MUTANTS[mutant]
+    here = outcome(twin(tmp_path / "here", story), lambda graph: graph.branches.merge("review"))
+    mutant(monkeypatch)
+    assert outcome(twin(tmp_path / "there", story), on(Threads)) != here
