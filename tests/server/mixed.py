@@ -89,12 +89,12 @@ def judge(ledger: Ledger, seen: Mapping[str, Seen]) -> list[str]:
 class Client(threading.Thread):
     """Does one kind of work until the server is gone; `enough` is released for every piece that was acknowledged."""
 
-    def __init__(self, server: Running, number: int, ledger: Ledger) -> None:
+    def __init__(self, server: Running, number: int, ledger: Ledger, enough: threading.Semaphore) -> None:
         super().__init__()
         self.server = server
         self.place = FIRST // 10 + number * 1_000
         self.ledger = ledger
-        self.enough = threading.Semaphore(0)
+        self.enough = enough
 
     def run(self) -> None:
         try:
