@@ -20,6 +20,7 @@ from tests.server.conftest import POLICY
 from tests.server.live import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 HEADERS = ["Authorization", "Range", "If-Match", "If-None-Match", "If-Range", "Accept", "X-Request-Id", "Expect"]
+HEADERS += ["Omnigraph-Operation-Id", "Omnigraph-If-Graph-Commit"]
 VALUES = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=60)
 NAMES = st.text(max_size=30) | st.sampled_from(["main", " main ", "..", "a/../b", "%2e%2e", "__manifest", "\0"])
 TOKEN = st.from_regex(r"eyJ[A-Za-z0-9_-]{0,200}") | NAMES
