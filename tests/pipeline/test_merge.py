@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -30,6 +31,10 @@ from tests.engine.mergegraphs import files
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync nothing: what a power cut leaves is for other tests."""
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+
+
+# The package has a function of the same name, which hides the module.
+diffing = sys.modules["omnigraph.pipeline.diff"]
 
 
 def shown(error: MergeConflict) -> list[Any]:
@@ -291,7 +296,7 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
     graph = twin(tmp_path / "there", story)
 
     def run(graph: Graph) -> MergeReceipt:
-        ranges = Ranges(lambda: Executors(spark), 60, 150)
+        ranges = Ranges(lambda: Executors(spark), 100, 200)
         return merge_with(graph, "review", "main", ranges, ranges)
 
     assert outcome(graph, run) == here
@@ -341,3 +346,25 @@ def test_comparison_of_merges_catches_a_broken_range(
     here = outcome(twin(tmp_path / "here", story), lambda graph: graph.branches.merge("review"))
     mutant(monkeypatch)
     assert outcome(twin(tmp_path / "there", story), on(Threads)) != here
+
+
+# -- diffs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_diff_on_executors_equals_the_diff_in_process(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = twin(tmp_path / "g", "nothing_more")
+    monkeypatch.setattr(diffing, "STREAM_TASK_ROWS", 60)
+    first = graph.commits()[-1].commit_id
+    some: dict[str, Any] = {"types": ["Person"], "ops": ["insert"]}
+    for a, b, asked in (("main", "review", dict[str, Any]()), (first, "main", some)):
+        frame = pipeline.diff(graph, a, b, spark=spark, **asked)
+        expected = graph.diff(a, b, **asked).changes
+        assert frame.columns == expected.column_names
+        assert sorted(map(repr, map(tuple, frame.collect()))) == sorted(
+            repr(tuple(row.values())) for row in expected.to_pylist()
+        )
+        assert expected.num_rows
+    assert pipeline.diff(graph, "main", "main", spark=spark).collect() == []

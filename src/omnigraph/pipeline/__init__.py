@@ -4,6 +4,7 @@ May import the facade and everything below it.
 """
 
 from omnigraph.pipeline import algo
+from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export
 from omnigraph.pipeline.load import load
@@ -19,6 +20,7 @@ __all__ = [
     "ExportReport",
     "LoadReport",
     "algo",
+    "diff",
     "embed",
     "export",
     "load",

@@ -13,11 +13,12 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute
 
-from omnigraph.engine.changes.pair import Pair, Side, pairs
-from omnigraph.engine.changes.rows import AFTER, BEFORE, stored
+from omnigraph.engine.changes.pair import Pair, pairs
+from omnigraph.engine.changes.rows import AFTER, BEFORE, differing, stored
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.manifest.model import MAIN
+from omnigraph.store.dataset import Dataset
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
@@ -82,10 +83,8 @@ def diff(
 
     A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`.
     """
-    core = core.acting_as(actor)
-    before, after = (_state(core, one, branch.strip()) for one in (a, b))
-    selection = select(kinds, types, ops, [before.catalog, after.catalog])
-    found = [_changes(pair, selection) for pair in sorted(pairs(before, after), key=lambda one: one.kind)]
+    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch)
+    found = [_changes(pair, selection) for pair in selected(before, after, selection)]
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
     return ChangeSet(
         before.snapshot.version,
@@ -93,6 +92,26 @@ def diff(
         after.snapshot.branch if is_one_branch else None,
         pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
     )
+
+
+def compared(
+    core: Core,
+    a: Moment,
+    b: Moment,
+    kinds: Sequence[str] | None,
+    types: Sequence[str] | None,
+    ops: Sequence[str] | None,
+    branch: str,
+) -> tuple[View, View, Selection]:
+    """Return the two states of a diff, as the actor may see them, and what is asked of them."""
+    before, after = (_state(core, one, branch.strip()) for one in (a, b))
+    return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
+
+
+def selected(before: View, after: View, selection: Selection) -> list[Pair]:
+    """Return the types that may differ, edges before nodes."""
+    found = sorted(pairs(before, after), key=lambda one: one.kind)
+    return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
 
 
 def _state(core: Core, name: Moment, branch: str) -> View:
@@ -104,20 +123,26 @@ def _state(core: Core, name: Moment, branch: str) -> View:
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:
-    if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
-        return CHANGE_SCHEMA.empty_table()
-    found = pair.differing(of_ops(pair.candidates(), selection))
+    before, after = (side.dataset if side else None for side in (pair.before, pair.after))
+    found = of_ops(pair.candidates(), selection)
+    return changes_of(pair.known.pin.table_key, pair.known.pin.version, before, after, found)
+
+
+def changes_of(
+    table_key: str, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
+) -> pa.Table:
+    """Return those of the candidates that do differ, as rows of a change set."""
+    found = differing(before, after, candidates)
     if found.num_rows == 0:
         return CHANGE_SCHEMA.empty_table()
-    side = pair.known
-    rows = found.num_rows
+    kind, _, name = table_key.partition(":")
     columns: list[Any] = [
-        pa.repeat(pair.kind, rows),
-        pa.repeat(side.type_.name, rows),
+        pa.repeat(kind, found.num_rows),
+        pa.repeat(name, found.num_rows),
         found.column("id"),
         ops_of(found),
-        pa.repeat(pa.scalar(side.pin.version, pa.int64()), rows),
-        *_ends(pair, found),
+        pa.repeat(pa.scalar(version, pa.int64()), found.num_rows),
+        *_ends(kind, before, after, found),
     ]
     return pa.table(columns, schema=CHANGE_SCHEMA)
 
@@ -136,20 +161,20 @@ def ops_of(candidates: pa.Table) -> Any:
     return pc.if_else(was, pc.if_else(is_, "update", "delete"), "insert")
 
 
-def _ends(pair: Pair, found: pa.Table) -> tuple[Any, Any]:
+def _ends(kind: str, before: Dataset | None, after: Dataset | None, found: pa.Table) -> tuple[Any, Any]:
     """Return the ends of edges as they are, or for deleted ones as they were."""
-    if pair.kind == "node":
+    if kind == "node":
         return pa.nulls(found.num_rows, pa.string()), pa.nulls(found.num_rows, pa.string())
-    old, new = (_ends_at(side, found.column(name)) for side, name in ((pair.before, BEFORE), (pair.after, AFTER)))
+    old, new = (_ends_at(one, found.column(name)) for one, name in ((before, BEFORE), (after, AFTER)))
     return pc.coalesce(new[0], old[0]), pc.coalesce(new[1], old[1])
 
 
-def _ends_at(side: Side | None, row_ids: Any) -> tuple[Any, Any]:
+def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
     present = pc.is_valid(row_ids)
     none: Any = pa.nulls(len(row_ids), pa.string())
-    if side is None or not pc.any(present).as_py():
+    if dataset is None or not pc.any(present).as_py():
         return none, none
-    found = stored(side.dataset, row_ids.filter(present), ["src", "dst"])
+    found = stored(dataset, row_ids.filter(present), ["src", "dst"])
     mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
     src, dst = (pc.replace_with_mask(none, mask, found.column(name).combine_chunks()) for name in ("src", "dst"))
     return src, dst
