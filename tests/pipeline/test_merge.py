@@ -14,10 +14,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.core import Core
 from omnigraph.engine.merge import MergeReceipt
-from omnigraph.errors import GraphError, MergeConflict, PipelineUnavailable, UsageError
+from omnigraph.errors import GraphError, MergeConflict, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import pending
 from omnigraph.pipeline import merge_keys, merge_ranges, merge_tasks
@@ -286,9 +287,51 @@ def test_merge_of_an_unknown_engine_is_refused(tmp_path: Path) -> None:
         pipeline.merge(og.init(tmp_path / "g", SCHEMA), "review", engine="sparc")  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", ["comparing", "merging", "checking", "marking"])
+def test_merge_whose_tasks_fail_leaves_nothing_behind(tmp_path: Path, stage: str) -> None:
+    graph = twin(tmp_path / "g", "nothing_more")
+
+    class Failing(Threads):
+        def run(self, name: str, work: Any, payloads: Any, sizes: Any = ()) -> Any:
+            done = super().run(name, work, payloads, sizes)
+            if name == stage:
+                raise PipelineError("a worker is gone")
+            return done
+
+    before = files(graph)
+    with pytest.raises(PipelineError):
+        on(Failing)(graph)
+    # Marks are small files that nothing names; a sweep takes them by age.
+    assert {one for one in files(graph) - before if "/_deletions/" not in one} == set()
+    assert pending(graph.core.kernel.store) == ([], [])
+    assert graph.branches.merge("review").outcome == "merged"
+
+
+@pytest.mark.slow
+def test_merge_command_chooses_where_it_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uri = twin(tmp_path / "g", "nothing_more").uri
+    masters: list[str | None] = []
+
+    def executors(master: str | None) -> Runner:
+        masters.append(master)
+        return Threads()
+
+    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    command = ["branch", "merge", "review", "--store", uri]
+    assert main([*command, "--engine", "spark", "--dry-run"]) == 1
+    assert "in one process" in capsys.readouterr().err
+    assert main([*command, "--engine", "spark", "--master", "local[1]"]) == 0
+    assert "merge of review into main: done, commit " in capsys.readouterr().out
+    assert masters == ["local[1]"]
+
+
 # -- on Spark -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("story", ["nothing_more", "broken_rules"])
 def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: Any, story: str) -> None:
@@ -351,6 +394,7 @@ def test_comparison_of_merges_catches_a_broken_range(
 # -- diffs --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 def test_diff_on_executors_equals_the_diff_in_process(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
