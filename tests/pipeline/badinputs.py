@@ -81,7 +81,7 @@ WHOLE = (
 )
 # Only what is written in one piece is bounded.
 BOUNDED = (Bad("E12", "too many entities", _lines(*map(_person, map(str, range(WRITE_ENTITIES_MAX + 1)))), line=None),)
-# Rules of queries and of embedding, of which an input knows nothing. E6 is about numbers that are not finite, which are
-# in files of columns alone.
+# Rules of queries and of embedding, of which an input knows nothing. E6 is about numbers that are not finite in a key:
+# an input cannot bring them so far, because N9 or N10 refuse them as values first.
 ELSEWHERE = {"E1", "E2", "E3", "E4", "E6", "E13"}
 EVERY = {*(f"N{number}" for number in range(1, 12)), *(f"E{number}" for number in range(1, 14))}

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -21,8 +20,10 @@ from omnigraph import pipeline
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.pipeline import asking, embedding
 from omnigraph.pipeline.tasks import Executors, Threads
-from tests.engine.search.provider import Provider, running
-from tests.engine.test_embed import answer, asked, made, refusing
+from tests.engine.search.provider import Provider
+from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
+
+__all__ = ["provider"]
 
 GUIDE = Path(__file__).parents[2] / "docs" / "embeddings.md"
 SCHEMA = """
@@ -32,25 +33,8 @@ edge Cites: Doc -> Doc
 
 
 @pytest.fixture
-def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    monkeypatch.setenv("NO_PROXY", "*")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret-key")
-    monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "openai")
-    monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "m1")
-    monkeypatch.setenv("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS", "0")
-    monkeypatch.setenv("OMNIGRAPH_EMBED_RETRY_ATTEMPTS", "2")
-    with running(Provider(answer)) as own:
-        monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", own.url)
-        yield own
-
-
-@pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:
     return og.init(tmp_path / "g.omni", SCHEMA)
-
-
-def doc(name: str, **data: Any) -> dict[str, Any]:
-    return {"type": "Doc", "data": {"name": name, **data}}
 
 
 def lines(tmp_path: Path, *records: dict[str, Any]) -> Path:
