@@ -210,7 +210,6 @@ def test_embed_clean_takes_vectors_away_and_needs_no_provider(graph: og.Graph, m
         (["Doc:pages=7"], ["one", "two"]),
         (["pages=7", "name=b"], ["two"]),
         (["id=c"], ["three"]),
-        ("name=c", ["three"]),
         (["name=nobody"], []),
     ],
 )
@@ -227,7 +226,8 @@ def test_embed_select_narrows_what_is_embedded(
     [
         ({"types": ["Dok"]}, "did you mean `Doc`"),
         ({"types": ["Plain"]}, "no type with an `@embed`"),
-        ({"types": "Doc"}, "list of names"),
+        ({"types": "Doc"}, "`types` takes a list of names"),
+        ({"select": "name=c"}, "`select` takes a list of names"),
         ({"mode": "all"}, "no mode `all`"),
         ({"select": ["name"]}, "selects nothing"),
         ({"select": ["Plain:name=a"]}, "selects nothing"),

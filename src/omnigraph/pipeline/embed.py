@@ -13,6 +13,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
+from omnigraph.engine.given import checked
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -24,6 +25,7 @@ from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.tasks import Executors, Threads
 
 
+@checked
 def embed(
     graph: Graph,
     branch: str = MAIN,

@@ -71,8 +71,6 @@ def plan_types(
     known = {one.name: one for one in catalog.nodes.values() if _embeds(one)}
     if not known:
         raise UsageError("no type of the schema has a property with `@embed`; there is nothing to embed")
-    if isinstance(types, str):
-        raise UsageError(f"`types` takes a list of names, not the single text `{types}`", value=types)
     chosen = sorted(set(known if types is None else types))
     for name in chosen:
         if name not in known:

@@ -24,8 +24,7 @@ Selected: TypeAlias = tuple[ColumnTest, ...]
 def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[str, Selected | None]:
     """Return the tests of each type by its name; None for a type that is left out."""
     found: dict[str, list[ColumnTest]] = {}
-    given = [select] if isinstance(select, str) else list(select)
-    for text in given:
+    for text in select:
         head, sign, value = text.partition("=")
         type_name, _, field = head.rpartition(":")
         meant = [one for one in types if not type_name or one.name == type_name]
@@ -36,7 +35,7 @@ def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[s
             )
         for type_ in meant:
             found.setdefault(type_.name, []).append(_test(type_, field, value, text))
-    left_out: Selected | None = None if given else ()
+    left_out: Selected | None = None if select else ()
     return {one.name: tuple(found[one.name]) if one.name in found else left_out for one in types}
 
 
