@@ -47,6 +47,7 @@ _LOCAL: Final = {
 def session(master: str | None = None) -> Any:
     """Return the running Spark session, one at `SPARK_REMOTE`, or a new one, by default on this machine."""
     try:
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
     except ImportError as error:
@@ -65,7 +66,7 @@ def session(master: str | None = None) -> Any:
             f"Spark Connect at `{remote}` needs packages that are not installed ({_first_line(error)}); type"
             ' `pip install "pyspark[connect]"`, or unset SPARK_REMOTE to run Spark on this machine'
         ) from error
-    except (PySparkException, OSError, RuntimeError, ValueError) as error:
+    except (PySparkException, Py4JError, OSError, RuntimeError, ValueError) as error:
         raise PipelineError(f"Spark did not start: {_first_line(error)}; check the master and Java") from error
 
 
@@ -179,7 +180,7 @@ def ship(spark: Any) -> None:
 
 def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
     """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
@@ -243,7 +244,8 @@ def _reason(error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    text = str(error).strip()
+    # What failed in Java begins with the call that failed, and why comes after it.
+    text = str(error).partition("\n: ")[2].strip() or str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
