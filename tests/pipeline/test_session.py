@@ -121,7 +121,7 @@ def bare_python(folder: Path) -> Path:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_cluster_whose_workers_lack_the_package_gets_it(tmp_path: Path) -> None:
     python, graph, file = bare_python(tmp_path), world(tmp_path / "g"), tmp_path / "in.ndjson"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
