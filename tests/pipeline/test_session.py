@@ -14,8 +14,6 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
-from pyspark import SparkContext
-from pyspark.sql import SparkSession
 
 from omnigraph.errors import PipelineUnavailable
 from omnigraph.pipeline import java, progress, session
@@ -88,10 +86,12 @@ spark.stop()
 
 def test_session_of_a_remote_without_its_packages_says_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    # A process that has a session of the other kind cannot start one, and this one may have it.
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
-    monkeypatch.setattr(SparkSession, "_instantiatedSession", None)
+
+    # This process may have a session of the other kind, beside which Spark does not even look for its packages.
+    def lacking(builder_of: Any, remote: str) -> Any:
+        raise ImportError("No module named 'grpc'")
+
+    monkeypatch.setattr(session, "_connect", lacking)
     with pytest.raises(PipelineUnavailable, match="sc://127") as caught:
         session.session("local[1]")
     assert 'pip install "pyspark[connect]"' in caught.value.message
