@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -86,7 +87,7 @@ def judge(ledger: Ledger, seen: Mapping[str, Seen]) -> list[str]:
     return faults
 
 
-class Client(threading.Thread):
+class Client(threading.Thread, ABC):
     """Does one kind of work until the server is gone; `enough` is released for every piece that was acknowledged."""
 
     def __init__(self, server: Running, number: int, ledger: Ledger, enough: threading.Semaphore) -> None:
@@ -105,8 +106,9 @@ class Client(threading.Thread):
             # The server is dead; whatever was under way is not acknowledged.
             return
 
+    @abstractmethod
     def work(self) -> None:
-        raise NotImplementedError
+        """Do one piece, and acknowledge it once the server has."""
 
     def number(self, people: int) -> int:
         return self.place * 10 + people

@@ -5,8 +5,10 @@ Everything it answers, refusals by the framework included, has the shape of `env
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TypeAlias
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -30,12 +32,14 @@ from omnigraph.server.sending import send_answer
 from omnigraph.server.service import Service, headers_of
 from omnigraph.server.wire import NDJSON
 
+Ask: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
+
 
 def build(service: Service) -> App:
     """Return the application of a server."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    routes: list[BaseRoute] = [Mount(one.path, _ServerEnd(service, one), methods=["GET"]) for one in SERVER_ROUTES]
-    routes += [Mount(one.path, _GraphEnd(service, one), methods=[one.method]) for one in ROUTES]
+    routes: list[BaseRoute] = [Mount(one.path, _of_server(service, one), methods=["GET"]) for one in SERVER_ROUTES]
+    routes += [Mount(one.path, _of_graph(service, one), methods=[one.method]) for one in ROUTES]
     app.router.routes[:] = routes
     app.openapi = lambda: describe(SERVER_ROUTES, is_secured=bool(service.house.tokens.entries))  # type: ignore[method-assign]
 
@@ -54,7 +58,7 @@ def _refused(service: Service, scope: Scope, status: int) -> Response:
         error = GraphError(f"this address answers {', '.join(allowed)}", code="request.method", allowed=allowed)
     else:
         error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
-    answer = refusal(service, note_of(scope), error, None)
+    answer = refusal(service, note_of(scope), error)
     headers = {**answer.headers, **({"Allow": ", ".join(allowed)} if status == 405 else {})}
     assert isinstance(answer.body, bytes)
     return Response(answer.body, answer.status, headers, answer.media)
@@ -64,12 +68,12 @@ def _matches(template: str, path: str) -> bool:
     return Mount(template, lambda: None).path_regex.match(path) is not None
 
 
-def refusal(service: Service, note: Note, error: OmniGraphError, route: Route | None) -> Answer:
+def refusal(service: Service, note: Note, error: OmniGraphError, *, is_change: bool = False) -> Answer:
     """Return the answer that tells an error."""
     service.count(error)
     note.code = error.code
     hosted = service.house.hosted.get(note.graph_id) if note.graph_id is not None else None
-    body = {**told(error, hosted, is_change=route is not None and route.is_change), "request_id": note.request_id}
+    body = {**told(error, hosted, is_change=is_change), "request_id": note.request_id}
     return Answer(json_answer(body).body, status=error.kind.http_status, headers=_headers(error))
 
 
@@ -86,15 +90,17 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
 
 
 class _End:
-    """One end of the application: answers a request, whatever happens."""
+    """One end of the application: answers a request by asking for it, whatever happens."""
 
-    def __init__(self, service: Service, route: Any) -> None:
+    def __init__(self, service: Service, path: str, ask: Ask, *, is_change: bool = False) -> None:
         self.service = service
-        self.route = route
+        self.path = path
+        self.ask = ask
+        self.is_change = is_change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         note = note_of(scope)
-        note.route = self.route.path
+        note.route = self.path
         try:
             answer = await self.respond(scope, receive, note)
         except Gone:
@@ -106,7 +112,7 @@ class _End:
                 # The reader sees a body without its end; nothing else can be said any more.
                 note.code = error.code
                 return
-            refused = refusal(self.service, note, error, self._table_row())
+            refused = self._refusal(note, error)
             await send_answer(refused, receive, send, self.service.readers)
 
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
@@ -114,13 +120,13 @@ class _End:
         try:
             answer = await self._reserved(await self.ask(scope, receive))
         except OmniGraphError as error:
-            return refusal(self.service, note, error, self._table_row())
+            return self._refusal(note, error)
         except Gone:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
             log_failure(error, note.request_id)
             bug = GraphError("", code="internal.bug")
-            return refusal(self.service, note, bug, self._table_row())
+            return self._refusal(note, bug)
         if answer.has_committed:
             self.service.metrics.count(names.COMMITS)
         return answer
@@ -142,21 +148,18 @@ class _End:
 
         return replace(answer, end=end)
 
-    def _table_row(self) -> Route | None:
-        return self.route if isinstance(self.route, Route) else None
-
-    async def ask(self, scope: Scope, receive: Receive) -> Answer:
-        raise NotImplementedError
+    def _refusal(self, note: Note, error: OmniGraphError) -> Answer:
+        return refusal(self.service, note, error, is_change=self.is_change)
 
 
-class _GraphEnd(_End):
-    async def ask(self, scope: Scope, receive: Receive) -> Answer:
-        return await self.service.answer(self.route, scope, receive)
+def _of_graph(service: Service, route: Route) -> _End:
+    return _End(service, route.path, partial(service.answer, route), is_change=route.is_change)
 
 
-class _ServerEnd(_End):
-    async def ask(self, scope: Scope, receive: Receive) -> Answer:
-        route: ServerRoute = self.route
-        actor = None if route.is_open else self.service.authenticate(headers_of(scope))
+def _of_server(service: Service, route: ServerRoute) -> _End:
+    async def ask(scope: Scope, receive: Receive) -> Answer:
+        actor = None if route.is_open else service.authenticate(headers_of(scope))
         note_of(scope).actor = actor
-        return await self.service.run(self.service.readers, lambda: route.handle(self.service, actor))
+        return await service.run(service.readers, lambda: route.handle(service, actor))
+
+    return _End(service, route.path, ask)
