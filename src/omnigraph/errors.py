@@ -90,7 +90,9 @@ _TABLE = (
     ErrorKind("request.unauthorized", 401, 1, False, "The request names no bearer token, or one that is not known."),
     ErrorKind("request.no_route", 404, 1, False, "The server has nothing at this address."),
     ErrorKind("request.method", 405, 1, False, "The address does not answer this method; see the `Allow` header."),
-    ErrorKind("request.timeout", 408, 1, True, "The body of the request did not arrive in time."),
+    ErrorKind(
+        "request.timeout", 408, 1, True, "The body of the request did not arrive, or its answer was not read, in time."
+    ),
     ErrorKind("request.media_type", 415, 1, False, "The body of the request is not of the type that the route takes."),
     ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes under way; see `Retry-After`."),
     ErrorKind("server.unreachable", 503, 1, True, "No answer came from the server; `effect` says what that means."),

@@ -163,10 +163,7 @@ def test_query_of_a_caller_that_hung_up_is_cancelled(live: Live, monkeypatch: py
     monkeypatch.setattr(Graph, "query", query)
     raw = socket.create_connection((live.host, live.port))
     body = orjson.dumps({"query": PEOPLE})
-    head = (
-        f"POST {G}/query HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    raw.sendall(head.encode() + body)
+    raw.sendall(request_head(f"{G}/query", JSON, len(body)) + body)
     assert started.wait(30)
     raw.close()
     assert cancelled.wait(30)
@@ -175,9 +172,13 @@ def test_query_of_a_caller_that_hung_up_is_cancelled(live: Live, monkeypatch: py
 class Endless:
     """An export that counts how much of it was taken, and whether it was closed."""
 
-    def __init__(self, fails_after: int | None = None) -> None:
+    def __init__(
+        self, fails_after: int | None = None, fault: type[Exception] = StorageError, close_fails: bool = False
+    ) -> None:
         self.made = 0
         self.fails_after = fails_after
+        self.fault = fault
+        self.close_fails = close_fails
         self.is_closed = False
 
     def __iter__(self) -> Iterator[bytes]:
@@ -185,12 +186,14 @@ class Endless:
 
     def __next__(self) -> bytes:
         if self.made == self.fails_after:
-            raise StorageError("s3://secret-bucket/secret-place is gone")
+            raise self.fault("s3://secret-bucket/secret-place is gone")
         self.made += 1
         return b"x" * 1_000_000
 
     def close(self) -> None:
         self.is_closed = True
+        if self.close_fails:
+            raise OSError("the connection to storage is gone")
 
 
 def begin_export(live: Live) -> socket.socket:
@@ -227,9 +230,13 @@ def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monk
     wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
 
 
-def test_export_that_fails_midway_has_no_end(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    failing = Endless(fails_after=3)
+@pytest.mark.parametrize("fault", [StorageError, KeyError])
+def test_export_that_fails_midway_has_no_end(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: type[Exception]
+) -> None:
+    failing = Endless(fails_after=3, fault=fault)
     monkeypatch.setattr(Graph, "export", lambda *given: failing)
+    caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     received = b""
     while part := raw.recv(65_536):
@@ -239,23 +246,50 @@ def test_export_that_fails_midway_has_no_end(live: Live, monkeypatch: pytest.Mon
     assert not received.endswith(b"0\r\n\r\n")
     assert b"secret" not in received
     wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    wait_for(lambda: codes_logged(caplog))
+    assert codes_logged(caplog) == ["storage.failed" if fault is StorageError else "internal.bug"]
 
 
-def test_export_that_fails_at_once_says_so_without_names(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0))
+def codes_logged(caplog: pytest.LogCaptureFixture) -> list[object]:
+    """Return what the lines of ended requests give as their code."""
+    return [vars(one).get("code") for one in caplog.records if one.getMessage() == "request"]
+
+
+@pytest.mark.parametrize("fault", [StorageError, KeyError])
+def test_export_that_fails_at_once_says_so_without_names(
+    live: Live, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
+) -> None:
+    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0, fault=fault))
     reply = live.post(f"{G}/export", {})
-    assert (reply.status, reply.json()["code"]) == (500, "internal")
+    assert (reply.status, reply.headers["content-type"]) == (500, JSON)
+    assert reply.json()["code"] == "internal"
     assert b"secret" not in reply.body
-    assert live.post(f"{G}/export", {}).status == 500, "the slot was not given back"
+    assert live.post(f"{G}/export", {}).json() | {"request_id": ""} == reply.json() | {"request_id": ""}, (
+        "the slot was not given back"
+    )
 
 
-def test_export_reader_that_takes_nothing_is_cut_off(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_whose_close_fails_gives_its_places_back(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0, close_fails=True))
+    streams = live.service.streams._free._value
+    assert live.post(f"{G}/export", {}).status == 500
+    assert not live.service.house.hosted["g"].cut.locked()
+    assert live.service.streams._free._value == streams
+
+
+def test_export_reader_that_takes_nothing_is_cut_off(
+    live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr("omnigraph.server.sending.SERVER_STALL_SECONDS_MAX", 0.1)
     endless = Endless()
     monkeypatch.setattr(Graph, "export", lambda *given: endless)
+    caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     wait_for(lambda: endless.is_closed)
     wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    wait_for(lambda: codes_logged(caplog))
+    assert codes_logged(caplog) == ["request.timeout"]
+    assert not [one for one in caplog.records if one.getMessage() == "failure"], "it is the reader's failure, not ours"
     raw.close()
 
 

@@ -107,26 +107,22 @@ class _End:
             return
         try:
             await send_answer(answer, receive, send, self.service.readers)
-        except OmniGraphError as error:
+        except Exception as error:  # noqa: BLE001 - as below
+            coded = _coded(note, error)
             if note.status != HUNG_UP:
                 # The reader sees a body without its end; nothing else can be said any more.
-                note.code = error.code
+                note.code = coded.code
                 return
-            refused = self._refusal(note, error)
-            await send_answer(refused, receive, send, self.service.readers)
+            await send_answer(self._refusal(note, coded), receive, send, self.service.readers)
 
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
         """Return an answer, or the refusal as one."""
         try:
             answer = await self._reserved(await self.ask(scope, receive))
-        except OmniGraphError as error:
-            return self._refusal(note, error)
         except Gone:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
-            log_failure(error, note.request_id)
-            bug = GraphError("", code="internal.bug")
-            return self._refusal(note, bug)
+            return self._refusal(note, _coded(note, error))
         if answer.has_committed:
             self.service.metrics.count(names.COMMITS)
         return answer
@@ -150,6 +146,14 @@ class _End:
 
     def _refusal(self, note: Note, error: OmniGraphError) -> Answer:
         return refusal(self.service, note, error, is_change=self.is_change)
+
+
+def _coded(note: Note, error: Exception) -> OmniGraphError:
+    """Return an error that can be told; what is a failure of our own is logged instead."""
+    if isinstance(error, OmniGraphError):
+        return error
+    log_failure(error, note.request_id)
+    return GraphError("", code="internal.bug")
 
 
 def _of_graph(service: Service, route: Route) -> _End:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from omnigraph.errors import LimitExceeded
+from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.limits import (
     SERVER_STALL_SECONDS_MAX,
     SERVER_STREAM_BYTES,
@@ -59,10 +59,12 @@ async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Execut
     finally:
         gone.cancel()
         close = getattr(answer.body, "close", None)
-        if close is not None:
-            await asyncio.get_running_loop().run_in_executor(pool, close)
-        # Whoever has read the end may begin anew at once, so what was held is given back before it is sent.
-        answer.end()
+        try:
+            if close is not None:
+                await asyncio.get_running_loop().run_in_executor(pool, close)
+        finally:
+            # Whoever has read the end may begin anew at once, so what was held is given back before it is sent.
+            answer.end()
     if is_whole:
         await send({"type": "http.response.body", "body": b""})
 
@@ -75,10 +77,18 @@ async def _send_chunks(
     await send(_start(answer, {}))
     while chunk is not None:
         for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
-            async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
-                part = chunk[start : start + SERVER_STREAM_CHUNK_BYTES]
-                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await _send_part(chunk[start : start + SERVER_STREAM_CHUNK_BYTES], send)
         chunk = await _next(chunks, pool, gone)
+
+
+async def _send_part(part: bytes, send: Send) -> None:
+    try:
+        async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+    except TimeoutError:
+        raise GraphError(
+            f"nothing of this answer was read for {SERVER_STALL_SECONDS_MAX} seconds; ask again", code="request.timeout"
+        ) from None
 
 
 async def _next(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
