@@ -12,7 +12,7 @@ from omnigraph.client.call import Call, Reply, Request, get, once, post
 from omnigraph.client.converse import Lost, Pause, converse
 from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.ids import is_ulid
-from omnigraph.limits import CLIENT_ATTEMPTS_MAX
+from omnigraph.limits import CLIENT_ATTEMPTS_MAX, CLIENT_WAIT_SECONDS_MAX
 from omnigraph.server import wire
 from omnigraph.server.envelope import error_body
 
@@ -20,6 +20,7 @@ READ = Call(get("/branches"), lambda reply: reply.json()["n"])
 ONCE = Call(once(post("/mutate", wire.Mutate(query="q"))), lambda reply: reply.json()["n"], is_write=True)
 WRITE = Call(post("/branches", wire.NewBranch(name="b")), lambda reply: reply.json()["n"], is_write=True)
 DONE = Reply(200, {}, b'{"n": 1}')
+SORRY = Reply(503, {}, b"sorry")
 UNSENT, UNANSWERED = Lost("unsent", "refused"), Lost("unanswered", "reset")
 
 
@@ -29,6 +30,7 @@ def refused(error: OmniGraphError, status: int | None = None, **headers: str) ->
 
 BUSY = refused(ReadSetChanged("it moved", member="head"))
 WRONG = refused(UsageError("no", value=1))
+LATER = refused(UsageError("later"), 429, **{"retry-after": "60"})
 UNKNOWN = refused(ReadSetChanged("lost", effect=Effect.UNKNOWN, operation_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
 
 
@@ -37,7 +39,7 @@ def operation(outcome: str) -> Reply:
     return Reply(200, {}, orjson.dumps({"operation_id": "X", "outcome": outcome, "commit": commit}))
 
 
-def talk(call: Call[Any], came: Sequence[Reply | Lost]) -> tuple[object, list[str]]:
+def talk(call: Call[Any], came: Sequence[Reply | Lost], waits: list[float] | None = None) -> tuple[object, list[str]]:
     """Answer the requests of a call one after the other; return its answer or error, and the paths it asked for."""
     asked: list[str] = []
     answers = iter(came)
@@ -50,6 +52,8 @@ def talk(call: Call[Any], came: Sequence[Reply | Lost]) -> tuple[object, list[st
                 step = steps.send(next(answers))
             else:
                 assert isinstance(step, Pause)
+                if waits is not None:
+                    waits.append(step.seconds)
                 step = steps.send(None)
     except StopIteration as end:
         return end.value, asked
@@ -62,8 +66,9 @@ def talk(call: Call[Any], came: Sequence[Reply | Lost]) -> tuple[object, list[st
     [
         (READ, [DONE], 1),
         (READ, [UNSENT, UNANSWERED, DONE], 3),
-        (READ, [Reply(503, {}, b"sorry"), DONE], 2),
+        (READ, [SORRY, DONE], 2),
         (WRITE, [UNSENT, DONE], 2),
+        (ONCE, [SORRY, DONE], 2),
         (ONCE, [UNANSWERED, UNSENT, DONE], 3),
         (WRITE, [BUSY, DONE], 2),
         (WRITE, [refused(UsageError("slow down"), 429), DONE], 2),
@@ -80,8 +85,8 @@ def test_converse_what_did_nothing_is_sent_again(call: Call[Any], came: list[Rep
         (READ, WRONG, "usage.invalid", Effect.NONE),
         (WRITE, WRONG, "usage.invalid", Effect.NONE),
         (WRITE, UNANSWERED, "server.unreachable", Effect.UNKNOWN),
-        (WRITE, Reply(503, {}, b"sorry"), "server.unreachable", Effect.UNKNOWN),
-        (WRITE, refused(UsageError("later"), 429, **{"retry-after": "60"}), "usage.invalid", Effect.NONE),
+        (WRITE, SORRY, "server.unreachable", Effect.UNKNOWN),
+        (WRITE, LATER, "usage.invalid", Effect.NONE),
     ],
 )
 def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
@@ -104,6 +109,7 @@ def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Reply | Lost
     [
         ([operation("applied")], Effect.APPLIED, 2),
         ([operation("pending"), UNANSWERED, operation("applied")], Effect.APPLIED, 4),
+        ([Reply(200, {}, b"<html>"), Reply(200, {}, b"[]"), operation("applied")], Effect.APPLIED, 4),
         ([operation("pending")] * 99, Effect.UNKNOWN, 1 + CLIENT_ATTEMPTS_MAX),
     ],
 )
@@ -134,6 +140,36 @@ def test_converse_never_answered_write_says_how_to_ask_for_it() -> None:
     assert (error.effect, len(asked)) == (Effect.UNKNOWN, CLIENT_ATTEMPTS_MAX)
     assert error.context["operation_id"] == ONCE.operation_id
     assert str(ONCE.operation_id) in error.message
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        [UNANSWERED, UNSENT, UNSENT, UNSENT],
+        [UNANSWERED, LATER],
+        [UNANSWERED, WRONG],
+        [SORRY, LATER],
+        [SORRY] * 4,
+    ],
+)
+def test_converse_write_that_one_attempt_may_have_done_stays_unknown(came: list[Reply | Lost]) -> None:
+    error, asked = talk(ONCE, came)
+    assert isinstance(error, OmniGraphError)
+    assert (error.effect, len(asked)) == (Effect.UNKNOWN, len(came))
+    assert error.context["operation_id"] == ONCE.operation_id
+    assert "was not done" not in error.message
+
+
+def test_converse_failed_read_did_nothing() -> None:
+    error, asked = talk(READ, [SORRY] * 99)
+    assert isinstance(error, OmniGraphError)
+    assert (error.code, error.effect, len(asked)) == ("server.unreachable", Effect.NONE, CLIENT_ATTEMPTS_MAX)
+
+
+def test_converse_asking_for_an_outcome_waits_only_before_it_asks_again_and_never_long() -> None:
+    waits: list[float] = []
+    talk(WRITE, [UNKNOWN, *[Reply(503, {"retry-after": "3600"}, b"sorry")] * 99], waits)
+    assert waits == [CLIENT_WAIT_SECONDS_MAX] * (CLIENT_ATTEMPTS_MAX - 1)
 
 
 def test_converse_write_that_was_done_is_raised_as_applied() -> None:

@@ -40,67 +40,86 @@ Talk = Generator[Step, Any, T]
 
 def converse(call: Call[T]) -> Talk[T]:
     """Yield requests and pauses until there is an answer, and return it; each request is answered by what came back."""
+    is_open = False
     for attempt in range(CLIENT_ATTEMPTS_MAX):
         came: Reply | Lost = yield call.request
         if isinstance(came, Reply) and (came.status < 400 or came.status in call.also):
             return call.read(came)
-        error = _error(call, came)
+        is_open = is_open or (call.is_write and isinstance(came, Lost) and came.what == "unanswered")
+        error = _error(call, came, is_open)
         if isinstance(came, Reply) and error.effect is Effect.UNKNOWN:
-            error = yield from _ask_after(error)
+            yield from _ask_after(error)
+        is_open = is_open or error.effect is Effect.UNKNOWN
         wait = _wait(came, attempt)
         if attempt + 1 == CLIENT_ATTEMPTS_MAX or wait > CLIENT_WAIT_SECONDS_MAX or not _may_repeat(call, came, error):
+            if is_open and error.effect is not Effect.APPLIED:
+                # What one attempt may have done, the failure of a later one does not take back.
+                error.effect = Effect.UNKNOWN
+                error.context = {**_named(call), **error.context}
             raise error
         yield Pause(wait)
     raise AssertionError("the last attempt returns or raises")
 
 
-def _error(call: Call[T], came: Reply | Lost) -> OmniGraphError:
+def _error(call: Call[T], came: Reply | Lost, is_open: bool) -> OmniGraphError:
     if isinstance(came, Reply):
-        return refusal(came, call.source)
-    is_unknown = call.is_write and came.what == "unanswered"
-    if not is_unknown:
+        return refusal(came, call.source, is_write=call.is_write)
+    if not is_open:
         said = "was not done"
     elif call.operation_id is None:
         said = "may or may not have been done; look at the newest commits"
     else:
         said = f"may or may not have been done; ask with `graph.operation('{call.operation_id}')`"
-    named = {} if call.operation_id is None else {"operation_id": call.operation_id}
     return GraphError(
         f"the server did not answer: {came.reason}. What was asked for {said}",
         code="server.unreachable",
-        effect=Effect.UNKNOWN if is_unknown else Effect.NONE,
-        **named,
+        effect=Effect.UNKNOWN if is_open else Effect.NONE,
+        **_named(call),
     )
+
+
+def _named(call: Call[T]) -> dict[str, str]:
+    return {} if call.operation_id is None else {"operation_id": call.operation_id}
 
 
 def _may_repeat(call: Call[T], came: Reply | Lost, error: OmniGraphError) -> bool:
     if isinstance(came, Lost):
         return came.what == "unsent" or not call.is_write or call.operation_id is not None
-    if call.is_write:
-        return error.effect is Effect.NONE and (error.retryable or came.status == 429)
-    return error.retryable or came.status in _AGAIN
+    if not call.is_write:
+        return error.retryable or came.status in _AGAIN
+    if error.effect is Effect.UNKNOWN:
+        return call.operation_id is not None and came.status in _AGAIN
+    return error.effect is Effect.NONE and (error.retryable or came.status == 429)
 
 
 def _wait(came: Reply | Lost, attempt: int) -> float:
     told = came.headers.get("retry-after", "") if isinstance(came, Reply) else ""
-    return float(told) if told.isdigit() else CLIENT_BACKOFF_MILLISECONDS * 2**attempt / 1_000
+    return float(told) if told.isdecimal() else CLIENT_BACKOFF_MILLISECONDS * 2**attempt / 1_000
 
 
-def _ask_after(error: OmniGraphError) -> Talk[OmniGraphError]:
-    """Find out what became of a write whose outcome the server did not know."""
+def _ask_after(error: OmniGraphError) -> Talk[None]:
+    """Find out what became of a write whose outcome the server did not know, and let its error say so."""
     operation_id = error.context.get("operation_id")
     if not isinstance(operation_id, str):
-        return error
+        return
     for attempt in range(CLIENT_ATTEMPTS_MAX):
         came: Reply | Lost = yield get(f"/operations/{operation_id}")
-        told = came.json() if isinstance(came, Reply) and came.status == 200 else {}
-        found: dict[str, Any] = {"outcome": "pending", **told}
-        if found["outcome"] == "applied":
+        found = _outcome(came)
+        if found.get("outcome") == "applied":
             error.effect = Effect.APPLIED
             error.context["graph_commit_id"] = found["commit"]["graph_commit_id"]
-            return error
-        if found["outcome"] == "absent":
+            return
+        if found.get("outcome") == "absent":
             error.effect = Effect.NONE
-            return error
-        yield Pause(_wait(came, attempt))
-    return error
+            return
+        if attempt + 1 < CLIENT_ATTEMPTS_MAX:
+            yield Pause(min(_wait(came, attempt), CLIENT_WAIT_SECONDS_MAX))
+
+
+def _outcome(came: Reply | Lost) -> dict[str, Any]:
+    # Something between us may answer in the place of the server; that tells nothing.
+    try:
+        told = came.json() if isinstance(came, Reply) and came.status == 200 else None
+    except ValueError:
+        told = None
+    return told if isinstance(told, dict) else {}

@@ -21,14 +21,14 @@ _CLASSES: Mapping[str, type[OmniGraphError]] = {
 }
 
 
-def refusal(reply: Reply, source: str | None = None) -> OmniGraphError:
+def refusal(reply: Reply, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
     """Return the error that a reply tells; `source` is the text that was sent, for diagnostics to point into."""
     try:
         told = orjson.loads(reply.body)
         code, message = told["omnigraph_code"], told["error"]
         effect, context = Effect(told["effect"]), dict(told["context"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        return foreign(reply)
+        return foreign(reply, is_write=is_write)
     if code == "language.rejected":
         return _language_error(message, effect, context, source)
     if code == StorageError.code:
@@ -41,12 +41,12 @@ def refusal(reply: Reply, source: str | None = None) -> OmniGraphError:
     return OmniGraphError(f"{message} (the server calls it `{code}`)", effect=effect, **context)
 
 
-def foreign(reply: Reply) -> OmniGraphError:
+def foreign(reply: Reply, *, is_write: bool) -> OmniGraphError:
     """Return the error for an answer that none of our servers gives."""
     return GraphError(
         f"the answer, with status {reply.status}, is not one of an OmniGraph server; check the address",
         code="server.unreachable",
-        effect=Effect.NONE if reply.status < 500 else Effect.UNKNOWN,
+        effect=Effect.UNKNOWN if is_write and reply.status >= 500 else Effect.NONE,
         status=reply.status,
     )
 
