@@ -8,8 +8,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.history import describe_commit, describe_snapshot
-from omnigraph.engine.scope import GRAPH, on, onto, transition
+from omnigraph.engine.scope import ALLOW_ALL, GRAPH, on, onto, transition
 from omnigraph.errors import GraphError
+from omnigraph.store.meter import Meter
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
 from tests.policy.recorder import Recorder
 
@@ -46,6 +47,25 @@ def test_commits_are_newest_first_with_their_actors(graph: og.Graph) -> None:
     assert [(one.kind, one.actor) for one in graph.commits()] == [("insert", "eve"), ("init", "ada")]
     newest = graph.commits()[0]
     assert graph.commit(f" {newest.commit_id} ") == newest
+
+
+def test_commits_ask_storage_no_more_often_the_longer_history_is(graph: og.Graph) -> None:
+    costs = []
+    for number in (0, 20):
+        for one in range(number):
+            insert(graph.core.kernel, {CITY: [f"c{one}"]})
+        meter = Meter()
+        counted = og.open(graph.uri, meter=meter)
+        asked = []
+        for policy in (ALLOW_ALL, Recorder()):
+            counted.core.actor, counted.core.policy = "ann", policy
+            before = meter.snapshot()
+            assert len(counted.commits()) == number + 2
+            asked.append(meter.since(before))
+        costs.append(asked)
+    assert costs[0] == costs[1]
+    # One probe for the head, and with a policy another one for the types that there are.
+    assert [one["probe __manifest"] for one in costs[0]] == [1, 2]
 
 
 def test_commit_unknown_is_not_found(graph: og.Graph) -> None:

@@ -17,7 +17,7 @@ def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Co
     """Return the commits that a branch is made of, newest first."""
     core = core.acting_as(actor)
     core.require("read", on(branch))
-    return [core.told(one) for one in core.kernel.history(branch)]
+    return core.told(core.kernel.history(branch))
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
@@ -30,7 +30,7 @@ def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
         core.require("read", GRAPH)
         raise
     core.require("read", on(core.kernel.name_of(found.branch)))
-    return core.told(found)
+    return core.told([found])[0]
 
 
 def describe_commit(core: Core, one: Commit) -> dict[str, object]:
