@@ -30,8 +30,8 @@ def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> 
         reconciler = graph.reconciler(pause)
         while True:
             reconciler.tick()
-            if reconciler.last_error is not None:
-                typer.echo(f"this round failed: {reconciler.last_error.message}", err=True)
+            if (error := reconciler.last_error) is not None:
+                typer.echo(f"this round failed: {str(error) or repr(error)}", err=True)
             elif reconciler.last is not None:
                 _tell(graph.uri, reconciler.last, as_json)
             reconciler.pause()

@@ -15,7 +15,7 @@ from omnigraph.engine.index import wanted_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
-from omnigraph.errors import DriftDetected
+from omnigraph.errors import DriftDetected, GraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
@@ -110,21 +110,23 @@ class Reconciliation:
         )
 
     def _due(self, core: Core) -> Iterator[_Due]:
-        main = core.kernel.snapshot(MAIN)
         held: set[DatasetRef] = set()
-        for name in (MAIN, *sorted(main.state.branches)):
-            snapshot = core.kernel.snapshot(name)
+        for snapshot in core.kernel.live_snapshots():
             catalog = core.catalog(snapshot)
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
             for one in types:
                 pin = snapshot.state.pins[one.table_key]
                 # What a branch only inherits is in the hands of whoever it comes from.
-                if pin.owner != snapshot.state.branch_id and name != MAIN:
+                if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
                     continue
                 held.add(pin.ref)
                 if pin.ref in self._in_order:
                     continue
-                found = _judge(core, snapshot, one)
+                try:
+                    found = _judge(core, snapshot, one)
+                except DriftDetected:
+                    # Reported with the links. Repair may settle it without another version, so it is not in order yet.
+                    continue
                 if found is None:
                     self._in_order.add(pin.ref)
                 else:
@@ -133,11 +135,7 @@ class Reconciliation:
 
 
 def _judge(core: Core, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | None:
-    try:
-        dataset = core.kernel.dataset(snapshot, one.table_key)
-    except DriftDetected:
-        # Reported with the links; it waits for repair.
-        return None
+    dataset = core.kernel.dataset(snapshot, one.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
     uncovered = _uncovered_rows(dataset, one)
     if len(small) > RECONCILE_FRAGMENTS_MAX:
@@ -162,7 +160,13 @@ def _optimize(core: Core, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, 
     done: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
     for branch in dict.fromkeys(one.branch for one in due):
         efforts = {one.type_key: one.effort for one in due if one.branch == branch and one.effort is not None}
-        report = optimize(core, branch, only=efforts)
+        try:
+            report = optimize(core, branch, only=efforts)
+        except GraphError as error:
+            # A branch that was deleted meanwhile needs nothing any more.
+            if error.code != "branch.not_found":
+                raise
+            continue
         for row in report.types:
             if row.committed:
                 done[efforts[row.type_key]].append(f"{branch} {row.type_key}")

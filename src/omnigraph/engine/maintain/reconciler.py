@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph.engine.maintain.reconcile import ReconcileReport
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import UsageError
 
 
 class Reconciler:
@@ -25,7 +25,7 @@ class Reconciler:
         self.skipped = 0
         self.failures = 0
         self.last: ReconcileReport | None = None
-        self.last_error: OmniGraphError | None = None
+        self.last_error: Exception | None = None
         self._run = run
         self._stop = threading.Event()
         self._told = threading.Condition()
@@ -52,7 +52,7 @@ class Reconciler:
             with self._told:
                 self.last, self.last_error = report, None
                 self.skipped += report.is_claimed
-        except OmniGraphError as error:
+        except Exception as error:  # noqa: BLE001 - the thread would end unheard, and nothing be kept in order any more
             with self._told:
                 self.failures, self.last_error = self.failures + 1, error
         with self._told:
