@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.core import View
+from omnigraph.engine.maintain import progress
+from omnigraph.engine.maintain.verify import Looked, look_here, verify
+from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
+from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.store.change import append
@@ -68,3 +74,24 @@ def test_verify_stray_file_is_counted(graph: Graph) -> None:
     graph.close()
     report = og.open(graph.uri).verify()
     assert (report.is_sound, report.unreferenced_files, report.unreferenced_bytes) == (True, 1, 5)
+
+
+def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
+    put(graph, "node:Person", {"id": "a", "name": "a"})
+    graph.branches.create("worse")
+
+    def look_then_delete(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
+        if view.snapshot.branch == "main":
+            og.open(graph.uri).branches.delete("review")
+        return look_here(view, types)
+
+    findings = verify(graph.core, look=look_then_delete).findings
+    assert [one.branch for one in findings] == ["main", "worse"]
+
+
+def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
+    told: list[tuple[str, int, int]] = []
+    with progress.watched(lambda *said: told.append(said)):
+        graph.verify()
+    types = [("types read", 1, 2), ("types read", 2, 2)]
+    assert told == [*types, ("branches verified", 1, 2), *types, ("branches verified", 2, 2)]

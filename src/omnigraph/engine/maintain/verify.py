@@ -16,7 +16,7 @@ from omnigraph.engine.core import Core, View
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.scope import GRAPH
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.sweep import preview
@@ -77,31 +77,41 @@ def verify(core: Core, actor: str | None = None, look: Look | None = None) -> Ve
     core.require("read", GRAPH)
     findings: list[Finding] = []
     branches = (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches))
-    for number, branch in enumerate(branches):
+    for number, branch in enumerate(branches, start=1):
+        findings += _verified(core, branch, look or look_here)
         progress.tell("branches verified", number, len(branches))
-        view = core.view(branch)
-        types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-        looked = (look or look_here)(view, types)
-        for one in types:
-            try:
-                found = list(_findings(view, one, looked[one.table_key]))
-            except OmniGraphError as error:
-                found = [("error", error.message)]
-            findings += [Finding(severity, branch, one.table_key, message) for severity, message in found]
     residue = preview(core.kernel, 0)
     return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
+
+
+def _verified(core: Core, branch: str, look: Look) -> Iterator[Finding]:
+    try:
+        view = core.view(branch)
+    except GraphError as error:
+        # Of a branch that was deleted since they were listed, there is nothing to find.
+        if error.code != "branch.not_found":
+            raise
+        return
+    types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+    looked = look(view, types)
+    for one in types:
+        try:
+            found = list(_findings(view, one, looked[one.table_key]))
+        except OmniGraphError as error:
+            found = [("error", error.message)]
+        yield from (Finding(severity, branch, one.table_key, message) for severity, message in found)
 
 
 def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
     """Read all ids of a view into memory and compare them."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     looked: dict[str, Looked | OmniGraphError] = {}
-    for number, one in enumerate(types):
-        progress.tell("types read", number, len(types))
+    for number, one in enumerate(types, start=1):
         try:
             looked[one.table_key] = _looked(view, one, ids)
         except OmniGraphError as error:
             looked[one.table_key] = error
+        progress.tell("types read", number, len(types))
     return looked
 
 
