@@ -14,7 +14,9 @@ from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.manifest import audit, formats
+from omnigraph.manifest.audit import AuditRow
 from omnigraph.manifest.formats import Step
+from omnigraph.store.store import Store
 from tests.formats.freeze import make, thaw
 
 OLD = 7
@@ -127,6 +129,26 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
     assert made_in(graph, "past") == [None, str(OLD), str(OLD)]
     assert graph.branches.merge("review").outcome == "fast_forward"
     assert graph.verify().is_sound
+
+
+def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "graph.omni"
+    graph = make(str(root))
+    for name in ("review", "idle"):
+        graph.branches.create(name)
+    graph.close()
+    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+    record = audit.record
+
+    def record_then_delete(store: Store, row: AuditRow) -> None:
+        record(store, row)
+        other = og.open(root)
+        if "idle" in other.branches.list():
+            other.branches.delete("idle")
+
+    monkeypatch.setattr(audit, "record", record_then_delete)
+    assert og.upgrade(root).branches == ("main", "review")
 
 
 def test_upgrade_cut_off_anywhere_can_be_run_again(tmp_path: Path, later: None) -> None:

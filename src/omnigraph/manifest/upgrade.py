@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph import release
+from omnigraph.errors import GraphError
 from omnigraph.manifest import audit, rows
 from omnigraph.manifest.audit import AuditRow, Outcome
 from omnigraph.manifest.kernel import Kernel
@@ -40,23 +41,34 @@ class _Upgrading(Kernel):
 def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
     """Bring main and then every other branch to the format of this release; what has it already is left alone."""
     kernel = _Upgrading(store)
-    main = kernel.snapshot(MAIN)
-    before = _format_of(kernel, main)
-    done = []
-    # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next commit
-    # is in the new format by itself.
-    for name in (MAIN, *sorted(main.state.branches)):
+    try:
+        main = kernel.snapshot(MAIN)
+        before = _format_of(kernel, main)
+        # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
+        # commit is in the new format by itself.
+        names = (MAIN, *sorted(main.state.branches))
+        done = tuple(name for name in names if _upgraded(kernel, name, actor))
+    finally:
+        kernel.close()
+    return UpgradeReport(before, release.FORMAT_STAMP, done)
 
-        def prepare(snapshot: Snapshot) -> Plan | None:
-            is_current = _format_of(kernel, snapshot) == release.FORMAT_STAMP
-            return None if is_current else Plan(None, actor=actor)
 
+def _upgraded(kernel: Kernel, name: str, actor: str | None) -> bool:
+    """Write one branch anew if it needs it; one that was deleted meanwhile does not."""
+
+    def prepare(snapshot: Snapshot) -> Plan | None:
+        is_current = _format_of(kernel, snapshot) == release.FORMAT_STAMP
+        return None if is_current else Plan(None, actor=actor)
+
+    try:
         receipt = kernel.commit(name, prepare, Work.CONTROL)
-        if receipt is not None:
-            done.append(name)
-            audit.record(store, AuditRow(receipt.operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
-    kernel.close()
-    return UpgradeReport(before, release.FORMAT_STAMP, tuple(done))
+    except GraphError as error:
+        if error.code != "branch.not_found":
+            raise
+        return False
+    if receipt is not None:
+        audit.record(kernel.store, AuditRow(receipt.operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+    return receipt is not None
 
 
 def _format_of(kernel: Kernel, snapshot: Snapshot) -> int:
