@@ -159,8 +159,33 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_SECRET", "x")
     names = dict(asking.site_of(graph.uri, "op", asking.slots(Threads())).place.settings)
-    assert {"OPENAI_API_KEY", "OMNIGRAPH_EMBED_BASE_URL"} <= names.keys()
+    assert (names["OPENAI_API_KEY"], names["OMNIGRAPH_EMBED_BASE_URL"]) == ("secret-key", provider.url)
     assert "SOME_OTHER_SECRET" not in names
+
+
+def test_load_with_other_settings_than_the_graph_was_opened_with_is_refused(
+    graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = lines(tmp_path, doc("a", text="one"))
+    graph.embed()
+    monkeypatch.setenv("OMNIGRAPH_EMBED_MODEL", "m2")
+    with pytest.raises(DataError, match="open the graph again") as caught:
+        pipeline.load(graph, data, mode="append", embed=True)
+    assert [caught.value.context[name] for name in ("rule", "expected", "actual")] == ["E13", "m1", "m2"]
+    assert (asked(provider), vectors(graph)) == ([], {})
+    with og.open(graph.uri) as other:
+        pipeline.load(other, data, mode="append", embed=True)
+    assert {body["model"] for _, _, body in provider.requests} == {"m2"}
+
+
+def test_site_leaves_no_setting_of_an_earlier_driver_behind(
+    graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMNIGRAPH_EMBED_BASE_URL")
+    place = asking.site_of(graph.uri, "op", 1).place
+    monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", "http://earlier")
+    place.store()
+    assert "OMNIGRAPH_EMBED_BASE_URL" not in os.environ
 
 
 @pytest.mark.spark

@@ -12,8 +12,8 @@ from typing import Final
 
 from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
 from omnigraph.engine.embed.filler import Filler
-from omnigraph.engine.read.search.embed import Embedder, from_settings
-from omnigraph.pipeline.job import Place, place_of
+from omnigraph.engine.read.search.embed import Embedder, failure, from_settings
+from omnigraph.pipeline.job import Place, Settings, place_of
 from omnigraph.pipeline.tasks import Executors, Runner
 from omnigraph.settings import SETTINGS
 from omnigraph.store.dataset import Dataset, DatasetRef
@@ -46,7 +46,7 @@ class Elsewhere:
 
 
 @lru_cache(maxsize=4)
-def _embedder(settings: tuple[tuple[str, str], ...], sharers: int) -> Embedder:
+def _embedder(settings: Settings, sharers: int) -> Embedder:
     return from_settings(sharers)
 
 
@@ -54,7 +54,15 @@ def _embedder(settings: tuple[tuple[str, str], ...], sharers: int) -> Embedder:
 def _filler(site: Elsewhere, space: Space) -> Filler:
     # The store puts the driver's settings into this process, among them those of the provider.
     store = site.place.store()
-    return Filler(VectorCache(store, space), _embedder(site.place.settings, site.sharers))
+    embedder = _embedder(site.place.settings, site.sharers)
+    if Space.of(embedder, space.dimension) != space:
+        raise failure(
+            f"the graph was opened to embed with `{space.model}` of `{space.provider}`, but the settings now name"
+            f" `{embedder.model}` of `{embedder.name}`; open the graph again",
+            expected=space.model,
+            actual=embedder.model,
+        )
+    return Filler(VectorCache(store, space), embedder)
 
 
 @lru_cache(maxsize=8)

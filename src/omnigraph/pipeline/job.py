@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
@@ -26,6 +26,9 @@ from omnigraph.store.uri import Location
 if TYPE_CHECKING:
     from omnigraph.pipeline.embedding import EmbedJob
 
+# Names with their values; None for one that is not set, wherever a task runs.
+Settings: TypeAlias = tuple[tuple[str, str | None], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -33,12 +36,14 @@ class Place:
 
     uri: str
     operation_id: str
-    settings: tuple[tuple[str, str], ...] = ()
+    settings: Settings = ()
 
     def store(self) -> Store:
         """Return the store of this place; tasks of one operation in one process share it."""
-        # A worker of Spark serves one application, so what the driver was told holds for all of it.
-        os.environ.update(dict(self.settings))
+        # A worker of Spark serves one application, operation after operation, each with what its driver was told.
+        os.environ.update({name: value for name, value in self.settings if value is not None})
+        for name in (name for name, value in self.settings if value is None):
+            os.environ.pop(name, None)
         return _store(self)
 
     def open(self, ref: DatasetRef) -> Dataset:
@@ -46,10 +51,11 @@ class Place:
 
 
 def place_of(uri: str, operation_id: str, more: Sequence[str] = ()) -> Place:
-    """Return a place with the storage settings of this process, and those of other names that tasks need."""
+    """Return a place with the storage settings of this process, and `more` that tasks have from here or not at all."""
     names = (name for name in SETTINGS if name.startswith("AWS_") or name == "OMNIGRAPH_DURABILITY" or name in more)
-    given = {name: os.environ[name] for name in names if name in os.environ}
-    return Place(uri, operation_id, tuple(sorted(given.items())))
+    # Executors may have storage settings of their own.
+    given = {name: os.environ.get(name) for name in sorted(names) if name in os.environ or name in more}
+    return Place(uri, operation_id, tuple(given.items()))
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""Embedding of what is stored: vectors of `@embed` properties made from their source texts, each text asked for once.
+"""Embedding of what is stored: vectors of `@embed` properties made from their source texts, or from what is cached.
 
 Imports the engine's core, the embedders of `read.search`, and the store.
 """
