@@ -103,8 +103,8 @@ def without_last_column(reply: Reply) -> Result:
     return Result(found.to_arrow().select(found.columns[:-1]), found.query_name, found.branch, found.graph_commit_id)
 
 
-def always_usage(reply: Reply, source: str | None = None) -> OmniGraphError:
-    error = refusal(reply, source)
+def always_usage(reply: Reply, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
+    error = refusal(reply, source, is_write=is_write)
     return UsageError(error.message, effect=error.effect, **error.context)
 
 
