@@ -252,8 +252,16 @@ def test_login_keeps_and_logout_forgets(
     assert "secret" not in capsys.readouterr().out
     assert main(["logout", "lake"]) == 0
     assert "secret" not in (home / "credentials").read_text(encoding="utf-8")
-    assert main(["login", "sea", "--token", "secret"]) == 1
-    assert "`lake`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["sea", ON_LAKE])
+def test_login_of_what_has_no_name_keeps_no_token(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "config.yaml").write_text(TEXT, encoding="utf-8")
+    assert main(["login", name, "--token", "secret"]) == 1
+    err = capsys.readouterr().err
+    assert "`lake`" in err
+    assert "OMNIGRAPH_BEARER_TOKEN" in err
+    assert not (home / "credentials").exists()
 
 
 def test_profiles_are_listed_and_shown(

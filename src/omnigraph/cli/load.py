@@ -79,8 +79,8 @@ def load(
     if mode is Mode.OVERWRITE:
         target.confirm("overwriting types", as_json=as_json)
     if target.is_served:
-        own_work = (node, edge, job_id, report, embed, master, engine is not Engine.AUTO, on_error is not OnError.FAIL)
-        if any(own_work):
+        own_engine, own_quarantine = engine is not Engine.AUTO, on_error is not OnError.FAIL
+        if any((node, edge, job_id, report, embed, master, own_engine, own_quarantine, max_errors != LOAD_ERRORS_MAX)):
             raise UsageError(
                 "a server takes NDJSON alone, as a whole; leave out all but `--data`, or add `--store URI`"
             )

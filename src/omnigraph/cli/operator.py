@@ -10,12 +10,12 @@ import typer
 
 from omnigraph.cli.bind import Reads
 from omnigraph.cli.config import Profile, read_config
-from omnigraph.cli.credentials import forget_token, keep_token, token_for
+from omnigraph.cli.credentials import ANY_SERVER, forget_token, keep_token, token_for
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Format, Json, Shape
 from omnigraph.cli.output import print_json
 from omnigraph.cli.result import print_result
-from omnigraph.cli.scope import Served, url_of
+from omnigraph.cli.scope import Served
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
@@ -54,7 +54,14 @@ def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
 
 
 def login(name: ServerName, token: Token = None) -> int:
-    url_of(name, read_config())
+    servers = read_config().servers
+    if name not in servers:
+        known = ", ".join(f"`{one}`" for one in sorted(servers)) or "none"
+        raise UsageError(
+            f"there is no server `{name}` in `config.yaml`, which knows {known}; give it a name there, or put the token"
+            f" into `{ANY_SERVER}`",
+            server=name,
+        )
     if token is None:
         asks = sys.stdin.isatty()
         token = typer.prompt(f"token for {name}", hide_input=True, err=True) if asks else sys.stdin.readline()

@@ -43,12 +43,18 @@ def query(
 ) -> int:
     values = parameters(params, params_file)
     on_branch = _one_target(branch, snapshot)
+    on_spark = engine is Engine.SPARK or master is not None
     if name is not None and query_file is None and text is None:
+        if on_spark:
+            raise UsageError(
+                "a stored query runs on its server; leave `--engine` and `--master` out, or give the query with"
+                " `--query FILE` and the storage with `--store URI`"
+            )
         with stored(target, name) as served:
             result = served.invoke(name, values, branch, snapshot)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
-    if engine is Engine.SPARK or master is not None:
+    if on_spark:
         from omnigraph.pipeline.query import collect
         from omnigraph.pipeline.session import session
 
