@@ -131,6 +131,20 @@ def test_export_comes_back_as_an_ingest(live: Live, tmp_path: Path) -> None:
         assert copy.query(ALL).to_json_rows() == served.query(ALL).to_json_rows()
 
 
+def test_ingest_takes_dictionaries_as_the_library_does(things: str, live: Live) -> None:
+    with og.connect(address(live), graph="g") as served, og.open(things) as opened:
+        for graph, key in ((served, "s"), (opened, "o")):
+            graph.ingest([{"type": "Thing", "data": {"key": key, "file": b"bytes"}}])
+            assert served.blob("Thing", key, "file").read() == b"bytes"
+        for graph in (served, opened):
+            with pytest.raises(UsageError) as caught:
+                graph.ingest(5)
+            assert caught.value.context == {"argument": "data"}
+        with pytest.raises(UsageError) as caught:
+            served.ingest([{"type": "Thing", "data": {"key": object()}}])
+        assert "cannot be written as JSON" in caught.value.message
+
+
 def test_async_graph_answers_as_the_blocking_one(live: Live) -> None:
     async def ask() -> list[object]:
         async with og.connect_async(address(live), graph="g") as served:

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from omnigraph.client import reading
 from omnigraph.client.blob import BlobCalls, find_blob
-from omnigraph.client.call import Call, Moment, Request, get, moment, once, post, send
+from omnigraph.client.call import Call, Moment, Request, encode, get, moment, once, post, send
 from omnigraph.client.values import Branch, Commit, Operation, SchemaPlan, Snapshot, Tag
 from omnigraph.server import wire
 
@@ -344,8 +344,8 @@ def _resolutions(given: Given) -> list[dict[str, Any]] | None:
 def _lines(data: Any) -> bytes:
     import orjson
 
-    from omnigraph.engine.write.ndjson import is_records, read_blocks
+    from omnigraph.engine.write.ndjson import is_records, read_blocks, records
 
     if is_records(data):
-        return b"".join(orjson.dumps(one, option=orjson.OPT_APPEND_NEWLINE) for one in data)
+        return b"".join(encode(one, orjson.OPT_APPEND_NEWLINE) for one in records(data))
     return b"".join(read_blocks(data))

@@ -65,12 +65,7 @@ def parse_lines(lines: Lines, findings: Findings) -> Iterator[Numbered]:
 def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
     """Yield JSON objects separated by any white space, with their numbers; of a repeated member the last one wins."""
     if is_records(data):
-        if not isinstance(data, Iterable):
-            raise UsageError(
-                f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries",
-                argument="data",
-            )
-        yield from enumerate(data, start=1)
+        yield from enumerate(records(data), start=1)
         return
     with _stream(data) as stream:
         number = 0
@@ -91,6 +86,15 @@ def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
 def is_records(data: Data) -> bool:
     """Tell whether the input is made of dictionaries instead of text."""
     return not isinstance(data, str | Path | bytes) and not hasattr(data, "readline")
+
+
+def records(data: Data) -> Iterable[Any]:
+    """Return an input of dictionaries, or refuse what is none."""
+    if not isinstance(data, Iterable):
+        raise UsageError(
+            f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries", argument="data"
+        )
+    return data
 
 
 def _stream(data: Data) -> Any:
