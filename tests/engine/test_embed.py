@@ -22,8 +22,9 @@ from omnigraph.engine.embed import cache as embedcache
 from omnigraph.engine.embed import filler, plan
 from omnigraph.engine.read.search import Purpose
 from omnigraph.engine.read.search.embed import MockEmbedder
-from omnigraph.errors import DataError, GraphError, UsageError
+from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
 from omnigraph.manifest.sweep import sweep
+from omnigraph.policy import load_bundle
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
 from tests.s3server import S3Server, s3_server
 
@@ -353,7 +354,58 @@ def test_embed_writer_that_was_faster_is_kept_and_no_text_asked_again(graph: og.
     assert found["a"]["vec"] == pytest.approx(made("one"))
     assert [one.kind for one in graph.commits()][:2] == ["embed", "mutation"]
     assert receipt.commit is not None
+    tally = receipt.properties[1].tally
+    assert (tally.filled, tally.asked) == (2, 3)
     assert graph.verify().is_sound
+
+
+def when_asked_for(text: str, act: Callable[[], object]) -> Callable[[int, Any], Answer]:
+    """Act when the provider is asked for a text, before it answers."""
+
+    def meanwhile(number: int, body: Any) -> Answer:
+        if text in body["input"]:
+            act()
+        return answer(number, body)
+
+    return meanwhile
+
+
+def test_embed_type_that_is_dropped_meanwhile_is_left_out(graph: og.Graph, provider: Provider) -> None:
+    graph.ingest([doc("a", text="one"), {"type": "Note", "data": {"name": "n", "text": "two", "vec": [1, 0, 0, 0]}}])
+    without_doc = SCHEMA[SCHEMA.index("node Note") :]
+
+    def drop() -> None:
+        with og.open(graph.uri) as other:
+            other.schema.apply(without_doc)
+
+    provider.answer = when_asked_for("two", drop)
+    receipt = graph.embed(mode="reembed_all")
+    assert [(one.type_name, one.tally.filled) for one in receipt.properties] == [("Note", 1)]
+    assert receipt.commit is not None
+    assert graph.verify().is_sound
+
+
+def test_embed_type_that_appears_meanwhile_needs_the_right_to_change_it(graph: og.Graph, provider: Provider) -> None:
+    rules = """
+version: 1
+groups: {team: [ann]}
+rules:
+  - {id: a, allow: {actors: {group: team}, actions: [read]}}
+  - {id: b, allow: {actors: {group: team}, actions: [change], types: [Doc, Note]}}
+"""
+    graph.ingest([doc("a", text="one")])
+    wider = SCHEMA + "node Wall { name: String @key  text: String  vec: Vector(4)? @embed(text) }"
+
+    def widen() -> None:
+        with og.open(graph.uri) as other:
+            other.schema.apply(wider)
+            other.ingest([{"type": "Wall", "data": {"name": "w", "text": "secret"}}])
+
+    provider.answer = when_asked_for("one", widen)
+    with og.open(graph.uri, actor="ann", policy=load_bundle(rules)) as ann, pytest.raises(PolicyDenied, match="`Wall`"):
+        ann.embed()
+    assert asked(provider) == ["one"]
+    assert_left_alone(graph)
 
 
 def test_embed_side_by_side_both_end_well(graph: og.Graph, provider: Provider) -> None:

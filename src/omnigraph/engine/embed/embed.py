@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -83,24 +83,20 @@ def embed(
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = branch.strip()
     core = admit(core, "change", on(branch), None)
-    actor = core.actor
-    may, runner = rights(core, core.kernel.snapshot(branch)), runner or InThreads()
-    view = may.seen
+    runner = runner or InThreads()
     if embedder is None and mode != "clean":
-        embedder = embedder_of(view)
+        embedder = embedder_of(core.whole(branch))
     wish = Wish(types, mode, select)
-    plans = plan_types(view.catalog, types, mode, select, embedder)
-    may.check(plan.type.name for plan in plans)
     with ExitStack() as stack:
-        work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), actor, stack)
-        receipt = work.publish(branch)
-    tidy(core.kernel.store, (target.space for plan in plans for target in plan.targets))
+        work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), stack)
+        commit = work.publish(branch)
+    tidy(core.kernel.store, (target.space for plan in work.plans for target in plan.targets))
     rows = tuple(
         PropertyEmbedded(plan.type.name, target.name, work.tally(plan.type.table_key, target.name))
-        for plan in plans
+        for plan in work.plans
         for target in plan.targets
     )
-    return EmbedReceipt(branch, mode, runner.engine, rows, receipt, actor)
+    return EmbedReceipt(branch, mode, runner.engine, rows, commit, core.actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +106,11 @@ class _Known:
     pin: Pin
     effect: Effect | None
     tallies: dict[str, Tally]
+
+    def after(self, earlier: _Known | None) -> _Known:
+        """Return this with the texts that were asked for in vain: they were asked for all the same."""
+        asked = {name: Tally(asked=one.asked) for name, one in (earlier.tallies if earlier else {}).items()}
+        return replace(self, tallies=total([self.tallies, asked]))
 
 
 class _Embedding:
@@ -122,7 +123,6 @@ class _Embedding:
         embedder: Embedder | None,
         runner: Runner,
         site: Site,
-        actor: str | None,
         stack: ExitStack,
     ) -> None:
         self.core = core
@@ -130,7 +130,7 @@ class _Embedding:
         self.embedder = embedder
         self.runner = runner
         self.site = site
-        self.actor = actor
+        self.plans: list[TypePlan] = []
         self._stack = stack
         self._held: Declared | None = None
         self._known: dict[str, _Known] = {}
@@ -158,17 +158,19 @@ class _Embedding:
             self._clean(keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        catalog = self.core.catalog(snapshot)
-        seen = rights(self.core, snapshot).seen.catalog
-        plans = plan_types(seen, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
+        may = rights(self.core, snapshot)
+        self.plans = plan_types(may.seen.catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
+        may.check(plan.type.name for plan in self.plans)
         # Tasks open versions by path alone, so what was just published must be in its place.
         self.core.kernel.finish_links(snapshot)
-        for plan in plans:
+        keys = {plan.type.table_key for plan in self.plans}
+        self._known = {key: one for key, one in self._known.items() if key in keys}
+        for plan in self.plans:
             key = plan.type.table_key
-            pin = snapshot.state.pins[key]
+            pin, known = snapshot.state.pins[key], self._known.get(key)
             # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
-            if key not in self._known or self._known[key].pin != pin:
-                self._known[key] = self._stage(snapshot, plan, pin)
+            if known is None or known.pin != pin:
+                self._known[key] = self._stage(snapshot, plan, pin).after(known)
         effects = [one.effect for one in self._known.values() if one.effect is not None]
         if not effects:
             return None
@@ -177,15 +179,15 @@ class _Embedding:
         return Plan(
             "embed",
             tuple(effects),
-            requirements=(SchemaIs(catalog.ir_hash), *pins),
-            actor=self.actor,
+            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
+            actor=self.core.actor,
             properties=properties,
             operation_id=self._declared(snapshot).operation_id,
         )
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            held = declared(self.core.kernel.store, "embed", snapshot, self.actor)
+            held = declared(self.core.kernel.store, "embed", snapshot, self.core.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
