@@ -107,8 +107,9 @@ def test_policy_is_asked_for_every_call(graph: og.Graph) -> None:
     assert graph.schema.source == SCHEMA
     assert [(action, scope) for action, scope, _ in policy.asked] == [
         ("branch_create", transition("main", "x")),
+        ("read", on("main")),
         ("branch_create", transition(str(graph.core.kernel.snapshot().head), "y")),
-        ("branch_create", transition("main", "y")),
+        ("read", on("main")),
         ("branch_delete", onto("x")),
         ("branch_create", transition("x", "z")),
         ("read", GRAPH),

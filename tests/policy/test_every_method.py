@@ -25,6 +25,14 @@ from tests.policy.recorder import Recorder
 READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query q() { insert Person { name: "Eve" } }'
 NOBODY = "version: 1\n"
+OUTSIDE = """
+version: 1
+groups: {team: [ann]}
+protected_branches: [main]
+rules:
+  - {id: use, allow: {actors: {group: team}, actions: [read, change], branch_scope: unprotected}}
+  - {id: make, allow: {actors: {group: team}, actions: [branch_create]}}
+"""
 
 # What a caller gets without asking anything: names, other views of the same handle, and its end.
 FREE: Final = {
@@ -48,6 +56,7 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "embed": lambda: graph.embed(),
             "commits": lambda: graph.commits(),
             "commit": lambda: graph.commit(commit),
+            "operation": lambda: graph.operation(commit),
             "at": lambda: graph.at(commit),
             "revert": lambda: graph.revert(commit),
             "cherry_pick": lambda: graph.cherry_pick(commit),
@@ -167,6 +176,24 @@ def test_pipeline_under_a_policy_that_allows_nothing_is_denied(
     with pytest.raises(PolicyDenied):
         call(denied, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "branch_off",
+    [
+        lambda graph: graph.branches.create("x"),
+        lambda graph: graph.branches.create("x", from_="v1"),
+        lambda graph: graph.branches.create("x", from_="review", at="v1"),
+        lambda graph: graph.ingest([{"type": "Person", "data": {"name": "Eve"}}], branch="x", from_branch="main"),
+        lambda graph: pipeline.load(graph, nodes={"Person": "missing.parquet"}, branch="x", from_branch="main"),
+    ],
+)
+def test_branch_off_one_that_may_not_be_read_is_denied(graph: Graph, branch_off: Callable[[Graph], object]) -> None:
+    ann = og.open(graph.uri, actor="ann", policy=load_bundle(OUTSIDE))
+    with pytest.raises(PolicyDenied, match="`read` on branch `main`"):
+        branch_off(ann)
+    assert graph.branches.list() == ["main", "review"]
+    ann.branches.create("x", from_="review")
 
 
 def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,7 @@ def load(
     base = _missing_base(core, branch, from_branch)
     if base is not None:
         core.require("branch_create", transition(base, branch))
+        core.require("read", on(base))
     folder = prepare_folder(report) if report is not None else None
     catalog = rights(core, core.kernel.snapshot(base if base is not None else branch)).seen.catalog
     work = _work(catalog, _sources(data), nodes or {}, edges or {})

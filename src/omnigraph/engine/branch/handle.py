@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from omnigraph.engine.core import Core, Moment
 from omnigraph.engine.given import checking
-from omnigraph.engine.scope import GRAPH, onto, transition
+from omnigraph.engine.scope import GRAPH, on, onto, transition
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
 from omnigraph.manifest.model import MAIN, Branch, Snapshot
@@ -34,9 +34,8 @@ class Branches:
         """
         self._core.require("branch_create", transition(from_, name))
         source = self._source(from_, at)
-        if source.branch != from_.strip():
-            # A commit or tag is judged by the branch that it belongs to.
-            self._core.require("branch_create", transition(source.branch, name))
+        # What it begins with can be read on the new branch; a commit or tag is judged by the branch that it belongs to.
+        self._core.require("read", on(source.branch))
         return branches.create_branch(self._core.kernel, name, source, self._core.actor)
 
     def _source(self, from_: str, at: Moment | None) -> Snapshot:

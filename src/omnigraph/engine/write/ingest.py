@@ -53,6 +53,7 @@ def ingest(
     base = _missing_base(core, branch, from_branch)
     if base is not None:
         core.require("branch_create", transition(base, branch))
+        core.require("read", on(base))
     view = core.whole(base if base is not None else branch)
     may = rights(core, replace(view.snapshot, branch=branch))
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
