@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from inspect import signature
@@ -192,6 +193,42 @@ def test_connect_nobody_listens_is_an_error_without_effect() -> None:
         with og.connect(url, graph="g") as served, pytest.raises(OmniGraphError) as caught:
             served.mutate(ADD, params={"name": "x"})
     assert (caught.value.code, caught.value.effect) == ("server.unreachable", Effect.NONE)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"", "the server did not answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{}\n{}\n", "the stream broke off"),
+    ],
+)
+def test_export_that_fails_says_whether_it_had_begun(answer: bytes, says: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def hang_up() -> None:
+            for _ in range(2):
+                asked, _ = listening.accept()
+                with asked:
+                    asked.recv(65_536)
+                    asked.sendall(answer)
+
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+        async def ask() -> None:
+            async with og.connect_async(url, graph="g") as served:
+                async for _ in served.export():
+                    pass
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        with og.connect(url, graph="g") as served, pytest.raises(GraphError) as caught:
+            list(served.export())
+        with pytest.raises(GraphError) as later:
+            asyncio.run(ask())
+        thread.join()
+    for error in (caught.value, later.value):
+        assert (error.code, error.effect) == ("server.unreachable", Effect.NONE)
+        assert error.message.startswith(says)
 
 
 def test_connect_server_that_is_none_of_ours_is_told(live: Live) -> None:

@@ -51,7 +51,7 @@ def query(
                 " `--query FILE` and the storage with `--store URI`"
             )
         with stored(target, name) as served:
-            result = served.invoke(name, values, branch, snapshot)
+            result = served.invoke(name, values, on_branch, snapshot)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
     if on_spark:

@@ -77,15 +77,13 @@ class GraphCalls:
         """Return the stored queries of the graph, with their parameters."""
         return Call(get("/queries"), lambda reply: list(reply.json()["queries"]))
 
-    def invoke(
-        self, name: str, params: Params = None, branch: str | None = None, at: Moment | None = None
-    ) -> Call[Result]:
+    def invoke(self, name: str, params: Params = None, branch: str = MAIN, at: Moment | None = None) -> Call[Result]:
         """Run a stored read."""
-        given = wire.Invoke(params=_dict(params), expect_mutation=False, **_moment_of(branch, at))
+        given = wire.Invoke(params=_dict(params), expect_mutation=False, **moment(branch, at))
         return Call(post(f"/queries/{_part(name)}", given, _ROWS), reading.result)
 
     def invoke_mutation(
-        self, name: str, params: Params = None, branch: str | None = None, if_commit: str | None = None
+        self, name: str, params: Params = None, branch: str = MAIN, if_commit: str | None = None
     ) -> Call[MutationReceipt]:
         """Run a stored mutation as one commit."""
         given = wire.Invoke(params=_dict(params), branch=branch, expect_mutation=True)
@@ -306,11 +304,6 @@ def _operation(reply: Any) -> Operation:
 
 def _conditional(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:
     return (path, {}) if if_commit is None else (f"{path}/if-graph-commit", {wire.IF_COMMIT: if_commit})
-
-
-def _moment_of(branch: str | None, at: Moment | None) -> dict[str, Any]:
-    # A stored query has a branch of its own to default to, so an unset one is not sent.
-    return {} if branch is None and at is None else moment(branch or MAIN, at)
 
 
 def _selection(kinds: Names, types: Names, ops: Names) -> dict[str, Any]:

@@ -57,8 +57,9 @@ def _reply(response: httpx.Response, body: bytes) -> Reply:
     return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-def _broken(error: httpx.TransportError) -> GraphError:
-    return GraphError(f"the stream broke off: {error}; begin it again", code="server.unreachable")
+def _broken(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
+    what = "the stream broke off" if has_begun else "the server did not answer"
+    return GraphError(f"{what}: {_lost(error).reason}; begin it again", code="server.unreachable")
 
 
 class Line:
@@ -85,15 +86,16 @@ class Line:
                 return answer
 
     def stream(self, request: Request) -> Iterator[bytes]:
-        lines = Lines()
+        lines, has_begun = Lines(), False
         try:
             with self._client.stream(**_sent(request)) as response:
+                has_begun = True
                 if response.status_code >= 400:
                     raise refusal(_reply(response, response.read()))
                 for chunk in response.iter_bytes():
                     yield from lines.take(chunk)
         except self._failures as error:
-            raise _broken(error) from error
+            raise _broken(error, has_begun=has_begun) from error
         yield from lines.rest()
 
     def close(self) -> None:
@@ -139,16 +141,17 @@ class AsyncLine:
                 return answer
 
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
-        lines = Lines()
+        lines, has_begun = Lines(), False
         try:
             async with self._client.stream(**_sent(request)) as response:
+                has_begun = True
                 if response.status_code >= 400:
                     raise refusal(_reply(response, await response.aread()))
                 async for chunk in response.aiter_bytes():
                     for whole in lines.take(chunk):
                         yield whole
         except self._failures as error:
-            raise _broken(error) from error
+            raise _broken(error, has_begun=has_begun) from error
         for whole in lines.rest():
             yield whole
 
