@@ -18,7 +18,7 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.errors import DataError, JobExists, UsageError
-from omnigraph.pipeline import asking, embedding
+from omnigraph.pipeline import asking, embedding, staging
 from omnigraph.pipeline.tasks import Executors, Threads
 from tests.engine.search.provider import Provider
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
@@ -106,7 +106,35 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     )
     assert {(one.line, one.violation.rule) for one in report.rejected} >= {(2, "E4"), (3, "E8"), (7, "E9")}
     assert set(vectors(graph)) >= {"a", "e"}
+    tally = report.embedded["Doc.vec"]
+    assert (tally.filled, tally.asked) == (len(vectors(graph)), len(asked(provider)))
     assert graph.verify().is_sound
+
+
+def test_load_of_an_id_in_two_files_counts_what_was_asked_and_what_was_kept(tmp_path: Path, provider: Provider) -> None:
+    graph = og.init(tmp_path / "k.omni", "node Doc { text: String?  vec: Vector(4) @embed(text) }")
+    for file, texts in (("1", {"a": "one", "b": "two"}), ("2", {"a": "three"})):
+        records = [{"type": "Doc", "data": {"id": id_, "text": text}} for id_, text in texts.items()]
+        (tmp_path / f"{file}.ndjson").write_text("\n".join(map(json.dumps, records)))
+    report = pipeline.load(graph, [tmp_path / "1.ndjson", tmp_path / "2.ndjson"], embed=True)
+    assert asked(provider) == ["one", "three", "two"]
+    assert (report.embedded["Doc.vec"].filled, report.embedded["Doc.vec"].asked) == (2, 3)
+
+
+def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
+    graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled: list[str] = []
+
+    def fill_rows(job: Any, table_key: str, rows: pa.Table, tallies: Any) -> Any:
+        filled.append(table_key)
+        return embedding.fill_rows(job, table_key, rows, tallies)
+
+    monkeypatch.setattr(staging, "fill_rows", fill_rows)
+    data = lines(tmp_path, doc("a", text="one"), {"edge": "Cites", "from": "nobody", "to": "noone", "data": {}})
+    with pytest.raises(DataError, match="nobody"):
+        pipeline.load(graph, data, mode="append", embed=True)
+    assert filled == ["node:Doc"]
 
 
 @pytest.mark.parametrize("status", [429, 500, 400])

@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engine.core import View
 from omnigraph.engine.embed.cache import Space
 from omnigraph.engine.embed.filler import Tally
-from omnigraph.engine.embed.plan import Needs, Target, has_text, plan_types
+from omnigraph.engine.embed.plan import Mask, Needs, Target, has_text, plan_types
 from omnigraph.engine.embed.tasks import with_vectors
 from omnigraph.engine.read.search import embedder_of
 from omnigraph.lang.catalog import Catalog, Property
@@ -79,8 +79,14 @@ def windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
     yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
 
-def fill_rows(job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]) -> pa.Table:
-    """Return rows with vectors where they had a text and none; what that took is added to the tallies."""
+def fill_rows(
+    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]
+) -> tuple[pa.Table, dict[str, Mask]]:
+    """Return rows with vectors where they had a text and none, and by property which these are.
+
+    What that took is added to the tallies; how many were filled is not known before some rows are left out.
+    """
+    filled: dict[str, Mask] = {}
     for target in job.targets[table_key]:
         vectors, texts = one_array(rows.column(target.name)), one_array(rows.column(target.source))
         needed = has_text(texts) & ~np.asarray(pc.is_valid(vectors), np.bool_)
@@ -93,5 +99,6 @@ def fill_rows(job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, 
         column = with_vectors(vectors, needs, fresh, target.dimension)
         rows = rows.set_column(place, rows.schema.field(place), column)
         name = f"{table_key.partition(':')[2]}.{target.name}"
-        tallies[name] = tallies.get(name, Tally()) + tally
-    return rows
+        tallies[name] = tallies.get(name, Tally()) + replace(tally, filled=0)
+        filled[name] = needed
+    return rows, filled

@@ -5,7 +5,7 @@ Runs on executors and in threads alike. It returns a few kilobytes, whatever the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.filler import Tally
+from omnigraph.engine.embed.plan import Mask
 from omnigraph.engine.write.loaded import Type
 from omnigraph.engine.write.stage import physical
 from omnigraph.lang.catalog import NodeType
@@ -81,11 +82,19 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Rows of one type that a split contributes, in the order in which all passes over it see them."""
+    """Rows of one type that a split contributes, in the order in which all passes over it see them.
+
+    `filled` tells by property which of them got a vector.
+    """
 
     type: Type
     rows: pa.Table
     lines: Numbers
+    filled: Mapping[str, Mask] = field(default_factory=dict)
+
+    def only(self, stays: Mask) -> Kept:
+        filled = {name: mask[stays] for name, mask in self.filled.items()}
+        return Kept(self.type, self.rows.filter(pa.array(stays)), self.lines[stays], filled)
 
 
 def stage_split(job: Job, task: StageTask) -> StagedSplit:
@@ -141,14 +150,13 @@ def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
     found: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.wanted}
     seen = dict.fromkeys(fetch.wanted, 0)
     left = {key: one.rows_max or len(one.rows) for key, one in fetch.wanted.items()}
-    for kept in kept_rows(job, fetch.task, StagedSplit()):
+    for kept in kept_rows(job, fetch.task, StagedSplit(), fetch.wanted):
         key = kept.type.table_key
-        if key in fetch.wanted:
-            own = _chosen(job, kept, fetch.wanted[key], seen[key])[: left[key]]
-            columns = list(fetch.wanted[key].columns)
-            found[key].append((kept.rows.select(columns).take(pa.array(own)), kept.lines[own]))
-            seen[key] += kept.rows.num_rows
-            left[key] -= len(own)
+        own = _chosen(job, kept, fetch.wanted[key], seen[key])[: left[key]]
+        columns = list(fetch.wanted[key].columns)
+        found[key].append((kept.rows.select(columns).take(pa.array(own)), kept.lines[own]))
+        seen[key] += kept.rows.num_rows
+        left[key] -= len(own)
     answers: dict[str, tuple[bytes, Numbers]] = {}
     for key, parts in found.items():
         table = pa.concat_tables([rows for rows, _ in parts])
@@ -172,8 +180,8 @@ def _stream(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def kept_rows(job: Job, task: StageTask, staged: StagedSplit) -> Iterator[Kept]:
-    """Yield the rows that a split contributes; what is wrong with it goes to `staged`."""
+def kept_rows(job: Job, task: StageTask, staged: StagedSplit, wanted: Container[str] | None = None) -> Iterator[Kept]:
+    """Yield the rows that a split contributes, of all types or of those wanted; what is wrong goes to `staged`."""
     decoding = Findings(job.violations_max, unit=job.unit)
     known = np.array(sorted(task.known), np.int64)
     dropped = _Dropping(job, task)
@@ -183,23 +191,28 @@ def kept_rows(job: Job, task: StageTask, staged: StagedSplit) -> Iterator[Kept]:
         for one in decoding.violations[len(staged.refused) :]:
             told.setdefault(one.line, one)
         staged.refused = list(decoding.violations)
-        for kept in _parts(job, chunk, staged):
+        for kept in _parts(job, chunk, staged, wanted):
             broken = _broken(job, kept)
             staged.broken += broken[: job.violations_max - len(staged.broken)]
             if job.is_rejecting and broken:
                 kept = _without(kept, np.array([one.line for _, one in broken], np.int64))
                 for _, one in broken:
                     told.setdefault(one.line, one)
-            yield _without(dropped.apply(kept), known)
+            kept = _without(dropped.apply(kept), known)
+            for name, mask in kept.filled.items():
+                staged.embedded[name] += Tally(filled=int(mask.sum()))
+            yield kept
         if job.is_rejecting:
             staged.rejected += [Rejected(one, chunk.text(line)) for line, one in sorted(told.items()) if line]
         if decoding.is_full:
             return
 
 
-def _parts(job: Job, chunk: Chunk, staged: StagedSplit) -> Iterator[Kept]:
+def _parts(job: Job, chunk: Chunk, staged: StagedSplit, wanted: Container[str] | None) -> Iterator[Kept]:
     """Yield the rows of a chunk that count, with vectors where they are to be made, in parts that memory can hold."""
     for loaded in chunk.loaded.values():
+        if wanted is not None and loaded.type.table_key not in wanted:
+            continue
         kept = _last_ones(job, Kept(loaded.type, loaded.rows, loaded.lines))
         key = kept.type.table_key
         # An input that is refused anyway is not worth a question to the provider.
@@ -208,7 +221,8 @@ def _parts(job: Job, chunk: Chunk, staged: StagedSplit) -> Iterator[Kept]:
             continue
         for part in windows(job.embed, key, kept.rows.num_rows):
             rows = kept.rows.slice(part.start, part.stop - part.start)
-            yield Kept(job.type_of(key), fill_rows(job.embed, key, rows, staged.embedded), kept.lines[part])
+            rows, filled = fill_rows(job.embed, key, rows, staged.embedded)
+            yield Kept(job.type_of(key), rows, kept.lines[part], filled)
 
 
 class _Dropping:
@@ -232,14 +246,13 @@ class _Dropping:
         low, high = np.searchsorted(self._rows[key], [first, first + count])
         stays = np.ones(count, bool)
         stays[self._rows[key][low:high] - first] = False
-        return Kept(kept.type, kept.rows.filter(pa.array(stays)), kept.lines[stays])
+        return kept.only(stays)
 
 
 def _without(kept: Kept, lines: Numbers) -> Kept:
     if len(lines) == 0:
         return kept
-    stays = ~np.isin(kept.lines, lines)
-    return Kept(kept.type, kept.rows.filter(pa.array(stays)), kept.lines[stays])
+    return kept.only(~np.isin(kept.lines, lines))
 
 
 def _last_ones(job: Job, kept: Kept) -> Kept:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.embed.cache import tidy
-from omnigraph.engine.embed.filler import Tally, total
+from omnigraph.engine.embed.filler import Tally, anew, total
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
 from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
@@ -107,11 +107,6 @@ class _Known:
     effect: Effect | None
     tallies: dict[str, Tally]
 
-    def after(self, earlier: _Known | None) -> _Known:
-        """Return this with the texts that were asked for in vain: they were asked for all the same."""
-        asked = {name: Tally(asked=one.asked) for name, one in (earlier.tallies if earlier else {}).items()}
-        return replace(self, tallies=total([self.tallies, asked]))
-
 
 class _Embedding:
     """One run, which may be prepared several times before it is published."""
@@ -170,7 +165,9 @@ class _Embedding:
             pin, known = snapshot.state.pins[key], self._known.get(key)
             # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
             if known is None or known.pin != pin:
-                self._known[key] = self._stage(snapshot, plan, pin).after(known)
+                staged = self._stage(snapshot, plan, pin)
+                tallies = anew(known.tallies if known else {}, staged.tallies)
+                self._known[key] = replace(staged, tallies=tallies)
         effects = [one.effect for one in self._known.values() if one.effect is not None]
         if not effects:
             return None

@@ -54,6 +54,15 @@ def total(parts: Iterable[Mapping[str, Tally]]) -> dict[str, Tally]:
     return found
 
 
+def anew(earlier: Mapping[str, Tally], now: Mapping[str, Tally]) -> dict[str, Tally]:
+    """Return the count of work that is done anew: texts that were asked for in vain were asked for all the same.
+
+    >>> anew({"vec": Tally(filled=2, asked=2)}, {"vec": Tally(filled=1, cached=1)})["vec"]
+    Tally(filled=1, asked=2, cached=1, cleared=0)
+    """
+    return total([now, {name: Tally(asked=one.asked) for name, one in earlier.items()}])
+
+
 @dataclass(frozen=True)
 class Filler:
     """Makes vectors of one space."""
