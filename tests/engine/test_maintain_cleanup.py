@@ -20,6 +20,7 @@ from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.intent import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from omnigraph.store.fragments import scan_whole_rows
 from omnigraph.store.objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
 from omnigraph.store.versions import Version, versions_of
@@ -320,6 +321,7 @@ def test_cleanup_elsewhere_is_told_to_whoever_holds_a_removed_version(graph: Gra
     for read in (
         lambda: held.dataset("node:Person").read(),
         lambda: list(held.dataset("node:Person").batches()),
+        lambda: list(scan_whole_rows(held.dataset("node:Person"), 0, ["name"], 1)),
         lambda: reader.query(NAMES, at=old),
         lambda: reader.diff(old, "main"),
         lambda: b"".join(reader.export(at=old)),

@@ -131,7 +131,7 @@ def scan_whole_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Stream columns of the rows of one fragment, blobs as their bytes, with their addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
-    with lance_errors(f"reading {dataset.ref}"):
+    with lance_errors(f"reading {dataset.ref}", dataset):
         scanner = dataset.lance.scanner(
             columns=list(columns),
             fragments=[_fragment(dataset, fragment_id)],
