@@ -125,7 +125,10 @@ class Core:
 
     def seen(self, snapshot: Snapshot, *actions: str) -> View:
         """Return what the actor may see of a snapshot: types that are hidden from it are not there at all."""
-        hidden = self.hidden(snapshot, *actions)
+        return self.without(snapshot, self.hidden(snapshot, *actions))
+
+    def without(self, snapshot: Snapshot, hidden: frozenset[str]) -> View:
+        """Return a snapshot without the types that were found to be hidden."""
         if hidden:
             whole = snapshot.state.schema
             schema = self._schemas.get((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))

@@ -6,6 +6,7 @@ files last, so that a crash leaves nothing that names what is gone.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -91,7 +92,7 @@ def cleanup(
     policy = Policy(keep, older_than_seconds, clock.now_us())
     if dry_run:
         found = _looked(core.kernel, policy)
-        rows = tuple(found.would_go(path) for path in found.paths())
+        rows = tuple(found.plan(path).row for path in found.paths())
         return CleanupReport(keep, older_than_seconds, dry_run, rows, preview(core.kernel))
     core.kernel.refuse_read_only()
     swept = sweep(core.kernel)
@@ -123,6 +124,15 @@ def _looked(kernel: Kernel, policy: Policy) -> _Cleanup:
         else:
             return found
     raise ConflictError("branches were deleted faster than they could be looked at; no version was removed, try again")
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """What is told of a dataset, the versions that may go, and their files: what names comes first."""
+
+    row: TypeCleaned
+    gone: Sequence[DatasetRef] = ()
+    files: Sequence[str] = ()
 
 
 @dataclass
@@ -271,36 +281,31 @@ class _Cleanup:
         paths = {path for path, _ in self.versions}
         return sorted(paths, key=lambda path: (path != MANIFEST_PATH, path))
 
-    def would_go(self, path: str) -> TypeCleaned:
-        """Tell what may go of one dataset and its forks."""
-        name = self.names[path]
-        if path in self.drifted:
-            return TypeCleaned(name, error="a foreign tool has written to it by path; run `omnigraph repair` first")
-        gone, files = self._gone(path)
-        return TypeCleaned(name, len(gone), len(files), sum(self.sizes[file] for file in files))
-
     def clean(self, path: str) -> TypeCleaned:
         """Remove what may go of one dataset and its forks; a failure stays with this dataset."""
-        row = self.would_go(path)
-        if row.error is None:
-            gone, files = self._gone(path)
-            try:
-                for file in files:
-                    self.kernel.store.objects.delete(file)
-            except OmniGraphError as error:
-                return TypeCleaned(row.type_key, error=error.message)
-            self.kernel.store.forget(version.ref for version in gone)
-        return row
+        plan = self.plan(path)
+        try:
+            for file in plan.files:
+                self.kernel.store.objects.delete(file)
+        except OmniGraphError as error:
+            return TypeCleaned(plan.row.type_key, error=error.message)
+        self.kernel.store.forget(plan.gone)
+        return plan.row
 
-    def _gone(self, path: str) -> tuple[list[Version], list[str]]:
-        """Return the versions of a dataset and its forks that may go, and their files: what names comes first."""
+    def plan(self, path: str) -> _Going:
+        """Return what may go of one dataset and its forks."""
+        name = self.names[path]
+        if path in self.drifted:
+            error = "a foreign tool has written to it by path; run `omnigraph repair` first"
+            return _Going(TypeCleaned(name, error=error))
         gone = [
             version
-            for (own, _), versions in sorted(self.versions.items(), key=lambda one: (one[0][0], one[0][1] or ""))
-            if own == path
-            for number, version in sorted(versions.items())
-            if number not in self.kept[own, version.ref.branch]
+            for fork in sorted(fork or "" for own, fork in self.versions if own == path)
+            for number, version in sorted(self.versions[path, fork or None].items())
+            if number not in self.kept[path, fork or None]
         ]
         manifests = [version.ref.manifest_path for version in gone]
         others = sorted({file for version in gone for file in version.files} - self.needed - set(manifests))
-        return gone, [file for file in (*manifests, *others) if file in self.sizes]
+        files = [file for file in (*manifests, *others) if file in self.sizes]
+        row = TypeCleaned(name, len(gone), len(files), sum(self.sizes[file] for file in files))
+        return _Going(row, [version.ref for version in gone], files)

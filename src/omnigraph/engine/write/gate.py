@@ -50,9 +50,7 @@ class Rights:
 def rights(core: Core, snapshot: Snapshot) -> Rights:
     """Return what the actor may write to a state: types that it may neither read nor change are not there for it."""
     hidden = core.hidden(snapshot, "read", "change")
-    return Rights(
-        core.seen(snapshot, "read", "change"), core.forbidden(snapshot, "change") - hidden, hidden, core.actor
-    )
+    return Rights(core.without(snapshot, hidden), core.forbidden(snapshot, "change") - hidden, hidden, core.actor)
 
 
 @contextmanager
