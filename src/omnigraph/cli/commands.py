@@ -324,12 +324,14 @@ COMMANDS = (
         "queries:list_queries",
         "List stored queries with their parameters.",
         "omnigraph queries list queries/ --schema schema.pg",
+        Capability.DIRECT,
     ),
     Command(
         ("queries", "validate"),
         "queries:validate",
         "Check stored queries against a schema or a graph, all at once.",
         "omnigraph queries validate queries/ --store graph.omni",
+        Capability.DIRECT,
     ),
     Command(
         ("profile", "list"), "operator:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"

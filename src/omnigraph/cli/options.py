@@ -50,6 +50,9 @@ ParamsFile = Annotated[
     typer.Option("--params-file", metavar="FILE", help="A file with the parameters; `-` is standard input."),
 ]
 SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
+Against = Annotated[
+    Path | None, typer.Option("--schema", metavar="FILE", help="The schema that the queries are written for.")
+]
 DataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Make drops final: cleanup purges what they drop.")]
 
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]

@@ -1,4 +1,4 @@
-"""The query that a command was given, with its parameters.
+"""The query that a command was given, with its parameters, and what queries are checked against.
 
 Reads files and options; what they mean is for the engine.
 """
@@ -17,6 +17,7 @@ from omnigraph.errors import UsageError
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
     from omnigraph.client import Graph as ServedGraph
+    from omnigraph.lang.catalog import Catalog
     from omnigraph.lang.source import Source
 
 
@@ -61,6 +62,20 @@ def parameters(text: str | None, file: Path | None) -> dict[str, object]:
     if not isinstance(members, dict):
         raise UsageError('the parameters are not a JSON object; write for example {"name": "x"}')
     return members
+
+
+def catalog_of(target: Target, schema: Path | None) -> Catalog:
+    """Return what queries are checked against: the types of a schema file, or those of a graph."""
+    from omnigraph.files import read_source
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.schema import compile_schema
+
+    if target.is_named if schema is not None else not target.is_known:
+        raise UsageError("say what to check against: a schema with `--schema FILE`, or a graph with `--store URI`")
+    if schema is not None:
+        return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
+    with target.store_to_read() as graph:
+        return graph.core.view().catalog
 
 
 def _read(file: Path) -> str:
