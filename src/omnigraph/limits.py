@@ -42,6 +42,7 @@ QUERY_ROWS_MAX: Final = 50_000_000
 QUERY_BYTES_MAX: Final = 2_147_483_648
 QUERY_SECONDS_MAX: Final = 300
 READ_CACHE_BYTES_MAX: Final = 2_147_483_648
+READ_CACHE_VERSIONS_MAX: Final = 8
 PLAN_CACHE_MAX: Final = 512
 RESULT_BATCH_ROWS: Final = 65_536
 
@@ -166,6 +167,7 @@ SERVER_STREAMS_BYTES_MAX: Final = 2 * 1024 * 1024
 SERVER_STREAM_WAIT_SECONDS: Final = 0.25
 SERVER_STALL_SECONDS_MAX: Final = 60
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
+SERVER_OWN_THREADS: Final = 2
 SERVER_RECONCILE_SECONDS: Final = 60
 
 # Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.

@@ -16,6 +16,7 @@ from omnigraph.engine.read.grouping import Groups
 from omnigraph.engine.read.ordering import top_places
 from omnigraph.engine.read.rows import Rows, distinct
 from omnigraph.errors import BudgetExceeded
+from omnigraph.limits import READ_CACHE_VERSIONS_MAX
 from omnigraph.store.dataset import DatasetRef
 from tests.engine.read.graphs import create, knows, person, write
 
@@ -155,12 +156,57 @@ def test_resolved_names_are_forgotten_with_what_they_name() -> None:
     assert caches.resolved(here) is caches.resolved(here)
     assert caches.resolved(here) is not caches.resolved(here.at(2))
     kept = caches.resolved(here)
-    caches.get("large", lambda: _Sized(60))
+    caches.get("large", "family", lambda _: _Sized(60))
     caches.trim()
     # Something may soon have to go, and only asking by identity shows what is in use.
     assert caches.resolved(here) is not kept
     assert caches.resolved(here) is not caches.resolved(here)
     caches.clear()
+
+
+def test_caches_keep_the_versions_used_last() -> None:
+    caches = Caches()
+    for version in range(READ_CACHE_VERSIONS_MAX + 3):
+        caches.get(("node", version), "node", lambda _: _Sized(1))
+        # The first version is in use all the while.
+        caches.get(("node", 0), "node", _never)
+        caches.get("other", "other", lambda _: _Sized(1))
+    assert caches.nbytes == READ_CACHE_VERSIONS_MAX + 1
+    assert caches.peek(("node", 0)) is not None
+    assert caches.peek(("node", 1)) is None
+    assert caches.peek("other") is not None
+
+
+def test_cache_makes_a_version_from_the_one_used_last() -> None:
+    caches, seen = Caches(), list[object]()
+
+    def make(previous: _Sized | None) -> _Sized:
+        seen.append(previous)
+        return _Sized(1)
+
+    first = caches.get("v1", "node", make)
+    second = caches.get("v2", "node", make)
+    caches.get("v1", "node", _never)
+    caches.get("v3", "node", make)
+    caches.get("w1", "edge", make)
+    assert seen == [None, first, first, None]
+    assert second is not first
+
+
+def test_memory_stays_when_reads_follow_writes(tmp_path: Path) -> None:
+    graph = create(tmp_path, [person(f"p{n}") for n in range(50)] + [knows(f"p{n}", "p0") for n in range(50)])
+    source = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q } }"
+    held = []
+    for turn in range(3 * READ_CACHE_VERSIONS_MAX):
+        graph.mutate("query add($n: String) { insert Person { name: $n } }", params={"n": f"new-{turn}"})
+        assert len(graph.query(source, params={"n": "p3"})) == 1
+        held.append(graph._caches.nbytes)
+    # The type grows by a row a turn; without a bound on versions the last number is three times the middle one.
+    assert held[-1] < 2 * held[READ_CACHE_VERSIONS_MAX]
+
+
+def _never(_: object) -> _Sized:
+    raise AssertionError("it is kept")
 
 
 class _Sized:

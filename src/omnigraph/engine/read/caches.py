@@ -9,11 +9,11 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from omnigraph.engine.core import Lru
 from omnigraph.lang.query import QueryKey
-from omnigraph.limits import PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX
+from omnigraph.limits import PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
 from omnigraph.store.dataset import DatasetRef
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ class Sized(Protocol):
 
 
 S = TypeVar("S", bound=Sized)
-_SNAPSHOTS_MAX: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +40,16 @@ class Resolved:
 
 
 class Caches:
-    """Entities and topologies under one byte budget, least recently used first out; and physical plans."""
+    """Entities and topologies, a few versions of each and all under one byte budget, least recently used first out;
+    and physical plans.
+    """
 
     def __init__(self, bytes_max: int = READ_CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
         self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX)
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
+        # The keys of the versions of one thing, the one used last at the end; some may be forgotten already.
+        self._families: dict[Hashable, OrderedDict[Hashable, None]] = {}
         self._lock = threading.RLock()
         self._has_grown = False
         self._is_tight = False
@@ -57,38 +60,48 @@ class Caches:
         if self._is_tight:
             # Going by names leaves no trace of use, so not while something may soon have to be forgotten.
             return Resolved()
-        known = self._resolved.get(snapshot)
-        if known is None:
-            with self._lock:
-                known = self._resolved.setdefault(snapshot, Resolved())
-                while len(self._resolved) > _SNAPSHOTS_MAX:
-                    self._resolved.popitem(last=False)
+        with self._lock:
+            known = self._resolved.setdefault(snapshot, Resolved())
+            # A reader that stays on an old snapshot keeps it among those that were used last.
+            self._resolved.move_to_end(snapshot)
+            while len(self._resolved) > READ_CACHE_VERSIONS_MAX:
+                self._resolved.popitem(last=False)
         return known
 
     def grow(self) -> None:
         """Take note that something kept has become larger, so that the next `trim` looks."""
         self._has_grown = True
 
-    def get(self, key: Hashable, make: Callable[[], S]) -> S:
-        """Return what is kept under a key, making it when it is not there."""
+    def get(self, key: Hashable, family: Hashable, make: Callable[[S | None], S]) -> S:
+        """Return what is kept under a key, making it when it is not there.
+
+        A family is what comes in versions; `make` gets the version of it that was used last, if one is kept.
+        """
         with self._lock:
-            kept = self._entries.get(key)
+            kept, latest = self._entries.get(key), self._latest(family)
             if kept is not None:
-                self._entries.move_to_end(key)
+                self._touch(key, family)
                 return cast(S, kept)
-        made = make()
+        made = make(cast("S | None", latest))
         self.grow()
         with self._lock:
             # Two threads may make the same thing; all go on with the first, so that its columns are loaded once.
             kept = self._entries.setdefault(key, made)
-            self._entries.move_to_end(key)
+            self._touch(key, family)
+            versions = self._families[family]
+            while len(versions) > READ_CACHE_VERSIONS_MAX:
+                self._entries.pop(versions.popitem(last=False)[0], None)
         return cast(S, kept)
 
-    def like(self, kind: type[S], is_like: Callable[[S], bool]) -> S | None:
-        """Return what was used last among things of a kind that satisfy a test, or None."""
-        with self._lock:
-            kept = [entry for entry in self._entries.values() if isinstance(entry, kind)]
-        return next((entry for entry in reversed(kept) if is_like(entry)), None)
+    def _latest(self, family: Hashable) -> Sized | None:
+        versions = self._families.get(family, ())
+        return next((self._entries[key] for key in reversed(versions) if key in self._entries), None)
+
+    def _touch(self, key: Hashable, family: Hashable) -> None:
+        self._entries.move_to_end(key)
+        versions = self._families.setdefault(family, OrderedDict())
+        versions[key] = None
+        versions.move_to_end(key)
 
     def peek(self, key: Hashable) -> Sized | None:
         """Return what is kept under a key, or None; nothing is made."""
@@ -119,4 +132,5 @@ class Caches:
     def clear(self) -> None:
         with self._lock:
             self._entries.clear()
+            self._families.clear()
             self._resolved.clear()

@@ -73,10 +73,7 @@ class Run:
         if found is None:
             ref, caches = self.ref(table_key), self.caches
             found = caches.get(
-                ref,
-                lambda: Entities(
-                    self.view.dataset(table_key), caches.grow, caches.like(Entities, lambda kept: kept.is_of(ref))
-                ),
+                ref, ref.path, lambda previous: Entities(self.view.dataset(table_key), caches.grow, previous)
             )
             self._resolved.entities[table_key] = found
         return found
@@ -87,10 +84,9 @@ class Run:
         if found is None:
             type_ = self.view.catalog.edges[edge]
             entities = (self.edges(edge), self.nodes(type_.source), self.nodes(type_.target))
-            ref, caches = self.ref(f"edge:{edge}"), self.caches
+            caches, family = self.caches, (Topology, self.ref(f"edge:{edge}").path)
             found = caches.get(
-                self._topology_key(edge),
-                lambda: Topology(*entities, caches.grow, caches.like(Topology, lambda kept: kept.edges.is_of(ref))),
+                self._topology_key(edge), family, lambda previous: Topology(*entities, caches.grow, previous)
             )
             self._resolved.topologies[edge] = found
         return found

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.engine.read.budget import loading
 from omnigraph.engine.read.columns import Column
 from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
-from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import unindexed_rows
 from omnigraph.store.tail import read_after, shared_beginning
 
@@ -58,10 +58,6 @@ class Entities:
         self._unindexed: dict[str, int] = {}
         self._lookups = 0
         self._lock = threading.RLock()
-
-    def is_of(self, ref: DatasetRef) -> bool:
-        """Tell whether these are entities of the same type as those of another version or branch."""
-        return self.dataset.ref.path == ref.path
 
     def unindexed_rows(self, name: str) -> int:
         """Return how many entities a lookup by a column has to scan; asked of storage once."""
