@@ -19,7 +19,7 @@ from omnigraph.engine.changes.equal import equal_values
 from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
 from omnigraph.engine.write.stage import physical
 from omnigraph.errors import StorageError
-from omnigraph.store import difference
+from omnigraph.store import difference, ordered
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.compact import fold_tail, rewrite
 from omnigraph.store.dataset import Dataset
@@ -296,6 +296,25 @@ def test_row_changes_of_a_small_change_in_a_large_type_read_only_what_changed(tm
     assert (old.num_rows, new.num_rows) == (90, 100)
     assert [one.num_rows for one in moved_rows(changed, compacted)] == [0, 0]
     assert read_bytes(changed, compacted)[0] == 0
+
+
+def test_differing_rows_with_blobs_hold_only_so_many_bytes_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 150_000
+    sizes: list[int] = []
+
+    def read_blobs(*given: Any) -> list[bytes | None]:
+        found = ordered.read_blobs(*given)
+        sizes.append(sum(len(one or b"") for one in found))
+        return found
+
+    monkeypatch.setattr(rows, "BLOB_READ_BYTES_MAX", limit)
+    monkeypatch.setattr(rows, "read_blobs", read_blobs)
+    everyone = list(range(50))
+    _, before, after = grow(tmp_path, [("append", everyone, 0), ("upsert", everyone, 0)])
+    assert rows.differing(before, after, rows.candidates(before, after)).num_rows == 0
+    assert 70_000 < max(sizes) <= limit + 70_000
 
 
 def test_row_changes_between_forks_after_compaction_leave_out_what_both_inherited(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pyarrow.compute
 
 from omnigraph.engine.changes.equal import Mask, equal_values
 from omnigraph.lang.schema.arrow import PROPERTY_ID
+from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_rows
 from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
@@ -125,13 +126,16 @@ def _equal_blobs(
     left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    places = np.flatnonzero(equal & was)
-    pairs = zip(
-        read_blobs(before, name, old.take(places).combine_chunks()),
-        read_blobs(after, renamed, new.take(places).combine_chunks()),
-        strict=True,
-    )
-    equal[places] = np.fromiter((a == b for a, b in pairs), np.bool_, len(places))
+    alike = np.flatnonzero(equal & was)
+    # Only so many bytes of either side are in memory at a time, or one blob that is larger.
+    chunks = np.cumsum(blob_sizes(left).to_numpy(zero_copy_only=False)[alike]) // BLOB_READ_BYTES_MAX
+    for places in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
+        pairs = zip(
+            read_blobs(before, name, old.take(places).combine_chunks()),
+            read_blobs(after, renamed, new.take(places).combine_chunks()),
+            strict=True,
+        )
+        equal[places] = np.fromiter((a == b for a, b in pairs), np.bool_, len(places))
     return equal
 
 
