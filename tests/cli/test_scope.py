@@ -24,7 +24,6 @@ USES = {
     Capability.ANY: {"--store", "--server", "--graph", "--profile"},
     Capability.SERVED: {"--server", "--profile"},
     Capability.DIRECT: {"--store", "--profile"},
-    Capability.CONTROL: set(),
     Capability.LOCAL: set(),
 }
 # What commands can work on, written down once more: a command that moves to another row has to move here, too.
@@ -52,13 +51,13 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def capability_of(command: Command) -> Capability | None:
+def capability_of(command: Command) -> Capability:
     words = command.words
     if words[0] in ANY.split() or words[0] in ANY_GROUPS.split() or words in (("schema", "show"), ("schema", "apply")):
         return Capability.ANY
     if words[0] in DIRECT.split() or words == ("schema", "plan"):
         return Capability.DIRECT
-    return Capability.SERVED if words == ("graphs", "list") else None
+    return Capability.SERVED if words == ("graphs", "list") else Capability.LOCAL
 
 
 def wants(command: Command) -> Wants | None:
@@ -68,11 +67,7 @@ def wants(command: Command) -> Wants | None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.path)
 def test_command_has_the_capability_that_is_written_down(command: Command) -> None:
-    expected = capability_of(command)
-    if expected is None:
-        assert command.capability in (Capability.LOCAL, Capability.CONTROL)
-    else:
-        assert command.capability is expected
+    assert command.capability is capability_of(command)
 
 
 def own_options(command: Command) -> set[str]:
@@ -170,7 +165,6 @@ def test_parse_config_reads_all_of_it() -> None:
     assert parse_config(TEXT, "config.yaml", pytest.fail) == Config(
         "ada",
         {"lake": ON_LAKE},
-        {"c": "/data"},
         {"prod": Profile(server="lake", default_graph="supply")},
         Defaults(store="z", output="csv", table_max_column_width=9, table_cell_layout="wrap"),
         {"needs": Alias("lake", "deps", None, ("name",), {"most": 5}, "kv")},

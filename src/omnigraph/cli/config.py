@@ -14,10 +14,10 @@ from typing import Any, Final
 import typer
 
 from omnigraph import settings
+from omnigraph.cli.options import Format
 from omnigraph.errors import UsageError
 
 NAME: Final = "config.yaml"
-_OUTPUTS: Final = ("table", "kv", "csv", "jsonl", "json")
 _LAYOUTS: Final = ("truncate", "wrap")
 
 
@@ -61,7 +61,6 @@ class Config:
 
     actor: str | None = None
     servers: Mapping[str, str] = field(default_factory=dict)
-    clusters: Mapping[str, str] = field(default_factory=dict)
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     defaults: Defaults = Defaults()
     aliases: Mapping[str, Alias] = field(default_factory=dict)
@@ -114,9 +113,6 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
     return Config(
         reader.text(operator, "operator", "actor"),
         reader.each(top, "servers", lambda name, one: reader.needed(reader.mapping(one, name, ("url",)), name, "url")),
-        reader.each(
-            top, "clusters", lambda name, one: reader.needed(reader.mapping(one, name, ("root",)), name, "root")
-        ),
         reader.each(top, "profiles", reader.profile),
         reader.defaults(top.get("defaults")),
         reader.each(top, "aliases", reader.alias),
@@ -184,7 +180,7 @@ class _Reader:
             server,
             store,
             self.text(one, where, "default_graph"),
-            self.chosen(one, where, "output", _OUTPUTS) or "table",
+            self.chosen(one, where, "output", tuple(Format)) or "table",
             width,
             self.chosen(one, where, "table_cell_layout", _LAYOUTS) or "truncate",
         )
@@ -200,5 +196,5 @@ class _Reader:
             self.text(one, where, "graph"),
             tuple(args),
             self.mapping(one.get("params"), f"{where}.params"),
-            self.chosen(one, where, "format", _OUTPUTS),
+            self.chosen(one, where, "format", tuple(Format)),
         )

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from omnigraph.cli.bind import DestroysUri
-from omnigraph.cli.options import Branch, Json, Mode
+from omnigraph.cli.options import Branch, From, How, Json, Mode
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.write import ingest_file
 from omnigraph.errors import UsageError
@@ -45,8 +45,6 @@ Edges = Annotated[
         "--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges, with the columns that hold their ends."
     ),
 ]
-How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
-From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
 Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Do the load of this name only once.")]
 Errors = Annotated[OnError, typer.Option("--on-error", metavar="NAME", help="fail, or quarantine wrong entities.")]
 MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Most entities to put into quarantine.")]

@@ -35,6 +35,8 @@ Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branc
 ReadBranch = Annotated[
     str | None, typer.Option("--branch", metavar="NAME", help="The branch to read; `main` if unset.")
 ]
+How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
+From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
 ]

@@ -20,7 +20,6 @@ class Capability(StrEnum):
     ANY = "any"
     SERVED = "served"
     DIRECT = "direct"
-    CONTROL = "control"
     LOCAL = "local"
 
 
@@ -57,14 +56,12 @@ _TAKES: Final[Mapping[Capability, frozenset[str]]] = {
     Capability.ANY: frozenset({"store", "server", "graph", "profile"}),
     Capability.SERVED: frozenset({"server", "profile"}),
     Capability.DIRECT: frozenset({"store", "profile"}),
-    Capability.CONTROL: frozenset(),
     Capability.LOCAL: frozenset(),
 }
 _WHY: Final[Mapping[Capability, str]] = {
     Capability.ANY: "works on one graph",
     Capability.SERVED: "asks a server; name it with `--server NAME`",
     Capability.DIRECT: "works on the storage of a graph; name that with `--store URI`",
-    Capability.CONTROL: "works on files of an operator, not on a graph",
     Capability.LOCAL: "works on no graph",
 }
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.bind import DestroysUri, Writes
-from omnigraph.cli.options import Branch, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.options import Branch, From, How, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.source import named, parameters, query_source, stored
 from omnigraph.errors import UsageError
@@ -23,8 +23,6 @@ IfCommit = Annotated[
     typer.Option("--if-commit", metavar="ID", help="Write only while this is the newest commit of the branch."),
 ]
 Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="The NDJSON file to read; `-` is standard input.")]
-How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
-From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
 
 
 def mutate(
