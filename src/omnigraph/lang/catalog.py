@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from omnigraph.lang.types import PropertyType
+from omnigraph.lang.types import PropertyType, Scalar
 
 
 class MergeRule(StrEnum):
@@ -88,6 +88,10 @@ class NodeType:
     def table_key(self) -> str:
         return f"node:{self.name}"
 
+    @property
+    def has_blobs(self) -> bool:
+        return _has_blobs(self.properties)
+
 
 @dataclass(frozen=True, slots=True)
 class EdgeType:
@@ -109,6 +113,14 @@ class EdgeType:
     @property
     def table_key(self) -> str:
         return f"edge:{self.name}"
+
+    @property
+    def has_blobs(self) -> bool:
+        return _has_blobs(self.properties)
+
+
+def _has_blobs(properties: Mapping[str, Property]) -> bool:
+    return any(one.type.scalar is Scalar.BLOB for one in properties.values())
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from omnigraph.engine.changes.selection import Selection
 from omnigraph.engine.changes.text import image_texts
 from omnigraph.engine.write.loaded import Type
 from omnigraph.errors import ChangeFeedGap, StorageError
-from omnigraph.lang.types import Scalar
 from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.pipeline.scanning import Scan
 from omnigraph.pipeline.source import framed
@@ -79,7 +78,7 @@ def read_change(change: Change, schema: Any) -> Iterator[pa.RecordBatch]:
     try:
         before, after = (change.scan.place.open(ref) for ref in (change.before, change.scan.ref))
         found = _share(of_ops(rows.candidates(before, after), change.selection), change)
-        size = _window_rows(change.scan.type)
+        size = CHANGE_WINDOW_BLOB_ROWS if change.scan.type.has_blobs else STREAM_WINDOW_ROWS
         for offset in range(0, found.num_rows, size):
             changes = rows.compare(before, after, found.slice(offset, size))
             if changes.count:
@@ -91,11 +90,6 @@ def read_change(change: Change, schema: Any) -> Iterator[pa.RecordBatch]:
 def _share(found: pa.Table, change: Change) -> pa.Table:
     first, last = (found.num_rows * part // change.shares for part in (change.share, change.share + 1))
     return found.slice(first, last - first)
-
-
-def _window_rows(type_: Type) -> int:
-    has_blobs = any(one.type.scalar is Scalar.BLOB for one in type_.properties.values())
-    return CHANGE_WINDOW_BLOB_ROWS if has_blobs else STREAM_WINDOW_ROWS
 
 
 def _batch(change: Change, changes: RowChanges, layout: pa.Schema) -> pa.RecordBatch:

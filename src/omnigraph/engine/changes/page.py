@@ -21,7 +21,6 @@ from omnigraph.engine.changes.selection import Selection
 from omnigraph.engine.changes.text import change_texts
 from omnigraph.engine.changes.token import Place, place_of, rejected
 from omnigraph.engine.core import Lru
-from omnigraph.lang.types import Scalar
 from omnigraph.limits import CHANGE_CACHE_MAX, CHANGE_ID_BYTES_MAX, CHANGE_WINDOW_BLOB_ROWS, CHANGE_WINDOW_ROWS
 from omnigraph.manifest.kernel import Kernel
 
@@ -93,7 +92,7 @@ def _windows(
         found = of_ops(_candidates(kernel, pair), selection)
         if after is not None and after.type_key == key:
             found = found.slice(_start(found.column("id").combine_chunks(), after))
-        rows = CHANGE_WINDOW_BLOB_ROWS if _has_blobs(pair) else CHANGE_WINDOW_ROWS
+        rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
         for offset in range(0, found.num_rows, rows):
             ids, texts = change_texts(pair, pair.compare(found.slice(offset, rows)))
             if len(ids):
@@ -107,10 +106,6 @@ def _type_key(pair: Pair) -> str:
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
     key = tuple(side.pin.ref if side else None for side in (pair.before, pair.after))
     return _found.setdefault(kernel, Lru(CHANGE_CACHE_MAX)).get(key, pair.candidates)
-
-
-def _has_blobs(pair: Pair) -> bool:
-    return any(one.type.scalar is Scalar.BLOB for one in pair.known.type_.properties.values())
 
 
 def _start(ids: Any, after: Place) -> int:

@@ -19,7 +19,6 @@ from omnigraph.engine.embed.plan import Needs, Target, TypePlan, matrix_of, rows
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.write.stage import physical
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.types import Scalar
 from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, arrays, pc
@@ -143,8 +142,7 @@ def _rows_in_need(
 ) -> Iterator[pa.Table]:
     """Yield whole rows that change, and note where they lie."""
     layout = arrow_schema(plan.type)
-    has_blobs = any(one.type.scalar is Scalar.BLOB for one in plan.type.properties.values())
-    batch_rows = CHANGE_WINDOW_BLOB_ROWS if has_blobs else EMBED_WINDOW_TEXTS
+    batch_rows = CHANGE_WINDOW_BLOB_ROWS if plan.type.has_blobs else EMBED_WINDOW_TEXTS
     for batch in scan_whole_rows(dataset, fragment_id, layout.names, batch_rows):
         rows = pa.Table.from_batches([batch])
         changed, _ = rows_in_need(plan, rows, made)

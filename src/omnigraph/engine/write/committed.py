@@ -15,7 +15,6 @@ from omnigraph.engine.write.predicate import ColumnTest
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.types import Scalar
 from omnigraph.rules.delta import Ids, one_array, without
 from omnigraph.rules.kernels import Column, arrays, pc
 from omnigraph.store.dataset import Dataset, lance_errors
@@ -62,8 +61,7 @@ class CommittedRows:
         dataset = self.view.dataset(type_.table_key)
         logical = arrow_schema(type_)
         # Only a scan gives blobs as bytes.
-        has_blobs = any(one.type.scalar is Scalar.BLOB for one in type_.properties.values())
-        where = None if has_blobs else _looked_up(type_, test)
+        where = None if type_.has_blobs else _looked_up(type_, test)
         parts: Iterator[pa.Table]
         if where is not None:
             parts = iter([find_rows(dataset, logical.names, where)])
