@@ -394,11 +394,6 @@ class Loading:
 
     def clean(self, keep: set[str]) -> None:
         """Remove what attempts that did not count left behind, and all files but data."""
-        objects = self.core.kernel.store.objects
-        folders = tuple(path for path in keep if path.endswith("/"))
-        for ref in self.job.targets.values():
-            data, _ = fragments.claims(ref, self.job.operation_id)
-            for info in objects.list(f"{ref.directory}/data"):
-                if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
-                    objects.delete(info.path)
-        objects.delete_prefix(self.job.side)
+        store = self.core.kernel.store
+        fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
+        store.objects.delete_prefix(self.job.side)

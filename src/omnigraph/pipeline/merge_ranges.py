@@ -150,12 +150,8 @@ class Ranges:
         """Remove what attempts that did not count left behind, and all files but data."""
         for work in self._works:
             keep = work.files if is_published else set[str]()
-            folders = tuple(path for path in keep if path.endswith("/"))
-            for dataset in work.targets.values():
-                data, _ = fragments.claims(dataset.ref, work.job.place.operation_id)
-                for info in store.objects.list(f"{dataset.ref.directory}/data"):
-                    if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
-                        store.objects.delete(info.path)
+            refs = [dataset.ref for dataset in work.targets.values()]
+            fragments.remove_staged(store, refs, work.job.place.operation_id, keep)
             store.objects.delete_prefix(work.job.side)
         self._works = []
 

@@ -6,7 +6,7 @@ The seam for executors: a task stages files and sends back texts. Nothing here c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +17,7 @@ from lance.fragment import FragmentMetadata, LanceFragment
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
+from omnigraph.store.store import Store
 
 # A fragment as text, because it may come from another machine.
 FragmentText: TypeAlias = str
@@ -176,6 +177,16 @@ def _fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
 def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:
     """Return the paths of the files that staged fragments consist of, relative to the graph's root."""
     return {f"{dataset.ref.directory}/{file}" for file in changed(dataset, _append(fragments), 0).files}
+
+
+def remove_staged(store: Store, refs: Iterable[DatasetRef], operation_id: str, keep: Set[str]) -> None:
+    """Remove the data files that an operation staged, but those that are to stay; a path that ends in / is a folder."""
+    folders = tuple(path for path in keep if path.endswith("/"))
+    for ref in refs:
+        data, _ = claims(ref, operation_id)
+        for info in store.objects.list(f"{ref.directory}/data"):
+            if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
+                store.objects.delete(info.path)
 
 
 def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:

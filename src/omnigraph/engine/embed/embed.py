@@ -150,7 +150,8 @@ class _Embedding:
             keep = self._files()
             raise
         finally:
-            self._clean(keep)
+            if self._held is not None:
+                fragments.remove_staged(self.core.kernel.store, self._targets, self._held.operation_id, keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         may = rights(self.core, snapshot)
@@ -211,17 +212,4 @@ class _Embedding:
 
     def _files(self) -> set[str]:
         """Return the files that the last plan consists of."""
-        effects = (one.effect for one in self._known.values() if one.effect is not None)
-        return {
-            f"{one.base.ref.directory}/{file}" for one in effects for change in one.changes for file in change.files
-        }
-
-    def _clean(self, keep: set[str]) -> None:
-        folders = tuple(path for path in keep if path.endswith("/"))
-        objects = self.core.kernel.store.objects
-        for ref in self._targets:
-            assert self._held is not None
-            data, _ = fragments.claims(ref, self._held.operation_id)
-            for info in objects.list(f"{ref.directory}/data"):
-                if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
-                    objects.delete(info.path)
+        return {file for one in self._known.values() if one.effect is not None for file in one.effect.files}
