@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.resolution import Given
+    from omnigraph.engine.operation import Operation
     from omnigraph.engine.read.search.embed import Embedder
     from omnigraph.engine.write.ingest import Dialect, Mode
     from omnigraph.engine.write.ndjson import Data
@@ -227,6 +228,12 @@ class Graph:
     def commit(self, commit_id: str) -> Commit:
         """Return one commit of any branch."""
         return history.commit(self.core, commit_id, self.core.actor)
+
+    def operation(self, operation_id: str) -> Operation:
+        """Return what became of a write whose error names its `operation_id`, because nobody knew if it was done."""
+        from omnigraph.engine.operation import operation
+
+        return operation(self.core, operation_id)
 
     def at(self, at: Moment, branch: str = MAIN) -> Past:
         """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import orjson
@@ -15,7 +16,7 @@ from omnigraph.server.access import READERS_ONLY, Doors
 from omnigraph.server.admission import Admission
 from omnigraph.server.hosting import Place, open_house
 from omnigraph.server.tokens import Tokens, read_tokens
-from omnigraph.server.wire import NDJSON
+from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, TOKENS, Live, serving_graph
 
 G = "/graphs/g"
@@ -273,26 +274,51 @@ def test_admission_refuses_what_is_over_the_cap_and_gives_places_back() -> None:
 
 def test_admission_race_never_exceeds_the_cap() -> None:
     admission = Admission(5, 1_000)
-    inside, most, guard = [0], [0], threading.Lock()
-    refused = []
+    start, leave = threading.Barrier(16), threading.Event()
+    answered = threading.Semaphore(0)
 
-    def enter(_: int) -> None:
-        for _ in range(200):
-            try:
-                with admission.admit("ada", 1):
-                    with guard:
-                        inside[0] += 1
-                        most[0] = max(most[0], inside[0])
-                    with guard:
-                        inside[0] -= 1
-            except GraphError as error:
-                refused.append(error.code)
+    def enter(_: int) -> str:
+        start.wait(60)
+        try:
+            with admission.admit("ada", 1):
+                answered.release()
+                assert leave.wait(60)
+                return "admitted"
+        except GraphError as error:
+            answered.release()
+            return error.code
 
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(enter, range(16)))
-    assert most[0] <= 5
-    assert set(refused) <= {"request.too_many"}
+        waiting = [pool.submit(enter, number) for number in range(16)]
+        # Whoever came in stays, so the cap is full when the last was answered.
+        assert all(answered.acquire(timeout=60) for _ in waiting)
+        inflight = admission.inflight
+        leave.set()
+        told = sorted(one.result() for one in waiting)
+    assert inflight == 5
+    assert told == ["admitted"] * 5 + ["request.too_many"] * 11
     assert admission.inflight == 0
+
+
+@pytest.mark.parametrize(("path", "media"), [("/load", JSON), ("/load/ndjson", NDJSON), ("/branches", JSON)])
+def test_write_without_room_is_refused_before_its_body_is_read(live: Live, path: str, media: str) -> None:
+    with ExitStack() as full:
+        for _ in range(live.service.admission.inflight_max):
+            full.enter_context(live.service.admission.admit(None, 0))
+        connection = live.connect(timeout=20)
+        connection.putrequest("POST", f"{G}{path}")
+        connection.putheader("Content-Type", media)
+        connection.putheader("Content-Length", "1000")
+        connection.endheaders()
+        assert connection.getresponse().status == 429
+        connection.close()
+
+
+def test_write_that_announces_more_bytes_than_its_actor_may_have_is_refused(live: Live) -> None:
+    free = live.service.admission.bytes_max
+    with live.service.admission.admit(None, free - 1_000):
+        reply = live.post(f"{G}/load", {"data": "\n" * 1_000})
+    assert (reply.status, reply.json()["context"]["resource"]) == (429, "bytes")
 
 
 def test_actor_with_too_many_writes_is_told_when_to_come_back(graph_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:

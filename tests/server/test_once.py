@@ -12,6 +12,7 @@ import omnigraph as og
 from omnigraph.client.converse import Lost
 from omnigraph.client.http import Line
 from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import kernel, once
@@ -75,6 +76,29 @@ def test_write_that_was_refused_leaves_its_id_unused(live: Live) -> None:
     assert refused.json()["omnigraph_code"] == "conflict.key"
     assert live.get(f"{G}/operations/{operation}").json()["outcome"] == "pending"
     assert add(live, operation).status == 200
+
+
+def test_write_under_way_is_pending_however_old_its_id_looks(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, finish = threading.Event(), threading.Event()
+    plain = Graph.mutate
+
+    def slow(graph: Graph, *given: Any, **more: Any) -> Any:
+        started.set()
+        assert finish.wait(60)
+        return plain(graph, *given, **more)
+
+    monkeypatch.setattr(Graph, "mutate", slow)
+    old = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(add, live, old)
+        try:
+            assert started.wait(60)
+            assert live.get(f"{G}/operations/{old}").json()["outcome"] == "pending"
+        finally:
+            finish.set()
+        assert under_way.result().status == 200
+    assert live.get(f"{G}/operations/{old}").json()["outcome"] == "applied"
+    assert live.service.house.hosted["g"].under_way == []
 
 
 def together(live: Live, writers: int) -> list[int]:

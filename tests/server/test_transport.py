@@ -14,8 +14,10 @@ import pytest
 from omnigraph.engine.read import Budget
 from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph
+from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
+from omnigraph.server.inputs import from_json
 from omnigraph.server.wire import JSON, NDJSON
-from tests.server.live import PEOPLE, Live
+from tests.server.live import ADD, PEOPLE, Live
 
 G = "/graphs/g"
 
@@ -127,26 +129,71 @@ def test_caller_that_hangs_up_in_its_body_leaves_nothing_behind(live: Live) -> N
     wait_for(lambda: live.service.admission.inflight == 0)
 
 
-def test_slow_query_keeps_nobody_else_waiting(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, finish = threading.Event(), threading.Event()
+def test_slow_queries_keep_no_write_and_no_question_to_the_server_waiting(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: int = live.service.readers._max_workers
+    started, finish = threading.Semaphore(0), threading.Event()
     plain = Graph.query
 
     def query(graph: Graph, source: str, *given: Any, **more: Any) -> Any:
         if "slow" in source:
-            started.set()
-            assert finish.wait(30)
+            started.release()
+            assert finish.wait(60)
         return plain(graph, source, *given, **more)
 
     monkeypatch.setattr(Graph, "query", query)
-    with ThreadPoolExecutor(1) as pool:
-        slow = pool.submit(live.post, f"{G}/query", {"query": PEOPLE.replace("people", "slow")})
-        assert started.wait(30)
-        for _ in range(3):
-            assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200
-        assert live.get("/healthz").status == 200
-        assert not slow.done()
-        finish.set()
-        assert slow.result().status == 200
+    slow = {"query": PEOPLE.replace("people", "slow")}
+    with ThreadPoolExecutor(threads) as pool:
+        first = pool.submit(live.post, f"{G}/query", slow)
+        try:
+            assert started.acquire(timeout=30)
+            assert live.post(f"{G}/query", {"query": PEOPLE}).status == 200, "a read waits for another"
+            rest = [pool.submit(live.post, f"{G}/query", slow) for _ in range(threads - 1)]
+            assert all(started.acquire(timeout=30) for _ in rest)
+            for path in ("/healthz", "/readyz", "/metrics", "/openapi.json"):
+                assert live.get(path).status == 200, path
+            assert live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "new"}}).status == 200
+            assert not any(one.done() for one in (first, *rest))
+        finally:
+            finish.set()
+        assert {one.result().status for one in (first, *rest)} == {200}
+
+
+def test_healthz_answers_while_storage_does_not(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    started, finish = threading.Semaphore(0), threading.Event()
+    kernel = live.service.house.hosted["g"].graph.core.kernel
+
+    def silent() -> None:
+        started.release()
+        assert finish.wait(60)
+
+    monkeypatch.setattr(kernel, "snapshot", silent)
+    with ThreadPoolExecutor(SERVER_OWN_THREADS) as pool:
+        asked = [pool.submit(live.get, "/readyz") for _ in range(SERVER_OWN_THREADS)]
+        try:
+            assert all(started.acquire(timeout=30) for _ in asked)
+            assert live.get("/healthz").status == 200
+            assert not any(one.done() for one in asked)
+        finally:
+            finish.set()
+
+
+def test_body_of_a_large_load_is_parsed_off_the_event_loop(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: dict[int, str] = {}
+
+    def noted(kind: type, body: bytes) -> Any:
+        threads[len(body)] = threading.current_thread().name
+        return from_json(kind, body)
+
+    monkeypatch.setattr("omnigraph.server.service.from_json", noted)
+    padding = "\n" * SERVER_BODY_BYTES_MAX
+    for data in ("", padding):
+        data += '{"type": "Person", "data": {"name": "new"}}'
+        assert live.post(f"{G}/load", {"data": data, "mode": "merge"}).status == 200
+    small, large = (name for _, name in sorted(threads.items()))
+    assert small == "server"
+    assert large.startswith("omnigraph-write")
 
 
 def test_query_of_a_caller_that_hung_up_is_cancelled(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

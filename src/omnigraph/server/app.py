@@ -164,6 +164,8 @@ def _of_server(service: Service, route: ServerRoute) -> _End:
     async def ask(scope: Scope, receive: Receive) -> Answer:
         actor = None if route.is_open else service.authenticate(headers_of(scope))
         note_of(scope).actor = actor
-        return await service.run(service.readers, lambda: route.handle(service, actor))
+        if route.is_instant:
+            return route.handle(service, actor)
+        return await service.run(service.own, lambda: route.handle(service, actor))
 
     return _End(service, route.path, ask)

@@ -68,7 +68,7 @@ def numbers(service: Service, actor: str | None) -> Answer:
 
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
-    ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health),
+    ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),
     ServerRoute("/readyz", True, readiness, "Can every graph be read?", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "The graphs that are served.", answers.ServedGraphs),

@@ -6,7 +6,8 @@ Everything that can be wrong with them is found at the start.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -47,6 +48,17 @@ class Hosted:
     meter: Meter
     # An export holds a cut of the graph for as long as its reader takes, so there is one at a time.
     cut: Lock = field(default_factory=Lock)
+    # The ids that callers chose for writes of theirs that have not ended.
+    under_way: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def doing(self, operation_id: str) -> Iterator[None]:
+        """Say that a write is under way while its request is."""
+        self.under_way.append(operation_id)
+        try:
+            yield
+        finally:
+            self.under_way.remove(operation_id)
 
 
 @dataclass(frozen=True, slots=True)

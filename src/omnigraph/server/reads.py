@@ -7,28 +7,19 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 from urllib.parse import quote
 
 import pyarrow as pa
-from ulid import ULID
 
-from omnigraph import clock
 from omnigraph.engine.history import describe_commit, describe_snapshot
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
-from omnigraph.errors import PolicyDenied, UsageError
-from omnigraph.ids import is_ulid
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, RESULT_BATCH_ROWS
-from omnigraph.manifest import intent
-from omnigraph.manifest.model import Commit, Tag
-from omnigraph.manifest.once import REQUEST_ID
+from omnigraph.limits import RESULT_BATCH_ROWS
+from omnigraph.manifest.model import Tag
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
 from omnigraph.server.wire import ARROW
-
-# An operation that may still be on its way is not called absent; see the deadline rule of publishing.
-_SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
 
 
 def snapshot(call: Call[wire.OfBranch]) -> Answer:
@@ -160,27 +151,9 @@ def diff(call: Call[wire.Diff]) -> Answer:
 
 def operation(call: Call[wire.Nothing]) -> Answer:
     """Tell what became of a write whose answer was lost."""
-    operation_id = call.path["operation_id"].strip()
-    if not is_ulid(operation_id):
-        raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
-    found = _find_operation(call, operation_id)
-    if found is not None:
-        outcome = "applied"
-    else:
-        age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
-        is_young = age_ms < _SETTLED_SECONDS * 1_000
-        live, _ = intent.pending(call.graph.core.kernel.store)
-        outcome = "pending" if is_young or any(one.operation_id == operation_id for one in live) else "absent"
-    shown = None if found is None else describe_commit(call.graph.core, found)
-    return json_answer({"operation_id": operation_id, "outcome": outcome, "commit": shown})
-
-
-def _find_operation(call: Call[Any], operation_id: str) -> Commit | None:
-    for one in call.graph.core.kernel.all_commits().values():
-        if operation_id in (one.operation_id, one.properties.get(REQUEST_ID)):
-            try:
-                return call.graph.commit(one.commit_id)
-            except PolicyDenied:
-                # To somebody who may not read the branch, the operation is not there.
-                return None
-    return None
+    # Looked at before history is, where a write that ends in between is then found.
+    is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
+    found = call.graph.operation(call.path["operation_id"])
+    outcome = "pending" if is_under_way and found.commit is None else found.outcome
+    shown = None if found.commit is None else describe_commit(call.graph.core, found.commit)
+    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})

@@ -96,13 +96,17 @@ _COMMITTING = frozenset({"change", "schema_apply", "branch_merge"})
 
 @dataclass(frozen=True, slots=True)
 class ServerRoute:
-    """One route of the server itself, a GET. `is_open` asks for no token; handlers get the service and the actor."""
+    """One route of the server itself, a GET; handlers get the service and the actor.
+
+    `is_open` asks for no token. `is_instant` is answered by the event loop itself: it waits for nothing.
+    """
 
     path: str
     is_open: bool
     handle: Callable[[Any, str | None], Answer]
     summary: str
     answers: type | str
+    is_instant: bool = False
 
 
 def _json(path: str, action: str, handle: Handler, summary: str, takes: type, answer: type | str, **more: Any) -> Route:

@@ -6,9 +6,9 @@ Decides nothing about data; refusals are raised as coded errors and told in one 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.engine.read import CancelToken
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import is_ulid
-from omnigraph.limits import SERVER_SMALL_WRITE_BYTES
+from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS, SERVER_SMALL_WRITE_BYTES
 from omnigraph.server import metrics as names
 from omnigraph.server import wire
 from omnigraph.server.access import refuse_hopeless
@@ -50,6 +50,8 @@ class Service:
         # Writes wait for each other's turn on a branch, and must not keep reads from their threads meanwhile.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
         self.writers = ThreadPoolExecutor(threads, "omnigraph-write")
+        # Whoever asks for the server itself does so when it is busy, too.
+        self.own = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
 
     async def answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
         """Return what a request is answered with."""
@@ -63,32 +65,50 @@ class Service:
             if route.masks is None:
                 raise
             raise route.masks() from None
-        body, size = b"", None
+        operation_id = _operation_of(headers, route)
+        with hosted.doing(operation_id) if operation_id is not None else nullcontext():
+            graph = hosted.graph.acting_as(actor, operation_id)
+            call: Call[Any] = Call(hosted, graph, actor, None, dict(scope["path_params"]), headers)
+            return await self._handled(route, call, scope["query_string"], receive)
+
+    async def _handled(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Answer:
+        """Read what a request brings and judge it, and give it to its handler; writes hold a place meanwhile."""
+        size = 0
         if route.body != "none":
-            size = check_length(_one(headers, "content-length"), route.body_bytes_max, _resource(route))
-            _check_media(headers, route)
-        given: Any
-        if route.body == "json":
-            body = await read_body(receive, route.body_bytes_max, _resource(route))
-            given = from_json(route.takes, body)
-        else:
-            given = from_query(route.takes, scope["query_string"])
-        graph = hosted.graph.acting_as(actor, _operation_of(headers, route))
-        call = Call(hosted, graph, actor, given, dict(scope["path_params"]), headers, body)
-        checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
-        for action, where in checks:
-            hosted.checker.enforce(action, where, actor)
-        is_write = route.is_write or any(action == "change" for action, _ in checks)
-        if route.body == "ndjson":
-            held = route.body_bytes_max if size is None else size
-        else:
-            held = max(len(body), SERVER_SMALL_WRITE_BYTES)
-        with self.admission.admit(actor, held) if is_write else nullcontext():
+            declared = check_length(_one(call.headers, "content-length"), route.body_bytes_max, _resource(route))
+            size = route.body_bytes_max if declared is None else declared
+            _check_media(call.headers, route)
+        place = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
+        with ExitStack() as held:
+            if route.body == "json":
+                if route.is_write:
+                    # What a body names is judged once it was read; until then it takes its writer's room.
+                    held.enter_context(place)
+                call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
+                call = replace(call, given=await self._parsed(route, call.body))
+            else:
+                call = replace(call, given=from_query(route.takes, query))
+            is_write = await self._judged(route, call)
+            if is_write and not (route.is_write and route.body == "json"):
+                held.enter_context(place)
             if route.body == "ndjson":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
             if is_write:
                 return await self.run(self.writers, lambda: route.handle(call))
             return await self._run_watched(lambda: route.handle(call), receive, call.cancel)
+
+    async def _parsed(self, route: Route, body: bytes) -> object:
+        # A large body would keep the event loop, and with it every other request, for as long as it takes to parse.
+        if len(body) > SERVER_BODY_BYTES_MAX:
+            return await self.run(self.writers, lambda: from_json(route.takes, body))
+        return from_json(route.takes, body)
+
+    async def _judged(self, route: Route, call: Call[Any]) -> bool:
+        """Ask the policy about what a request names; return whether it writes."""
+        checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
+        for action, where in checks:
+            call.hosted.checker.enforce(action, where, call.actor)
+        return route.is_write or any(action == "change" for action, _ in checks)
 
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
         """Return who asks; refused unless a known token says so."""
@@ -123,7 +143,7 @@ class Service:
 
     def close(self) -> None:
         """End the threads and finish the work of the graphs."""
-        for pool in (self.readers, self.writers):
+        for pool in (self.readers, self.writers, self.own):
             pool.shutdown(wait=True, cancel_futures=True)
         self.house.close()
 
@@ -137,12 +157,12 @@ def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _one(headers: dict[str, tuple[str, ...]], name: str) -> str | None:
+def _one(headers: Mapping[str, tuple[str, ...]], name: str) -> str | None:
     values = headers.get(name)
     return values[0] if values else None
 
 
-def _operation_of(headers: dict[str, tuple[str, ...]], route: Route) -> str | None:
+def _operation_of(headers: Mapping[str, tuple[str, ...]], route: Route) -> str | None:
     """Return the id that the caller chose for a write; refused where it would not be looked at."""
     values = headers.get(wire.OPERATION_ID.lower(), ())
     if not values:
@@ -158,7 +178,7 @@ def _resource(route: Route) -> str:
     return _RESOURCES.get(route.body, "request_body_bytes")
 
 
-def _check_media(headers: dict[str, tuple[str, ...]], route: Route) -> None:
+def _check_media(headers: Mapping[str, tuple[str, ...]], route: Route) -> None:
     """Refuse a body of another type; a request without a body needs no type."""
     wanted: Any = _MEDIA[route.body]
     given = (_one(headers, "content-type") or "").partition(";")[0].strip().lower()
