@@ -80,6 +80,11 @@ def test_served_commands_find_their_graph_and_its_queries(
     assert served == direct
     _, err = run(capsys, "branch", "create", "review/x")
     assert err == f"omnigraph branch create → http://{live.host}:{live.port}/graphs/g (served)\n"
+    run(capsys, "tag", "create", "v1")
+    for words in (["branch", "delete", "review/x", "--yes"], ["tag", "delete", "v1"]):
+        out, _ = run(capsys, *words, "--json")
+        # Who took a name away is known to a server, and to nobody who only asked it to.
+        assert json.loads(out).keys() == {"uri", "name"}
 
 
 @pytest.mark.slow

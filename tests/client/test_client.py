@@ -16,7 +16,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import client
-from omnigraph.client.graph import Branches, Schema, Tags
+from omnigraph.client.graph import AsyncBranches, AsyncSchema, AsyncTags, Branches, Schema, Tags
 from omnigraph.engine.branch import Branches as StoredBranches
 from omnigraph.engine.branch import Tags as StoredTags
 from omnigraph.engine.schema import Schema as StoredSchema
@@ -177,13 +177,19 @@ def test_served_methods_take_what_those_of_an_opened_graph_take(ours: type, thei
         mine = {one.name: one.default for one in signature(getattr(ours, name)).parameters.values()}
         other = {one.name: one.default for one in signature(getattr(theirs, name)).parameters.values()}
         assert list(mine) == [one for one in other if one not in apart], name
+        # Where nothing is said, the server says it.
+        assert all(default in (None, other[one]) for one, default in mine.items()), name
 
 
-def test_async_methods_are_those_of_the_blocking_graph() -> None:
+@pytest.mark.parametrize(
+    ("awaited", "blocking"),
+    [(client.AsyncGraph, client.Graph), (AsyncBranches, Branches), (AsyncTags, Tags), (AsyncSchema, Schema)],
+)
+def test_async_methods_are_those_of_the_blocking_graph(awaited: type, blocking: type) -> None:
     def public(kind: type) -> set[str]:
         return {name for name in vars(kind) if not name.startswith("_")}
 
-    assert public(client.AsyncGraph) == public(client.Graph)
+    assert public(awaited) == public(blocking)
 
 
 def test_connect_nobody_listens_is_an_error_without_effect() -> None:

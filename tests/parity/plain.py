@@ -19,19 +19,13 @@ class Plain:
     def __init__(self) -> None:
         self._seen: dict[str, str] = {}
 
-    def of(self, step: str, value: Any) -> Any:
+    def of(self, value: Any) -> Any:
         """Return a value as it would look on any graph."""
         if isinstance(value, dict):
-            return {
-                self._text(name): self.of(step, one) for name, one in sorted(value.items()) if self._shown(step, name)
-            }
+            return {self._text(name): self.of(one) for name, one in sorted(value.items()) if name not in _OWN}
         if isinstance(value, list):
-            return [self.of(step, one) for one in value]
+            return [self.of(one) for one in value]
         return self._text(value) if isinstance(value, str) else value
-
-    def _shown(self, step: str, name: str) -> bool:
-        # Who took a name away is known to a server, and to nobody who only asked it to.
-        return name not in _OWN and not (step.startswith("drop") and name == "actor_id")
 
     def _text(self, text: str) -> str:
         return _ULID.sub(lambda found: self._seen.setdefault(found[0], f"id{len(self._seen)}"), text)

@@ -77,7 +77,7 @@ def outcomes(name: str, folder: Path, steps: Sequence[Step] = STEPS) -> list[tup
                 commit = commit_in(came)
                 assert commit is not None, (step.name, came)
                 one.ids[step.save] = commit
-            found.append((step.name, plain.of(step.name, came)))
+            found.append((step.name, plain.of(came)))
     return found
 
 

@@ -67,7 +67,7 @@ def delete(
     with target.open_to_write() as graph:
         graph.branches.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name, "actor_id": target.actor})
+        print_json({"uri": graph.uri, "name": name, **target.who})
     else:
         typer.echo(f"branch {name} is gone")
     return 0

@@ -53,7 +53,7 @@ def delete(target: Writes, name: TagName, as_json: Json = False) -> int:
     with target.open_to_write() as graph:
         graph.tags.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), "actor_id": target.actor})
+        print_json({"uri": graph.uri, "name": name.strip(), **target.who})
     else:
         typer.echo(f"tag {name.strip()} is gone")
     return 0

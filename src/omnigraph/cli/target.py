@@ -68,6 +68,11 @@ class Target:
         return self.flags.actor or (None if self.is_served else read_config().actor)
 
     @property
+    def who(self) -> dict[str, str | None]:
+        """Who writes, as answers tell it; what a server knows by itself is not told."""
+        return {} if self.is_served else {"actor_id": self.actor}
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The options that name this graph, for a command to type next."""
         place = self.place
