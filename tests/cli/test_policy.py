@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.cli import main
-from tests.cli.test_branching_guide import BLOCK, run_lines
+from tests.cli.guide import run_guide
 
-DOCS = Path(__file__).parent.parent.parent / "docs"
 BUNDLE = """
 version: 1
 groups: {team: [ann]}
@@ -36,25 +35,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("page", "checks_min"), [("policy.md", 3), ("queries.md", 2)])
-def test_guide_prints_what_it_shows(
-    page: str, checks_min: int, place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed, checked = "", 0
-    for block in BLOCK.finditer((DOCS / page).read_text(encoding="utf-8")):
-        if block["file"]:
-            path = place / block["file"]
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(block["text"], encoding="utf-8")
-        elif block["language"] == "text":
-            assert printed.endswith(block["text"]), printed
-            checked += 1
-        else:
-            if block["language"] == "sh":
-                run_lines(block["text"])
-            else:
-                exec(compile(block["text"], page, "exec"), {})  # what a reader would paste
-            printed = "".join(capsys.readouterr())
-    assert checked >= checks_min
+def test_guide_prints_what_it_shows(page: str, checks_min: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_guide(page, capsys) >= checks_min
 
 
 def answer(capsys: pytest.CaptureFixture[str], *words: str, status: int = 0) -> dict[str, object]:
