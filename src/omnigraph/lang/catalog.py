@@ -136,6 +136,11 @@ class Catalog:
     def __post_init__(self) -> None:
         self._edge_words.update({name.lower(): edge for name, edge in self.edges.items()})
 
+    def type_of(self, table_key: str) -> NodeType | EdgeType:
+        """Return a type by the key of its table."""
+        kind, _, name = table_key.partition(":")
+        return self.nodes[name] if kind == "node" else self.edges[name]
+
     def edge_by_word(self, word: str) -> EdgeType | None:
         """Find an edge as a traversal spells it: in any case."""
         return self._edge_words.get(word.lower())

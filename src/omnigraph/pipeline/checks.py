@@ -98,7 +98,7 @@ class SetCheck:
             dataset = self.dataset(key)
             if dataset.count():
                 is_matched = self.input.intent is Intent.UPSERT and key in self.input.types
-                along = ("check", *freed_names(self.input.job.type_of(key))) if is_matched else ()
+                along = ("check", *freed_names(self.input.job.catalog.type_of(key))) if is_matched else ()
                 found[key] = self.input.committed_keys(dataset, key, tuple(names), along)
         return found
 

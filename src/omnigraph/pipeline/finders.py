@@ -50,7 +50,7 @@ class Bucket:
 
     @property
     def types(self) -> Iterator[tuple[str, Type]]:
-        return ((key, self.job.type_of(key)) for key in sorted(self.piled.ours))
+        return ((key, self.job.catalog.type_of(key)) for key in sorted(self.piled.ours))
 
     @property
     def intent(self) -> Intent:

@@ -116,7 +116,7 @@ class StagedInput:
             parts = [result.types.get(key) for result in self.results]
             counts = [part.rows if part else 0 for part in parts]
             bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-            types[key] = StagedRows(self.job.type_of(key), bounds[:-1], parts)
+            types[key] = StagedRows(self.job.catalog.type_of(key), bounds[:-1], parts)
         self.types = types
         self.piles = {key: one.piles for key, one in types.items()}
 

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import orjson
 
-from omnigraph.engine.write.loaded import Type
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.rules.delta import Intent
@@ -92,10 +91,6 @@ class Job:
     @property
     def catalog(self) -> Catalog:
         return catalog_from(self.ir)
-
-    def type_of(self, table_key: str) -> Type:
-        kind, _, name = table_key.partition(":")
-        return self.catalog.nodes[name] if kind == "node" else self.catalog.edges[name]
 
 
 @lru_cache(maxsize=4)

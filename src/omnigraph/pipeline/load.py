@@ -13,9 +13,9 @@ from omnigraph import clock
 from omnigraph.engine.core import Core
 from omnigraph.engine.given import checked
 from omnigraph.engine.scope import on, transition
-from omnigraph.engine.write.gate import admit, rights
+from omnigraph.engine.write.gate import admit, missing_base, rights
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.errors import Effect, GraphError, JobExists, OmniGraphError, UsageError
+from omnigraph.errors import Effect, JobExists, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
@@ -70,7 +70,7 @@ def load(
     core, branch, started = graph.core, branch.strip(), clock.elapsed()
     core = admit(core, "change", on(branch), actor)
     actor = core.actor
-    base = _missing_base(core, branch, from_branch)
+    base = missing_base(core, branch, from_branch)
     if base is not None:
         core.require("branch_create", transition(base, branch))
         core.require("read", on(base))
@@ -136,17 +136,6 @@ def _check_words(mode: str, engine: str, on_error: str) -> None:
     ):
         if word not in known:
             raise UsageError(f"there is no {what} `{word}`; it is one of {', '.join(known)}", word=word)
-
-
-def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
-    """Return the branch to make a missing one from; None when the branch is there."""
-    try:
-        core.kernel.resolve(branch)
-    except GraphError as error:
-        if error.code != "branch.not_found" or from_branch is None:
-            raise
-        return from_branch.strip()
-    return None
 
 
 def _sources(data: Source | Sequence[Source]) -> list[Source]:

@@ -377,7 +377,7 @@ class Loading:
     def _mark(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
         """Mark the committed rows that staged ones replace, one task for each fragment that has some."""
         tasks = [MarkTask(dataset.ref, one, hits) for one, hits in sorted(self.checked.hits(table_key).items())]
-        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job), tasks)
+        return self.runner.run(f"marking {table_key.partition(':')[2]}", partial(mark_fragment, self.job.place), tasks)
 
     # -- files -------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.pipeline.job import Job
+from omnigraph.pipeline.job import Job, Place
 from omnigraph.pipeline.keyfile import (
     Pile,
     Range,
@@ -46,7 +46,7 @@ class KeyTask:
 
 def read_fragment_keys(job: Job, task: KeyTask) -> Pile:
     """Write the keys of one fragment; its rows are counted by their addresses."""
-    type_ = job.type_of(task.table_key)
+    type_ = job.catalog.type_of(task.table_key)
     names = [*task.names, *(name for name in task.along if name != "check")]
     rows = read_fragment(job.place.open(task.ref), task.fragment_id, columns_of(type_, names))
     keys = keys_of(type_, rows, task.names, task.along, job.operation_id, 0)
@@ -82,7 +82,7 @@ def match_range(job: Job, ours: Mapping[str, Piles], theirs: Mapping[str, Piles]
     """Find the committed rows whose ids come in, by both hashes, as far as these are in a range."""
     found: dict[str, Matched] = {}
     for key in theirs:
-        free = freed_names(job.type_of(key))
+        free = freed_names(job.catalog.type_of(key))
         own = read_range(job, ours[key], "id", ("hash", "check"), within)
         there = read_range(job, theirs[key], "id", ("hash", "check", "row", *free), within)
         hit = is_matched(there["hash"], there["check"], own["hash"], own["check"])
@@ -109,18 +109,18 @@ def slices_of(ordered: Numbers) -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class MarkTask:
-    """One fragment, and where the addresses of its rows that are replaced are written."""
+    """One fragment, and where the addresses of its rows that go are written."""
 
     ref: DatasetRef
     fragment_id: int
     hits: tuple[Slice, ...]
 
 
-def mark_fragment(job: Job, task: MarkTask) -> Marked:
-    """Mark the rows of one fragment that are replaced."""
-    store = job.place.store()
+def mark_fragment(place: Place, task: MarkTask) -> Marked:
+    """Mark the rows of one fragment that are replaced or deleted."""
+    store = place.store()
     addresses = np.concatenate([one.read(store, "<i8") for one in task.hits])
-    return mark_rows(job.place.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))
+    return mark_rows(place.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))
 
 
 @dataclass(frozen=True, slots=True)

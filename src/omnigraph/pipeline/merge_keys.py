@@ -56,10 +56,6 @@ class MergeJob:
     def catalog(self) -> Catalog:
         return catalog_from(self.ir)
 
-    def type_of(self, table_key: str) -> Type:
-        kind, _, name = table_key.partition(":")
-        return self.catalog.nodes[name] if kind == "node" else self.catalog.edges[name]
-
     def part_of(self, column: Column, parts: int) -> Numbers:
         """Return for each value in which of so many parts it is; equal values are in the same."""
         return np.asarray(hash_column(column, self.place.operation_id) % np.uint64(parts))
@@ -176,7 +172,7 @@ def _asked(rules: Sequence[Rule], changes: Changes, committed: Committed) -> lis
 
 
 def _delta(job: MergeJob, files: Sequence[KeyFile]) -> Delta:
-    type_, store = job.type_of(files[0].table_key), job.place.store()
+    type_, store = job.catalog.type_of(files[0].table_key), job.place.store()
     new = [read_table(store, file.path) for file in files if file.is_new]
     old = [one_array(read_table(store, file.path).column("id")) for file in files if not file.is_new]
     gone = pa.concat_arrays([pa.array([], pa.string()), *old])

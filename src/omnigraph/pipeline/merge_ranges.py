@@ -33,9 +33,9 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.job import place_of
 from omnigraph.pipeline.keyfile import Slice
 from omnigraph.pipeline.load import Engine
-from omnigraph.pipeline.matching import MarkTask
+from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.merge_keys import Broken, KeyFile, MergeJob, check_bucket
-from omnigraph.pipeline.merge_tasks import LookTask, Merged, MergeTask, look, mark, merge_range
+from omnigraph.pipeline.merge_tasks import LookTask, Merged, MergeTask, look, merge_range
 from omnigraph.pipeline.tasks import Executors, Runner
 from omnigraph.store import fragments
 from omnigraph.store.dataset import Dataset
@@ -242,7 +242,7 @@ class Ranges:
                 place = (result.table_key, fragment)
                 gone[place] = (*gone.get(place, ()), cut)
         tasks = [MarkTask(work.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(gone.items())]
-        marked = self.start().run("marking", partial(mark, work.job), tasks)
+        marked = self.start().run("marking", partial(mark_fragment, work.job.place), tasks)
         by_type: dict[str, list[fragments.Marked]] = {key: [] for key in work.targets}
         for (key, _), one in zip(sorted(gone), marked, strict=True):
             by_type[key].append(one)

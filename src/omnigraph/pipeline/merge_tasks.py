@@ -1,4 +1,4 @@
-"""Tasks of a merge: find what moved, merge one range of ids of one type, mark what goes.
+"""Tasks of a merge: find what moved, and merge one range of ids of one type.
 
 Run wherever tasks run. Each merges with the very code of a merge in process, on the entities of its range alone, and
 returns a few kilobytes whatever the range holds.
@@ -21,7 +21,7 @@ from omnigraph.engine.merge.workers import Counted
 from omnigraph.engine.write.stage import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.keyfile import Slice, write_numbers
-from omnigraph.pipeline.matching import MarkTask, slices_of
+from omnigraph.pipeline.matching import slices_of
 from omnigraph.pipeline.merge_keys import (
     Broken,
     CommittedElsewhere,
@@ -37,7 +37,7 @@ from omnigraph.rules.delta import Delta, Ids, one_array
 from omnigraph.rules.kernels import pc
 from omnigraph.store.change import append
 from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.fragments import FragmentText, Marked, mark_rows, write_fragments
+from omnigraph.store.fragments import FragmentText, write_fragments
 from omnigraph.store.lookup import ROW_ADDRESS
 
 # Taking rows one by one costs about this many times what a pass over them costs.
@@ -99,7 +99,7 @@ class Merged:
 
 def merge_range(job: MergeJob, task: MergeTask) -> Merged:
     """Merge one range, stage it, and write down what set rules have to know of it."""
-    type_ = job.type_of(task.table_key)
+    type_ = job.catalog.type_of(task.table_key)
     base, theirs = job.place.open(task.base), job.place.open(task.theirs)
     moves = {"theirs": _moves(job, base, task.their_moves), "ours": _moves(job, base, task.our_moves)}
     changes = compare(base, theirs, moves["theirs"])
@@ -121,7 +121,7 @@ def _moves(job: MergeJob, base: Dataset, path: str | None) -> pa.Table:
 
 
 def _staged(job: MergeJob, task: MergeTask, merge: RowMerge, moves: Mapping[str, pa.Table], done: Merged) -> Merged:
-    type_, store, committed = job.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
+    type_, store, committed = job.catalog.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
     target = job.place.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
     columns = key_columns(type_)
@@ -173,9 +173,3 @@ def _places(
 
 def _row_ids(moves: pa.Table, column: str, ids: Ids) -> Ids:
     return one_array(moves.column(column)).take(pc.index_in(ids, value_set=one_array(moves.column("id"))))
-
-
-def mark(job: MergeJob, task: MarkTask) -> Marked:
-    """Mark the rows of one fragment that are replaced or deleted."""
-    addresses = np.concatenate([one.read(job.place.store(), "<i8") for one in task.hits])
-    return mark_rows(job.place.open(task.ref), task.fragment_id, pa.table({ROW_ADDRESS: addresses}))

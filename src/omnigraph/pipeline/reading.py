@@ -135,8 +135,7 @@ def _byte_range(split: Split) -> bytes:
 def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
     assert split.table_key is not None
     assert split.columns is not None
-    kind, _, name = split.table_key.partition(":")
-    type_ = catalog.nodes[name] if kind == "node" else catalog.edges[name]
+    type_ = catalog.type_of(split.table_key)
     mapper = Mapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
     line = first_line(split)
     batches = _parquet_batches(split) if split.format == "parquet" else _csv_batches(split)

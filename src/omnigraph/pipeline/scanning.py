@@ -36,9 +36,7 @@ class Scan:
 
     @property
     def type(self) -> Type:
-        catalog = catalog_from(self.ir)
-        kind, _, name = self.table_key.partition(":")
-        return catalog.nodes[name] if kind == "node" else catalog.edges[name]
+        return catalog_from(self.ir).type_of(self.table_key)
 
     def open(self) -> Dataset:
         return self.place.open(self.ref)

@@ -217,12 +217,12 @@ def _parts(job: Job, chunk: Chunk, staged: StagedSplit, wanted: Container[str] |
         key = kept.type.table_key
         # An input that is refused anyway is not worth a question to the provider.
         if job.embed is None or key not in job.embed.targets or (staged.refused and not job.is_rejecting):
-            yield Kept(job.type_of(key), kept.rows, kept.lines)
+            yield Kept(job.catalog.type_of(key), kept.rows, kept.lines)
             continue
         for part in windows(job.embed, key, kept.rows.num_rows):
             rows = kept.rows.slice(part.start, part.stop - part.start)
             rows, filled = fill_rows(job.embed, key, rows, staged.embedded)
-            yield Kept(job.type_of(key), rows, kept.lines[part], filled)
+            yield Kept(job.catalog.type_of(key), rows, kept.lines[part], filled)
 
 
 class _Dropping:

@@ -27,8 +27,7 @@ class Side:
 
     @property
     def type_(self) -> NodeType | EdgeType:
-        kind, _, name = self.pin.table_key.partition(":")
-        return self.view.catalog.nodes[name] if kind == "node" else self.view.catalog.edges[name]
+        return self.view.catalog.type_of(self.pin.table_key)
 
     @property
     def dataset(self) -> Dataset:
