@@ -25,6 +25,8 @@ UNKNOWN_OUTCOME_RETRIES_MAX: Final = 3
 COMMIT_WINDOW_ROWS: Final = 64
 NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512
+FILE_CACHE_BYTES_MAX: Final = 134_217_728
+INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
 STORAGE_THREADS: Final = 8
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.

@@ -16,7 +16,7 @@ from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
 
 from omnigraph.errors import StorageError, StorageKind
-from omnigraph.limits import HANDLE_CACHE_MAX, STORAGE_THREADS
+from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
 from omnigraph.store.dataset import Dataset, DatasetRef, first_line
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
@@ -41,7 +41,8 @@ class Handles:
         self.objects = Objects(root, meter)
         self.positions = Positions()
         self.lance_options = root.lance_options()
-        self._session = Session()
+        # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
+        self._session = Session(INDEX_CACHE_BYTES_MAX, FILE_CACHE_BYTES_MAX)
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
