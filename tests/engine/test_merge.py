@@ -16,6 +16,7 @@ from omnigraph.engine.scope import onto, transition
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
 from omnigraph.manifest.audit import read as read_audit
 from omnigraph.manifest.intent import pending
 from omnigraph.manifest.sweep import sweep
@@ -466,3 +467,14 @@ def test_merge_leaves_no_intent_behind(graph: Graph) -> None:
     graph.branches.merge("review")
     assert pending(graph.core.kernel.store) == ([], [])
     check_invariants(graph.core.kernel)
+
+
+def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(graph: Graph) -> None:
+    set_age(graph, "Alice", 31, "review")
+    chosen = new_ulid()
+    done = graph.acting_as(None, chosen).branches.merge("review", delete_branch=True)
+    assert done.branch_deleted
+    assert done.commit is not None
+    with pytest.raises(GraphError) as caught:
+        graph.acting_as(None, chosen).branches.merge("review", delete_branch=True)
+    assert (caught.value.code, caught.value.context["graph_commit_id"]) == ("conflict.repeated", done.commit.commit_id)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from omnigraph.engine.scope import Scope, on, onto, transition
-from omnigraph.errors import GraphError
+from omnigraph.engine.write.gate import missing_base
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
 from omnigraph.server import answers, blobs, feeds, reads, storedcalls, wire, writes
 from omnigraph.server.call import Answer, Call, Handler
@@ -40,19 +40,8 @@ def loading(call: Call[Any]) -> tuple[Check, ...]:
     """Judge a load by its branch and, if it has to be made first, by that; asks the graph whether it is there."""
     given = call.given
     change: Check = ("change", on(given.branch))
-    if given.from_ is None or has_branch(call, given.branch):
-        return (change,)
-    return (change, ("branch_create", transition(given.from_, given.branch)))
-
-
-def has_branch(call: Call[Any], name: str) -> bool:
-    try:
-        call.graph.core.kernel.resolve(name)
-    except GraphError as error:
-        if error.code != "branch.not_found":
-            raise
-        return False
-    return True
+    base = None if given.from_ is None else missing_base(call.graph.core, given.branch, given.from_)
+    return (change,) if base is None else (change, ("branch_create", transition(base, given.branch)))
 
 
 def invoking(call: Call[Any]) -> tuple[Check, ...]:

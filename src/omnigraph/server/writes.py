@@ -95,8 +95,6 @@ def delete_branch(call: Call[wire.Nothing]) -> Answer:
 
 def merge(call: Call[wire.Merge]) -> Answer:
     given = call.given
-    # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
-    call.graph.core.kernel.refuse_repeated(given.target)
     receipt = call.graph.branches.merge(
         given.source, given.target, given.delete_branch, given.dry_run, given.resolutions
     )

@@ -33,6 +33,8 @@ def merge(
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
     core = admit(core, "branch_merge", transition(source, into), actor)
+    # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
+    core.kernel.refuse_repeated(into)
     given = read_resolutions(resolutions)
     theirs = core.whole(source)
     application = Application(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.scope import Scope
-from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.manifest.model import Snapshot
 
 
@@ -21,6 +21,17 @@ def admit(core: Core, action: str, scope: Scope, actor: str | None) -> Core:
     core = core.acting_as(actor)
     core.require(action, scope)
     return core
+
+
+def missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
+    """Return the branch to make a missing one from; None when the branch is there."""
+    try:
+        core.kernel.resolve(branch)
+    except GraphError as error:
+        if error.code != "branch.not_found" or from_branch is None:
+            raise
+        return from_branch.strip()
+    return None
 
 
 @dataclass(frozen=True, slots=True)

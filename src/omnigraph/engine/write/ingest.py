@@ -11,7 +11,7 @@ from typing import Final, Literal, get_args
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.scope import on, transition
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit, rights, unheard
+from omnigraph.engine.write.gate import admit, missing_base, rights, unheard
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
@@ -50,7 +50,7 @@ def ingest(
     _check_word("dialect", dialect, get_args(Dialect))
     branch = branch.strip()
     core = admit(core, "change", on(branch), actor)
-    base = _missing_base(core, branch, from_branch)
+    base = missing_base(core, branch, from_branch)
     if base is not None:
         core.require("branch_create", transition(base, branch))
         core.require("read", on(base))
@@ -94,17 +94,6 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
         last = last_of_each(rows.column("id").combine_chunks())
         rows, lines = rows.take(last), lines[last]
     return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
-
-
-def _missing_base(core: Core, branch: str, from_branch: str | None) -> str | None:
-    """Return the branch to make a missing one from; None when the branch is there."""
-    try:
-        core.kernel.resolve(branch)
-    except GraphError as error:
-        if error.code != "branch.not_found" or from_branch is None:
-            raise
-        return from_branch.strip()
-    return None
 
 
 def _create(core: Core, view: View, branch: str, changes: Changes) -> bool:
