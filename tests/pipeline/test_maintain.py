@@ -91,7 +91,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
     expected = here.optimize()
-    with patch.object(maintain, "_executors", lambda _: Threads()):
+    with patch.object(maintain, "executors", lambda _: Threads()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
     assert shape(there) == shape(here)
@@ -110,7 +110,7 @@ def test_optimize_elsewhere_leaves_nothing_to_do(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     for place in range(3):
         graph.ingest([{"type": "Person", "data": person(place)}])
-    with patch.object(maintain, "_executors", lambda _: Threads()):
+    with patch.object(maintain, "executors", lambda _: Threads()):
         assert pipeline.optimize(graph, engine="spark").commit is not None
         assert pipeline.optimize(graph, engine="spark").commit is None
 
@@ -131,7 +131,7 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
                 )
             return super().run(stage, work, payloads, sizes)
 
-    with patch.object(maintain, "_executors", lambda _: Late()):
+    with patch.object(maintain, "executors", lambda _: Late()):
         report = pipeline.optimize(graph, engine="spark")
     assert wrote
     assert all(one.committed for one in report.types)
@@ -149,7 +149,7 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         asked.append("elsewhere")
         return Threads()
 
-    with patch.object(maintain, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(maintain, "_executors", executors):
+    with patch.object(maintain, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(maintain, "executors", executors):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 
@@ -163,7 +163,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 
     with (
         patch.object(maintain, "MAINTAIN_LOCAL_BYTES_MAX", 0),
-        patch.object(maintain, "_executors", executors),
+        patch.object(maintain, "executors", executors),
         patch.object(maintain, "find_spec", lambda _: None if missing == "package" else object()),
     ):
         assert pipeline.optimize(graph).commit is not None

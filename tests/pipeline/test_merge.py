@@ -260,7 +260,7 @@ def test_merge_auto_takes_spark_above_a_size(
         return Threads()
 
     monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", limit)
-    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    monkeypatch.setattr(merge_ranges, "executors", executors)
     receipt = pipeline.merge(graph, "review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
     assert asked == ([None] if engine == "elsewhere" else [])
@@ -275,7 +275,7 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
         raise PipelineUnavailable("no Java")
 
     monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", 0)
-    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    monkeypatch.setattr(merge_ranges, "executors", executors)
     monkeypatch.setattr(merge_ranges, "find_spec", lambda _: None if missing == "package" else object())
     with pytest.raises(PipelineUnavailable):
         pipeline.merge(graph, "review", engine="spark")
@@ -319,7 +319,7 @@ def test_merge_command_chooses_where_it_runs(
         masters.append(master)
         return Threads()
 
-    monkeypatch.setattr(merge_ranges, "_executors", executors)
+    monkeypatch.setattr(merge_ranges, "executors", executors)
     command = ["branch", "merge", "review", "--store", uri]
     assert main([*command, "--engine", "spark", "--dry-run"]) == 1
     assert "in one process" in capsys.readouterr().err

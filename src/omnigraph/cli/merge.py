@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from omnigraph.client import Graph as ServedGraph
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.graph import Graph
-    from omnigraph.pipeline.load import Engine as EngineName
+    from omnigraph.pipeline.engine import Engine as EngineName
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")]
 Into = Annotated[str, typer.Option("--into", metavar="NAME", help="The branch that takes them.")]

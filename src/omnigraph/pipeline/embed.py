@@ -7,22 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import get_args
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.given import checked
-from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.asking import site_of, slots
-from omnigraph.pipeline.load import Engine
+from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.progress import NOBODY, Watcher
-from omnigraph.pipeline.tasks import Executors, Threads
+from omnigraph.pipeline.tasks import Threads
 
 
 @checked
@@ -38,14 +36,11 @@ def embed(
     watcher: Watcher = NOBODY,
 ) -> EmbedReceipt:
     """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
-    if engine not in get_args(Engine):
-        raise UsageError(f"there is no engine `{engine}`; use auto, local or spark", engine=engine)
+    check_engine(engine)
     core = graph.core
     if not _is_for_spark(engine, master, core, branch):
         return embed_stored(core, branch, types, mode, select, runner=Threads(watcher))
-    from omnigraph.pipeline.session import session
-
-    runner = Executors(session(master), watcher)
+    runner = executors(master, watcher)
     site = site_of(graph.uri, new_ulid(), slots(runner))
     return embed_stored(core, branch, types, mode, select, runner=runner, site=site)
 

@@ -29,10 +29,11 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.limits import LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.files import filesystem
 from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.tasks import Executors, Runner, Threads
+from omnigraph.pipeline.tasks import Threads
 from omnigraph.pipeline.types import column_names, find_type, to_frame
 from omnigraph.rules.kernels import Column, pc
 
@@ -77,7 +78,7 @@ def export(
     types: Sequence[str] | None = None,
     branch: str = MAIN,
     at: Moment | None = None,
-    engine: Literal["auto", "local", "spark"] = "auto",
+    engine: Engine = "auto",
     master: str | None = None,
     watcher: Watcher = NOBODY,
 ) -> ExportReport:
@@ -87,6 +88,7 @@ def export(
     """
     if format not in get_args(Format):
         raise UsageError(f"there is no format `{format}`; it is one of {', '.join(get_args(Format))}", format=format)
+    check_engine(engine)
     view = graph.core.view(branch.strip(), at, "export")
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
@@ -101,7 +103,8 @@ def export(
         kind = _FOLDERS[type_.table_key.partition(":")[0]]
         base = f"{folder}/{kind}/{type_.name}"
         parts += [_Part(scan, run, f"{base}/part-{place:05d}.{format}") for place, run in enumerate(runs)]
-    runner = _runner(engine, master, size, watcher)
+    is_small = engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX
+    runner = Threads(watcher) if engine == "local" or is_small else executors(master, watcher)
     counts = runner.run("exporting", partial(write_part, format), parts)
     entities = {type_.table_key: 0 for type_ in chosen}
     for part, count in zip(parts, counts, strict=True):
@@ -109,16 +112,6 @@ def export(
     report = ExportReport(folder, format, runner.engine, str(view.snapshot.head), entities, len(parts))
     _put(f"{folder}/{_REPORT}", lambda sink: sink.write(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2)))
     return report
-
-
-def _runner(engine: str, master: str | None, size: int, watcher: Watcher) -> Runner:
-    if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
-        return Threads(watcher)
-    if engine not in ("auto", "spark"):
-        raise UsageError(f"there is no engine `{engine}`; it is one of auto, local, spark", engine=engine)
-    from omnigraph.pipeline.session import session
-
-    return Executors(session(master), watcher)
 
 
 def _empty_folder(out: str) -> str:

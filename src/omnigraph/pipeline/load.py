@@ -23,6 +23,7 @@ from omnigraph.limits import LOAD_ERRORS_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.branches import create_branch, delete_branch
 from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.digest import digest_input
+from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.frames import is_frame
 from omnigraph.pipeline.loading import Done, Loading, Options, Work
 from omnigraph.pipeline.progress import NOBODY, Watcher
@@ -31,7 +32,6 @@ from omnigraph.pipeline.sources import Columns, parse_columns, plan_columns, pla
 from omnigraph.pipeline.sources import Path as Source
 from omnigraph.pipeline.tasks import Executors, Runner, Threads
 
-Engine = Literal["auto", "local", "spark"]
 OnError = Literal["fail", "quarantine"]
 
 
@@ -62,7 +62,8 @@ def load(
     `on_error="quarantine"`, up to `max_errors` wrong entities are left out and written to the directory `report`. With
     `embed`, `@embed` vectors that the input does not give are made from their texts.
     """
-    _check_words(mode, engine, on_error)
+    check_engine(engine)
+    _check_words(mode, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
@@ -128,10 +129,9 @@ def _run(core: Core, runner: Runner, options: Options, base: str | None, work: W
         raise
 
 
-def _check_words(mode: str, engine: str, on_error: str) -> None:
+def _check_words(mode: str, on_error: str) -> None:
     for what, word, known in (
         ("mode", mode, get_args(Mode)),
-        ("engine", engine, get_args(Engine)),
         ("on_error", on_error, get_args(OnError)),
     ):
         if word not in known:
@@ -183,9 +183,7 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
         return Executors(columns.data.sparkSession, watcher)
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
         return Threads(watcher)
-    from omnigraph.pipeline.session import session
-
-    return Executors(session(master), watcher)
+    return executors(master, watcher)
 
 
 def _applied(core: Core, branch: str, job_id: str, digest: str) -> Commit | None:

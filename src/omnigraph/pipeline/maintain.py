@@ -16,14 +16,14 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
-from omnigraph.errors import PipelineUnavailable, UsageError
+from omnigraph.errors import PipelineUnavailable
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.job import Place, place_of
-from omnigraph.pipeline.load import Engine
-from omnigraph.pipeline.tasks import Executors, Runner
+from omnigraph.pipeline.tasks import Runner
 from omnigraph.store import compact, index
 from omnigraph.store.aside import aside
 from omnigraph.store.change import Change
@@ -37,22 +37,15 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
 
     By default, only what is large runs on Spark, and only where Spark is installed.
     """
+    check_engine(engine)
     core, branch = graph.core, branch.strip()
-    spread = Spread(core, branch, partial(_executors, master))
+    spread = Spread(core, branch, partial(executors, master))
     workers: dict[str, Workers] = {"auto": BySize(spread), "local": ThisProcess(), "spark": spread}
-    if engine not in workers:
-        raise UsageError(f"there is no engine `{engine}`; it is one of {', '.join(workers)}", engine=engine)
     if engine == "spark" or (engine == "auto" and master is not None):
         # Whoever asks for Spark hears at once when it does not start.
         spread.start()
         return run_optimize(core, branch, core.actor, spread)
     return run_optimize(core, branch, core.actor, workers[engine])
-
-
-def _executors(master: str | None) -> Runner:
-    from omnigraph.pipeline.session import session
-
-    return Executors(session(master))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,14 +18,14 @@ from omnigraph.engine.core import View
 from omnigraph.engine.maintain.verify import Looked, VerifyReport, count_lost, count_repeated, look_here
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.write.loaded import Type
-from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable, UsageError
+from omnigraph.errors import OmniGraphError, PipelineError, PipelineUnavailable
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import EdgeType
 from omnigraph.limits import LOAD_SPLIT_BYTES, MAINTAIN_LOCAL_ROWS_MAX, MAINTAIN_TASK_ROWS
+from omnigraph.pipeline.engine import Engine, check_engine
 from omnigraph.pipeline.hashing import hash_column
 from omnigraph.pipeline.job import Place, place_of
-from omnigraph.pipeline.load import Engine
 from omnigraph.rules.kernels import Column, pc
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.fragments import fragment_runs, scan_fragments
@@ -52,8 +52,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None) 
 
     By default, only branches with many entities are read on Spark, and only where Spark is installed.
     """
-    if engine not in ("auto", "local", "spark"):
-        raise UsageError(f"there is no engine `{engine}`; it is one of auto, local, spark", engine=engine)
+    check_engine(engine)
     core = graph.core
     if engine == "local":
         return run_verify(core, core.actor)

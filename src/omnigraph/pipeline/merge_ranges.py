@@ -30,13 +30,13 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import plan
 from omnigraph.manifest.model import MAIN
+from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.job import place_of
 from omnigraph.pipeline.keyfile import Slice
-from omnigraph.pipeline.load import Engine
 from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.merge_keys import Broken, KeyFile, MergeJob, check_bucket
 from omnigraph.pipeline.merge_tasks import LookTask, Merged, MergeTask, look, merge_range
-from omnigraph.pipeline.tasks import Executors, Runner
+from omnigraph.pipeline.tasks import Runner
 from omnigraph.store import fragments
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_estimate
@@ -58,10 +58,9 @@ def merge(
     By default, only what is large runs on Spark, and only where Spark is installed. Of very many conflicts tasks tell
     the first; resolutions of broken rules need `engine="local"`.
     """
-    ranges = Ranges(partial(_executors, master))
+    check_engine(engine)
+    ranges = Ranges(partial(executors, master))
     workers: dict[str, Workers] = {"auto": BySize(ranges), "local": ThisProcess(), "spark": ranges}
-    if engine not in workers:
-        raise UsageError(f"there is no engine `{engine}`; it is one of {', '.join(workers)}", engine=engine)
     chosen = workers[engine]
     if engine == "spark" or (engine == "auto" and master is not None):
         # Whoever asks for Spark hears at once when it does not start.
@@ -83,12 +82,6 @@ def merge_with(
         raise
     finally:
         ranges.clean(graph.core.kernel.store, is_published=is_published)
-
-
-def _executors(master: str | None) -> Runner:
-    from omnigraph.pipeline.session import session
-
-    return Executors(session(master))
 
 
 @dataclass

@@ -14,7 +14,7 @@ from omnigraph.engine.core import Moment
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.algo.measured import Measured, measure
-from omnigraph.pipeline.load import Engine
+from omnigraph.pipeline.engine import Engine
 
 __all__ = ["Measured", "components", "degree", "label_propagation", "pagerank"]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
 from omnigraph.manifest.model import Commit
-from omnigraph.pipeline.load import Engine
+from omnigraph.pipeline.engine import Engine, check_engine
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,7 @@ def measure(
     spark: Any,
 ) -> Measured:
     """Run a measure on a branch, or at a moment of the past, and write it back when asked to."""
-    if engine not in get_args(Engine):
-        raise UsageError(f"there is no engine `{engine}`; use auto, local or spark", engine=engine)
+    check_engine(engine)
     if at is not None and write_to is not None:
         raise UsageError("what was measured in the past cannot be written; leave `at` or `write_to` out")
     branch = branch.strip()
