@@ -17,9 +17,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
 from omnigraph.pipeline import asking, embedding, staging
-from omnigraph.pipeline.tasks import Executors, Threads
+from omnigraph.pipeline.tasks import Executors
 from tests.engine.search.provider import Provider
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 

@@ -18,6 +18,7 @@ from omnigraph import failpoints, pipeline
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.verify import Finding, VerifyReport
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import PipelineUnavailable, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -26,7 +27,7 @@ from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
 from omnigraph.pipeline import maintain, maintain_verify
 from omnigraph.pipeline.maintain import Spread
-from omnigraph.pipeline.tasks import Executors, Threads
+from omnigraph.pipeline.tasks import Executors
 from omnigraph.store import compact
 from omnigraph.store.change import append
 from omnigraph.store.index import coverage

@@ -18,14 +18,16 @@ from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.core import Core
 from omnigraph.engine.merge import MergeReceipt
+from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import pending
 from omnigraph.pipeline import merge_keys, merge_ranges, merge_tasks
 from omnigraph.pipeline.merge_ranges import Ranges, merge_with
-from omnigraph.pipeline.tasks import Executors, Runner, Threads
-from tests.engine.dagworld import World, template
+from omnigraph.pipeline.tasks import Executors
+from tests.engine.dagworld import template
 from tests.engine.mergegraphs import files
+from tests.engine.test_dags import run
 
 
 @pytest.fixture(autouse=True)
@@ -77,18 +79,7 @@ def spread(real: Any, core: Core, source: str, into: str, *, dry_run: bool, reso
 
 def histories(root: Path, patch: pytest.MonkeyPatch, seeds: range) -> Counter[str]:
     patch.setattr(merging, "merge", partial(spread, merging.merge))
-    start = template(root)
-    merges: Counter[str] = Counter()
-    for seed in seeds:
-        world = World(start, root / str(seed), seed)
-        try:
-            world.run(8)
-        except Exception as error:
-            raise AssertionError("\n".join(world.log)) from error
-        finally:
-            world.graph.close()
-        merges.update(world.merges)
-    return merges
+    return run(template(root), root, seeds, 8)
 
 
 @pytest.mark.slow

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.pipeline import Columns, java, load
 from omnigraph.pipeline.session import session
-from omnigraph.pipeline.tasks import Executors, Threads, _results, attempt, on_executor
+from omnigraph.pipeline.tasks import Executors, _results, attempt, on_executor
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
 

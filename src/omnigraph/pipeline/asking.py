@@ -13,8 +13,9 @@ from typing import Final
 from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
 from omnigraph.engine.embed.filler import Filler
 from omnigraph.engine.read.search.embed import Embedder, failure, from_settings
+from omnigraph.engine.tasks import Runner
 from omnigraph.pipeline.job import Place, Settings, place_of
-from omnigraph.pipeline.tasks import Executors, Runner
+from omnigraph.pipeline.tasks import Executors
 from omnigraph.settings import SETTINGS
 from omnigraph.store.dataset import Dataset, DatasetRef
 

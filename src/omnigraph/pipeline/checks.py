@@ -73,7 +73,7 @@ class SetCheck:
 
     def _find(self) -> None:
         theirs = self._committed_piles()
-        if self.input.intent is Intent.UPSERT:
+        if self.input.job.intent is Intent.UPSERT:
             own = {key: piles for key, piles in theirs.items() if key in self.input.types}
             self.matched = self.input.match(own) if own else []
         freed: dict[str, list[Pile]] = {key: [] for key in self.input.types}
@@ -97,13 +97,13 @@ class SetCheck:
         for key, names in asked.items():
             dataset = self.dataset(key)
             if dataset.count():
-                is_matched = self.input.intent is Intent.UPSERT and key in self.input.types
+                is_matched = self.input.job.intent is Intent.UPSERT and key in self.input.types
                 along = ("check", *freed_names(self.input.job.catalog.type_of(key))) if is_matched else ()
                 found[key] = self.input.committed_keys(dataset, key, tuple(names), along)
         return found
 
     def _asked(self) -> Iterator[tuple[str, str]]:
-        is_replacing = self.input.intent is Intent.REPLACE
+        is_replacing = self.input.job.intent is Intent.REPLACE
         for key, one in self.input.types.items():
             if not is_replacing:
                 yield from ((key, name) for name in ("id", *tuple_names(one.type)))
@@ -130,7 +130,7 @@ class SetCheck:
 
     def comes_in(self, table_key: str, ids: Ids) -> Numbers:
         """Return for each id whether the input holds it."""
-        hashes = hash_column(ids, self.input.seed)
+        hashes = hash_column(ids, self.input.job.operation_id)
         known, _ = self.entries(table_key, "id", np.unique(hashes))
         return np.asarray(is_among(hashes, known))
 
@@ -150,8 +150,8 @@ class SetCheck:
         deltas: dict[str, Delta] = {}
         for key, one in sorted(self.input.types.items()):
             rows, lines = fetched.get(key, (arrow_schema(one.type).empty_table(), np.zeros(0, np.int64)))
-            deltas[key] = Delta(one.type, rows, self.input.intent, lines=lines)
-        return Changes(self.committed.view.catalog, deltas, self.input.unit)
+            deltas[key] = Delta(one.type, rows, self.input.job.intent, lines=lines)
+        return Changes(self.committed.view.catalog, deltas, self.input.job.unit)
 
     def dataset(self, table_key: str) -> Dataset:
         return self.committed.view.dataset(table_key)
@@ -161,7 +161,7 @@ class SetCheck:
         dataset = self.dataset(table_key)
         parts = [dataset.schema.empty_table().select(list(columns))]
         for batch in dataset.batches(list(dict.fromkeys([*columns, column]))) if len(hashes) else ():
-            chosen = is_among(hash_column(batch.column(column), self.input.seed), hashes)
+            chosen = is_among(hash_column(batch.column(column), self.input.job.operation_id), hashes)
             if chosen.any():
                 parts.append(pa.Table.from_batches([batch]).filter(pa.array(chosen)).select(list(columns)))
         return pa.concat_tables([part.cast(parts[0].schema) for part in parts])
@@ -219,7 +219,9 @@ def _loose_ends(check: SetCheck) -> Suspects | None:
         type_ = check.input.types[key].type
         assert isinstance(type_, EdgeType)
         for column, node in (("src", f"node:{type_.source}"), ("dst", f"node:{type_.target}")):
-            nodes.setdefault(node, []).append(hash_column(one_array(edges.column(column)), check.input.seed))
+            nodes.setdefault(node, []).append(
+                hash_column(one_array(edges.column(column)), check.input.job.operation_id)
+            )
     for node, hashes in nodes.items():
         if node in check.input.types:
             _, places = check.entries(node, "id", np.unique(np.concatenate(hashes)))
@@ -256,7 +258,7 @@ def _sources_of_repeats(check: SetCheck, table_key: str) -> Numbers:
     if len(again) == 0:
         return np.zeros(0, np.uint64)
     edges, _ = check.input.fetch({table_key: Wanted(again, ("src",))})[table_key]
-    return hash_column(one_array(edges.column("src")), check.input.seed)
+    return hash_column(one_array(edges.column("src")), check.input.job.operation_id)
 
 
 ASSEMBLERS: Final[dict[str, Callable[[SetCheck], Suspects | None]]] = {

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from omnigraph.engine.tasks import Runner
 from omnigraph.pipeline.files import open_file
 from omnigraph.pipeline.sources import Columns, Split
-from omnigraph.pipeline.tasks import Runner
 
 # Part of what a digest means: another size would make every job of the past look like a new one.
 _BLOCK_BYTES: Final = 32 * 1024 * 1024

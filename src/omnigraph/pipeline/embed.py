@@ -13,14 +13,13 @@ from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.given import checked
+from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.asking import site_of, slots
 from omnigraph.pipeline.engine import Engine, check_engine, executors
-from omnigraph.pipeline.progress import NOBODY, Watcher
-from omnigraph.pipeline.tasks import Threads
 
 
 @checked

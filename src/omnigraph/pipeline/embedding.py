@@ -18,11 +18,11 @@ from omnigraph.engine.embed.filler import Tally
 from omnigraph.engine.embed.plan import Mask, Needs, Target, has_text, plan_types
 from omnigraph.engine.embed.tasks import with_vectors
 from omnigraph.engine.read.search import embedder_of
+from omnigraph.engine.tasks import Runner
 from omnigraph.lang.catalog import Catalog, Property
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.pipeline.asking import Elsewhere, site_of, slots
 from omnigraph.pipeline.job import Job, catalog_from
-from omnigraph.pipeline.tasks import Runner
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import pc
 

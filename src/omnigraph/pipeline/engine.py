@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from omnigraph.engine.tasks import NOBODY, Runner, Watcher
 from omnigraph.errors import UsageError
-from omnigraph.pipeline.progress import NOBODY, Watcher
-from omnigraph.pipeline.tasks import Executors, Runner
+from omnigraph.pipeline.tasks import Executors
 
 Engine = Literal["auto", "local", "spark"]
 

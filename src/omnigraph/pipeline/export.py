@@ -21,6 +21,7 @@ from pyarrow import fs
 from omnigraph.engine.core import Moment
 from omnigraph.engine.export import record_lines
 from omnigraph.engine.jsontext import json_text
+from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.engine.write.loaded import Type
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
@@ -31,9 +32,7 @@ from omnigraph.limits import LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.files import filesystem
-from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.tasks import Threads
 from omnigraph.pipeline.types import column_names, find_type, to_frame
 from omnigraph.rules.kernels import Column, pc
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.filler import anew
+from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.loaded import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
 from omnigraph.pipeline.finders import FoundByKey, Piled, find_suspects, look_up
@@ -33,7 +34,6 @@ from omnigraph.pipeline.staging import (
     stage_split,
 )
 from omnigraph.pipeline.suspects import Found
-from omnigraph.pipeline.tasks import Runner, Threads
 from omnigraph.rules.kernels import Numbers
 from omnigraph.rules.violation import Violation
 from omnigraph.store.dataset import Dataset
@@ -86,11 +86,6 @@ class StagedInput:
     results: list[StagedSplit] = field(default_factory=list)
     types: Mapping[str, StagedRows] = field(default_factory=dict)
     _committed: dict[tuple[object, ...], Piles] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.intent = self.job.intent
-        self.unit = self.job.unit
-        self.seed = self.job.operation_id
 
     def stage(self) -> None:
         """Stage all splits."""
@@ -161,7 +156,7 @@ class StagedInput:
 
     def find_superseded(self) -> list[dict[str, Dropped]]:
         """Find the rows that later ones of their id replace, range by range."""
-        keys = [key for key, one in self.types.items() if is_last_winning(self.intent, one.type)]
+        keys = [key for key, one in self.types.items() if is_last_winning(self.job.intent, one.type)]
         piles = {key: self.piles[key] for key in keys if len(self.piles[key]) > 1}
         bounds = {key: self.types[key].bounds for key in piles}
         if not piles:

@@ -13,6 +13,7 @@ from omnigraph import clock
 from omnigraph.engine.core import Core
 from omnigraph.engine.given import checked
 from omnigraph.engine.scope import on, transition
+from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
 from omnigraph.engine.write.gate import admit, missing_base, rights
 from omnigraph.engine.write.ingest import Mode
 from omnigraph.errors import Effect, JobExists, OmniGraphError, UsageError
@@ -26,11 +27,10 @@ from omnigraph.pipeline.digest import digest_input
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.frames import is_frame
 from omnigraph.pipeline.loading import Done, Loading, Options, Work
-from omnigraph.pipeline.progress import NOBODY, Watcher
 from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.sources import Columns, parse_columns, plan_columns, plan_ndjson, table_key_of
 from omnigraph.pipeline.sources import Path as Source
-from omnigraph.pipeline.tasks import Executors, Runner, Threads
+from omnigraph.pipeline.tasks import Executors
 
 OnError = Literal["fail", "quarantine"]
 

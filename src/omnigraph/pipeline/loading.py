@@ -17,6 +17,7 @@ import pyarrow as pa
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.filler import Tally, total
+from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.engine.write.gate import rights, unheard
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
@@ -37,7 +38,6 @@ from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.report import RejectedLine, write_rejected
 from omnigraph.pipeline.sources import Columns, Split, plan_columns
 from omnigraph.pipeline.staging import StagedSplit, StageTask, Wanted
-from omnigraph.pipeline.tasks import Runner
 from omnigraph.rules.delta import Intent
 from omnigraph.rules.violation import Findings, Violation
 from omnigraph.store import fragments
@@ -301,7 +301,7 @@ class Loading:
         assert violation.line is not None
         if violation.rule != "E10" or violation.type_key is None or violation.value is None:
             return [violation.line]
-        source = hash_column(pa.array([violation.value]), self.input.seed)
+        source = hash_column(pa.array([violation.value]), self.input.job.operation_id)
         _, rows = self.checked.entries(violation.type_key, "src", source)
         # Those of one split come with the first of them; more than may be rejected need not be known.
         wanted = Wanted(np.sort(rows), ("id",), {"src": source}, self.options.errors_max + 1)

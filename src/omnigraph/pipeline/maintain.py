@@ -16,6 +16,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
 from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
+from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -23,7 +24,6 @@ from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.job import Place, place_of
-from omnigraph.pipeline.tasks import Runner
 from omnigraph.store import compact, index
 from omnigraph.store.aside import aside
 from omnigraph.store.change import Change

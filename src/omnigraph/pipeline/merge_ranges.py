@@ -19,6 +19,7 @@ from omnigraph.engine.merge.resolution import Given, Resolution
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.merge.three import Type, described
 from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
+from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import (
@@ -36,7 +37,6 @@ from omnigraph.pipeline.keyfile import Slice
 from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.merge_keys import Broken, KeyFile, MergeJob, check_bucket
 from omnigraph.pipeline.merge_tasks import LookTask, Merged, MergeTask, look, merge_range
-from omnigraph.pipeline.tasks import Runner
 from omnigraph.store import fragments
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_estimate

@@ -1,38 +1,15 @@
-"""Progress: what a pipeline tells while it runs, and a bar on the terminal for people who watch.
+"""Progress: a bar on the terminal for people who watch a pipeline.
 
-Stages report bytes; a watcher that does not care is the default.
+Stages report bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, Protocol
+from typing import Any
 
-
-class Watcher(Protocol):
-    """Whoever wants to know how far a pipeline is."""
-
-    def begin(self, stage: str, total: int) -> None:
-        """A stage starts, with this much to do."""
-        ...
-
-    def reach(self, done: int) -> None:
-        """So much of the current stage is done."""
-        ...
-
-
-class Nobody:
-    """A watcher that does not look."""
-
-    def begin(self, stage: str, total: int) -> None:
-        pass
-
-    def reach(self, done: int) -> None:
-        pass
-
-
-NOBODY: Final = Nobody()
+from omnigraph.engine.tasks import Watcher
 
 
 class Bar:

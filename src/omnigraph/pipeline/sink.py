@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from omnigraph import clock
 from omnigraph.engine.scope import on
+from omnigraph.engine.tasks import Threads
 from omnigraph.engine.write.gate import admit, rights
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
@@ -29,7 +30,6 @@ from omnigraph.pipeline.loading import Loading, Options
 from omnigraph.pipeline.options import WRITE, GivenOptions, given_options
 from omnigraph.pipeline.sources import Columns, plan_columns
 from omnigraph.pipeline.staging import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.tasks import Threads
 from omnigraph.pipeline.types import find_type
 from omnigraph.store.fragments import side_folder
 

@@ -1,63 +1,21 @@
-"""Tasks: one function over many payloads, in threads of this process or on the executors of Spark.
+"""Tasks on the executors of Spark: one function over many payloads, as `engine.tasks` runs it in threads.
 
 The one primitive of the pipeline. A result comes back for every payload, exactly once, or nothing does.
 """
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
+from omnigraph.engine.tasks import NOBODY, Watcher
 from omnigraph.errors import OmniGraphError, PipelineError
 from omnigraph.limits import LOAD_WAVE_TASKS
-from omnigraph.pipeline.progress import NOBODY, Watcher
 
 P = TypeVar("P")
 R = TypeVar("R")
-
-# How long the driver waits before it looks again at how far the executors are.
-_LOOK_SECONDS = 0.2
-
-
-class Runner(Protocol):
-    """Somewhere for tasks to run."""
-
-    @property
-    def engine(self) -> str: ...
-
-    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
-        """Return the results in the order of the payloads; `sizes` are what progress counts."""
-        ...
-
-
-@dataclass(frozen=True)
-class Threads:
-    """Runs tasks in threads of this process."""
-
-    watcher: Watcher = NOBODY
-    engine = "local"
-
-    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
-        weights = list(sizes) or [1] * len(payloads)
-        self.watcher.begin(stage, sum(weights))
-        pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="omnigraph-task")
-        try:
-            futures = [pool.submit(work, payload) for payload in payloads]
-            pending: set[Future[R]] = set(futures)
-            while pending:
-                _, pending = wait(pending, _LOOK_SECONDS, FIRST_EXCEPTION)
-                self.watcher.reach(sum(w for w, one in zip(weights, futures, strict=True) if one.done()))
-                failed = next((one for one in futures if one.done() and one.exception() is not None), None)
-                if failed is not None:
-                    failed.result()
-            return [one.result() for one in futures]
-        finally:
-            # What has not begun never will; what has must end before its files may be removed.
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True)

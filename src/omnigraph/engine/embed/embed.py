@@ -5,13 +5,10 @@ Plans and publishes; where the tasks run is the caller's choice.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.embed.cache import tidy
@@ -22,6 +19,7 @@ from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
 from omnigraph.engine.read.search import embedder_of
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.scope import on
+from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.gate import admit, rights
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
@@ -32,32 +30,6 @@ from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store import fragments
 from omnigraph.store.dataset import DatasetRef
-
-P = TypeVar("P")
-R = TypeVar("R")
-
-
-class Runner(Protocol):
-    """Somewhere for tasks to run."""
-
-    @property
-    def engine(self) -> str: ...
-
-    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]: ...
-
-
-class InThreads:
-    """Runs tasks in threads of this process."""
-
-    engine = "local"
-
-    def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
-        pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="omnigraph-task")
-        try:
-            return [one.result() for one in [pool.submit(work, payload) for payload in payloads]]
-        finally:
-            # What has not begun never will; what has must end before its files may be removed.
-            pool.shutdown(wait=True, cancel_futures=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +55,7 @@ def embed(
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
     branch = branch.strip()
     core = admit(core, "change", on(branch), None)
-    runner = runner or InThreads()
+    runner = runner or Threads()
     if embedder is None and mode != "clean":
         embedder = embedder_of(core.whole(branch))
     wish = Wish(types, mode, select)
