@@ -16,7 +16,7 @@ from omnigraph.engine.write.loaded import Type
 from omnigraph.lang.catalog import Cardinality, EdgeType, NodeType
 from omnigraph.limits import LOAD_SUSPECTS_MAX
 from omnigraph.pipeline.job import Job
-from omnigraph.pipeline.keyfile import Pile, Range, tuple_names
+from omnigraph.pipeline.keyfile import Range, tuple_names
 from omnigraph.pipeline.matching import Piles, read_range
 from omnigraph.pipeline.suspects import Found, common, degrees, is_among, later_rows, missing, repeated
 from omnigraph.rules.delta import Intent
@@ -84,7 +84,7 @@ class Bucket:
         found = read_range(self.job, side.get(key, ()), "src", ("hash", "count"), self.within)
         return found["hash"], found["count"]
 
-    def _ordered(self, word: str, side: Mapping[str, tuple[Pile, ...] | Piles], key: str, name: str) -> Numbers:
+    def _ordered(self, word: str, side: Mapping[str, Piles], key: str, name: str) -> Numbers:
         place = (word, key, name)
         if place not in self._sorted:
             hashes = read_range(self.job, side.get(key, ()), name, ("hash",), self.within)["hash"]

@@ -98,7 +98,6 @@ class VectorCache:
     store: Store
     space: Space
     _paths: list[str] = field(default_factory=list)
-    _sizes: dict[str, int] = field(default_factory=dict)
     _segments: list[_Segment] = field(default_factory=list)
     _files: Lru[str, Matrix | None] = field(default_factory=lambda: Lru(_OPEN_FILES))
     _lock: Lock = field(default_factory=Lock)
@@ -107,7 +106,8 @@ class VectorCache:
         """Learn what others have added."""
         paths = _key_paths(self.store, self.space.folder)
         with self._lock:
-            new = [path for path in paths if path not in self._sizes]
+            noted = set(self._paths)
+            new = [path for path in paths if path not in noted]
             for path, keys in zip(new, _read_all(self.store, new), strict=True):
                 self._note(path, keys)
 
@@ -143,12 +143,10 @@ class VectorCache:
         self.store.objects.write(stem + _VECTORS, _packed(vectors))
         self.store.objects.write(stem + _KEYS, _packed(keys))
         with self._lock:
-            self._note(stem + _KEYS, keys)
+            if stem + _KEYS not in self._paths:
+                self._note(stem + _KEYS, keys)
 
     def _note(self, path: str, keys: Words) -> None:
-        if path in self._sizes:
-            return
-        self._sizes[path] = len(keys)
         self._paths.append(path)
         if len(keys) == 0:
             return
