@@ -16,7 +16,7 @@ import pyarrow as pa
 from benchmarks.topic import Table, Topic
 from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
 from omnigraph.store.change import Change, append
-from omnigraph.store.compact import rewrite
+from omnigraph.store.compact import execute, plan, rewritten
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_ids
 from omnigraph.store.store import Store
@@ -54,7 +54,8 @@ def _rows(size: int) -> list[tuple[str, ...]]:
         places = np.arange(0, size, size // CHANGED)
         updated = _commit(base, upsert(base, _table(places, 1)))
         deleted = _commit(updated, delete_ids(updated, _table(places + 1, 0).column("id").combine_chunks()))
-        compacted = _commit(deleted, rewrite(deleted, rows_per_fragment=2 * size))
+        tasks = plan(deleted, rows_per_fragment=2 * size)
+        compacted = _commit(deleted, rewritten(deleted, [execute(deleted, task) for task in tasks]))
         pairs = {
             f"{CHANGED} updates": (base, updated),
             f"{CHANGED} deletes": (updated, deleted),

@@ -21,7 +21,7 @@ from omnigraph.engine.write.stage import physical
 from omnigraph.errors import StorageError
 from omnigraph.store import difference, ordered
 from omnigraph.store.change import Change, append, overwrite
-from omnigraph.store.compact import fold_tail, rewrite
+from omnigraph.store.compact import fold_tail
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_ids
 from omnigraph.store.deletions import deleted_offsets
@@ -30,7 +30,7 @@ from omnigraph.store.index import IndexKind, IndexSpec, build
 from omnigraph.store.physical import physical_schema
 from omnigraph.store.reshape import reshape
 from omnigraph.store.upsert import upsert
-from tests.store.staging import commit, create, people
+from tests.store.staging import commit, create, people, rewrite
 
 FIELDS: list[pa.Field[Any]] = [
     pa.field("id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
@@ -241,7 +241,7 @@ def test_row_changes_of_many_deletes_in_one_fragment_are_found(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "steps"),
     [
-        (difference, "_deletions", lambda fragment: None, STRAIGHT),
+        (difference, "deletion_path", lambda fragment: None, STRAIGHT),
         (difference, "deleted_offsets", lambda dataset, fragment: np.array([], np.uint64), STRAIGHT),
         (difference, "first_row_id", lambda fragment: 0, STRAIGHT),
         (difference, "_shared_version", lambda before, after: 1 << 40, FORKED),

@@ -10,12 +10,12 @@ import sys
 from pathlib import Path
 from random import Random
 
+from omnigraph.engine.core import Core
+from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.errors import ConflictError, Effect, StorageError
-from omnigraph.manifest import plan as plans
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.sweep import sweep
-from omnigraph.store import compact
 from tests.kernel.fleet import TYPES, Diary, carry_out, choose_write
 from tests.kernel.graphs import open_graph
 
@@ -40,13 +40,8 @@ def write(kernel: Kernel, folder: Path, name: str, seed: int, count: int) -> Non
 
 
 def rewrite(kernel: Kernel, table_key: str) -> None:
-    def prepare(snapshot: Snapshot) -> plans.Plan | None:
-        dataset = kernel.writable(snapshot, table_key)
-        change = compact.rewrite(dataset)
-        return plans.Plan("optimize", (plans.Effect(table_key, dataset, (change,)),)) if change else None
-
     try:
-        kernel.commit(MAIN, prepare, plans.Work.MAINTENANCE)
+        optimize(Core(kernel), only={table_key: Effort.WHOLE})
     except ConflictError:
         # The writers were faster each time; there will be another round.
         return

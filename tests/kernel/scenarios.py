@@ -34,7 +34,7 @@ from omnigraph.manifest.owner import this_process
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.sweep import sweep
 from omnigraph.manifest.updates import Drop, Register, SetSchema
-from omnigraph.store import compact, index
+from omnigraph.store import index
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_ids
@@ -43,6 +43,7 @@ from omnigraph.store.physical import physical_schema
 from omnigraph.store.store import LostRace, Store
 from omnigraph.store.uri import Location
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
+from tests.store.staging import rewrite
 
 REVIEW: Final = "review/a"
 TARGET: Final = "target"
@@ -185,7 +186,7 @@ def _compact(kernel: Kernel) -> None:
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, PERSON)
-        rewritten = compact.rewrite(dataset)
+        rewritten = rewrite(dataset)
         assert rewritten is not None
         between = kernel.store.commit(dataset, (rewritten,), {}).dataset
         built = index.build(between, [IndexSpec("name", IndexKind.BTREE, "name_btree")])

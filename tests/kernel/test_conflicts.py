@@ -28,11 +28,11 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
-from omnigraph.store import compact
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.meter import Meter
 from tests.kernel.fleettools import MovableClock, ParkFirst, appending, in_thread, manifest_file, stranger
 from tests.kernel.graphs import CITY, PERSON, check_invariants, create, ids_of, insert, open_graph, rows_of
+from tests.store.staging import rewrite
 
 OTHER = CommitId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
@@ -305,7 +305,7 @@ def test_rewrite_that_lost_to_an_insert_of_the_same_type_plans_anew(root: str) -
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, PERSON)
-        change = compact.rewrite(dataset)
+        change = rewrite(dataset)
         assert change is not None
         if not calls:
             insert(other, {PERSON: ["late"]})

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from lance import blob_array, blob_field
 
+from omnigraph.store import compact, index
 from omnigraph.store.change import Change, append
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
@@ -83,6 +84,17 @@ def create(root: Path | str, *parts: pa.Table, schema: pa.Schema = SCHEMA) -> Da
     for part in parts:
         dataset = commit(dataset, append(dataset, part))
     return dataset
+
+
+def rewrite(dataset: Dataset) -> Change | None:
+    """Stage a whole compaction as one change."""
+    return compact.rewritten(dataset, [compact.execute(dataset, task) for task in compact.plan(dataset)])
+
+
+def fold(dataset: Dataset) -> Change | None:
+    """Stage what the indexes of a dataset do not cover yet as one change."""
+    plan = index.renewal(dataset, ())
+    return index.renewed(dataset, plan, [index.build_segment(dataset, one) for one in plan.wanted])
 
 
 def rows(dataset: Dataset, *columns: str) -> dict[str, Any]:

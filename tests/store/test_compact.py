@@ -10,11 +10,11 @@ import pytest
 
 from omnigraph.store import compact
 from omnigraph.store.change import append
-from omnigraph.store.compact import fold_tail, fragment_counts, plan, rewrite
+from omnigraph.store.compact import fold_tail, fragment_counts, plan
 from omnigraph.store.delete import delete_ids, delete_where
 from omnigraph.store.index import IndexKind, IndexSpec, build, coverage
 from omnigraph.store.upsert import upsert
-from tests.store.staging import blobs, commit, create, image, people, pictures, rows
+from tests.store.staging import blobs, commit, create, image, people, pictures, rewrite, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "by id")
 BY_TEXT = IndexSpec("text", IndexKind.FULLTEXT, "by text")

@@ -11,12 +11,11 @@ import pytest
 from lance import LanceOperation
 
 from omnigraph.store.change import append
-from omnigraph.store.compact import rewrite
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_where
-from omnigraph.store.index import IndexKind, IndexSpec, build, coverage, fold, missing
+from omnigraph.store.index import IndexKind, IndexSpec, build, coverage, missing
 from omnigraph.store.upsert import upsert
-from tests.store.staging import SCHEMA, commit, create, people, rows
+from tests.store.staging import SCHEMA, commit, create, fold, people, rewrite, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "by id")
 BY_N = IndexSpec("n", IndexKind.BTREE, "by n")

@@ -91,7 +91,7 @@ def rewritten(handle: LanceDataset, first_id: int | None) -> Transaction:
 
 
 def test_rewrite_with_given_fragment_id_moves_coverage_but_of_btrees(uri: str) -> None:
-    """`compact.rewrite`: fragments are numbered by us, and b-trees are built again after it."""
+    """`compact.rewritten`: fragments are numbered by us, and b-trees are built again after it."""
     handle = create(uri)
     for key in "ab":
         handle = commit(handle, stage(handle, table(key)))

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph.store.change import Change
-from omnigraph.store.compact import fold_tail, rewrite
+from omnigraph.store.compact import fold_tail
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_ids
-from omnigraph.store.index import IndexKind, IndexSpec, build, fold
+from omnigraph.store.index import IndexKind, IndexSpec, build
 from omnigraph.store.upsert import upsert
 from tests.s3server import S3Server, s3_server
-from tests.store.staging import commit, create, people, rows
+from tests.store.staging import commit, create, fold, people, rewrite, rows
 
 __all__ = ["s3_server"]
 

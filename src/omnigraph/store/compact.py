@@ -1,6 +1,6 @@
 """Compaction: small fragments rewritten as few large ones; row ids, row versions and blobs stay as they are.
 
-Stages only. A rewrite takes b-tree coverage away, so `rewrite` is committed in one chain with `index.fold`. What was
+Stages only. A rewrite takes b-tree coverage away, so it is committed in one chain with an `index.renewal`. What was
 rewritten at one version can be moved to a later one; rows that went in between are then marked as gone in its files.
 """
 
@@ -20,13 +20,16 @@ from omnigraph.failpoints import Point
 from omnigraph.store.change import ROWS_PER_FILE, Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.delete import mark_gone
+from omnigraph.store.deletions import deletion_path
+from omnigraph.store.fragments import read_fragment
 from omnigraph.store.index import coverage, last_covered
+from omnigraph.store.lookup import ROW_ADDRESS
 
 # One part of a compaction and what came of it; both travel between processes.
 Task: TypeAlias = CompactionTask
 Rewritten: TypeAlias = RewriteResult
 
-# Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `rewrite`.
+# Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
 
 # Ids that a long compaction leaves to writers, who add fragments while it runs. There are four billion of them.
@@ -37,12 +40,6 @@ def plan(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> list[Ta
     """Return the tasks that a compaction consists of; each can be executed anywhere, on the same version."""
     with lance_errors(f"planning the compaction of {dataset.ref}"):
         return list(Compaction.plan(dataset.lance, {"target_rows_per_fragment": rows_per_fragment}).tasks)
-
-
-def rewrite(dataset: Dataset, *, rows_per_fragment: int = ROWS_PER_FILE) -> Change | None:
-    """Stage the whole compaction as one transaction; `index.fold` on the result restores b-tree coverage."""
-    tasks = plan(dataset, rows_per_fragment=rows_per_fragment)
-    return rewritten(dataset, [execute(dataset, task) for task in tasks])
 
 
 def execute(dataset: Dataset, task: Task) -> Rewritten:
@@ -100,8 +97,13 @@ def moved(change: Change, base: Dataset, staged: Dataset, onto: Dataset) -> Chan
 
 def _are_same_files(before: Sequence[FragmentMetadata], now: Sequence[FragmentMetadata]) -> bool:
     """Tell whether some fragment is still there, and all that are hold the same values; deletions do not matter."""
-    files = {fragment.id: [file.path for file in fragment.files] for fragment in before}
-    return bool(now) and all([file.path for file in one.files] == files[one.id] for one in now)
+    files = _files(before)
+    return bool(now) and all(files[number] == own for number, own in _files(now).items())
+
+
+def _files(fragments: Sequence[FragmentMetadata]) -> dict[int, list[str]]:
+    """Return the files that hold the values of each fragment, by its id."""
+    return {fragment.id: [file.path for file in fragment.files] for fragment in fragments}
 
 
 def _gone_since(base: Dataset, onto: Dataset, fragments: Sequence[FragmentMetadata]) -> npt.NDArray[np.int64]:
@@ -115,22 +117,15 @@ def _gone_since(base: Dataset, onto: Dataset, fragments: Sequence[FragmentMetada
         later = now.get(fragment.id)
         if later is None:
             gone.append(np.arange(passed, passed + fragment.num_rows))
-        elif _deletions(later) != _deletions(fragment):
+        elif deletion_path(later) != deletion_path(fragment):
             left = np.isin(_row_addresses(base, fragment.id), _row_addresses(onto, fragment.id))
             gone.append(passed + np.flatnonzero(~left))
         passed += fragment.num_rows
     return np.concatenate(gone)
 
 
-def _deletions(fragment: FragmentMetadata) -> str | None:
-    return fragment.deletion_file.path(fragment.id) if fragment.deletion_file is not None else None
-
-
 def _row_addresses(dataset: Dataset, fragment_id: int) -> npt.NDArray[np.uint64]:
-    with lance_errors(f"reading row addresses of {dataset.ref}", dataset):
-        fragments = [one for one in dataset.lance.get_fragments() if one.fragment_id == fragment_id]
-        found = dataset.lance.scanner(columns=[], fragments=fragments, with_row_address=True).to_table()
-    addresses: npt.NDArray[np.uint64] = found.column(0).to_numpy()
+    addresses: npt.NDArray[np.uint64] = read_fragment(dataset, fragment_id, []).column(ROW_ADDRESS).to_numpy()
     return addresses
 
 
@@ -156,8 +151,8 @@ def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> froz
 
     A fragment whose columns were written anew keeps its id, and gets other files.
     """
-    files = {fragment.id: [file.path for file in fragment.files] for fragment in base.fragments}
-    kept = {one.id for one in onto.fragments if files.get(one.id) == [file.path for file in one.files]}
+    files = _files(base.fragments)
+    kept = {number for number, own in _files(onto.fragments).items() if files.get(number) == own}
     for group in _groups(rewrite) if rewrite is not None else ():
         kept -= {fragment.id for fragment in group.old_fragments}
         kept |= {fragment.id for fragment in group.new_fragments}

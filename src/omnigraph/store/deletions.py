@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 from lance import LanceFragment
+from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
 from omnigraph.store.dataset import Dataset
@@ -22,6 +23,11 @@ Offsets = NDArray[np.uint64]
 _SEGMENT: Final = 1
 _RANGE: Final = 1
 _START: Final = 1
+
+
+def deletion_path(fragment: FragmentMetadata) -> str | None:
+    """Return the file that says which rows of a fragment are gone; None: all of them are there."""
+    return None if fragment.deletion_file is None else str(fragment.deletion_file.path(fragment.id))
 
 
 def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None:

@@ -18,7 +18,7 @@ from lance import LanceFragment
 from numpy.typing import NDArray
 
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
-from omnigraph.store.deletions import deleted_offsets, first_row_id
+from omnigraph.store.deletions import deleted_offsets, deletion_path, first_row_id
 from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID
 
@@ -54,7 +54,7 @@ def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
     with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
         ours, theirs = _by_files(before), _by_files(after)
         same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
-        trimmed = [pair for pair in same if _deletions(pair[0]) != _deletions(pair[1])]
+        trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
         parted = [_live_only(before, one, after, two) for one, two in trimmed]
         old = _joined([*_only(ours, theirs), *(one for one, _ in parted)])
         new = _joined([*_only(theirs, ours), *(two for _, two in parted)])
@@ -80,11 +80,6 @@ def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
         tuple((file.path, tuple(file.fields)) for file in one.metadata.files): one
         for one in dataset.lance.get_fragments()
     }
-
-
-def _deletions(fragment: LanceFragment) -> str | None:
-    deleted = fragment.metadata.deletion_file
-    return None if deleted is None else str(deleted.path(fragment.fragment_id))
 
 
 def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceFragment]) -> list[_Rows]:

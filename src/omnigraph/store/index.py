@@ -99,11 +99,15 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
     """Stage all missing indexes that can be built, as one transaction; `missing` tells which those are."""
-    return _renewed_here(dataset, Renewal(_missing_segments(dataset, specs)))
+    plan = Renewal(_missing_segments(dataset, specs))
+    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
 
 
 def renewal(dataset: Dataset, specs: Sequence[IndexSpec]) -> Renewal:
-    """Return what `fold` and `build` would stage, for whoever builds segments elsewhere."""
+    """Return the segments for missing indexes and for fragments that indexes do not cover yet.
+
+    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
+    """
     folds = _folds(dataset)
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
 
@@ -144,10 +148,6 @@ def last_covered(dataset: Dataset) -> int:
     return max(known, default=-1)
 
 
-def _renewed_here(dataset: Dataset, plan: Renewal) -> Change | None:
-    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
-
-
 def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
     ready, _ = missing(dataset, specs)
     fragments = tuple(_live(dataset))
@@ -175,14 +175,6 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
         for fragment in segment.fragment_ids
     }
     return sum(count for fragment, count in rows.items() if fragment not in known)
-
-
-def fold(dataset: Dataset) -> Change | None:
-    """Stage segments for the fragments that indexes do not cover yet, as one transaction.
-
-    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
-    """
-    return _renewed_here(dataset, _folds(dataset))
 
 
 def _folds(dataset: Dataset) -> Renewal:

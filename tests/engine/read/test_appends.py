@@ -14,10 +14,10 @@ import omnigraph as og
 from omnigraph.engine.read import topology
 from omnigraph.engine.read.adjacency import Adjacency, add_to_adjacency, build_adjacency
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.compact import rewrite
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.tail import Beginning, read_after, shared_beginning
 from tests.engine.read.graphs import create, knows, person, write
+from tests.store.staging import rewrite
 
 QUERIES = [
     "match { $p: Person $p knows $q } return { $p, $q }",

@@ -14,9 +14,10 @@ from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.store.change import Change
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexKind, IndexSpec, build, fold
+from omnigraph.store.index import IndexKind, IndexSpec, build
 from omnigraph.store.upsert import upsert
 from tests.kernel.graphs import create
+from tests.store.staging import fold
 
 SCHEMA = "node Note { name: String @key  bodyText: String? @index  vec: Vector(3)? @index }"
 NOTE = "node:Note"
