@@ -19,7 +19,7 @@ CommitId = NewType("CommitId", str)
 OperationId = NewType("OperationId", str)
 BranchId = NewType("BranchId", str)
 
-_ULID: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
+ULID_PATTERN: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF: Final = 2**40 - 1
 _random: Callable[[int], bytes] = os.urandom
@@ -67,7 +67,7 @@ def is_ulid(text: str) -> bool:
     >>> is_ulid(new_ulid()), is_ulid("release-2026-01-31")
     (True, False)
     """
-    return _ULID.fullmatch(text) is not None
+    return ULID_PATTERN.fullmatch(text) is not None
 
 
 def fraction() -> float:

@@ -101,3 +101,12 @@ def read(name: str) -> str:
             f"{name} is `{value}`; set it to one of: {', '.join(setting.choices)}", setting=name, value=value
         )
     return value
+
+
+def whole(name: str, *, least: int = 0) -> int:
+    """Return a setting that has to be a whole number."""
+    value = read(name)
+    if not (value.isascii() and value.isdigit() and int(value) >= least):
+        bound = f" of at least {least}" if least else ""
+        raise UsageError(f"{name} is `{value}`; set it to a whole number{bound}", setting=name, value=value)
+    return int(value)

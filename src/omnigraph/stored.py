@@ -6,7 +6,7 @@ Reads files and compiles; running a stored query is `graph.query` or `graph.muta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from omnigraph.errors import UsageError
@@ -39,21 +39,23 @@ class StoredQuery:
     """A checked query. `source` is the whole text of its file, in which `name` picks it; `types` is what it touches."""
 
     name: str
-    tool_name: str
     description: str | None
     instruction: str | None
     mutation: bool
     params: tuple[StoredParameter, ...]
     source: str
-    file: str
-    types: frozenset[str] = field(default_factory=frozenset)
+    types: frozenset[str]
+
+    def is_seen(self, catalog: Catalog) -> bool:
+        """Tell whether a catalog has all the types that the query touches."""
+        return self.types <= {*catalog.nodes, *catalog.edges}
 
     def to_json(self) -> dict[str, object]:
         """Return the query as every surface lists it."""
         told = {"description": self.description, "instruction": self.instruction}
         return {
             "name": self.name,
-            "tool_name": self.tool_name,
+            "tool_name": self.name,
             **{name: value for name, value in told.items() if value is not None},
             "mutation": self.mutation,
             "params": [one.to_json() for one in self.params],
@@ -69,10 +71,7 @@ class StoredQueries:
 
     def list(self, catalog: Catalog | None = None) -> Sequence[StoredQuery]:
         """Return all queries; with the catalog that somebody sees, only those whose types it has."""
-        if catalog is None:
-            return self.queries
-        known = {*catalog.nodes, *catalog.edges}
-        return [one for one in self.queries if one.types <= known]
+        return self.queries if catalog is None else [one for one in self.queries if one.is_seen(catalog)]
 
     def get(self, name: str) -> StoredQuery | None:
         """Return a query by its name; None when there is no such query."""
@@ -112,13 +111,11 @@ def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
 def _stored(query: CompiledQuery) -> StoredQuery:
     return StoredQuery(
         query.name,
-        query.name,
         query.description,
         query.instruction,
         query.kind == "mutation",
         tuple(_parameter(one) for one in query.params),
         query.source.text,
-        query.source.name,
         frozenset(use.type_name for use in (*query.reads, *query.writes)),
     )
 

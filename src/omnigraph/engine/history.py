@@ -9,7 +9,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.release import FORMAT_STAMP
 
 
@@ -46,6 +46,16 @@ def describe_commit(core: Core, one: Commit) -> dict[str, object]:
         "kind": one.kind,
         "operation_id": one.operation_id,
         "properties": dict(one.properties),
+    }
+
+
+def describe_tag(tag: Tag) -> dict[str, object]:
+    """Return a tag as every surface shows it."""
+    return {
+        "name": tag.name,
+        "graph_commit_id": tag.commit_id,
+        "actor_id": tag.actor,
+        "created_at": tag.created_at_us,
     }
 
 

@@ -16,20 +16,20 @@ from omnigraph.policy.actions import GRAPH_ACTIONS, SERVER_ACTIONS, BundleScope
 from omnigraph.policy.bundle import Bundle, Rule
 
 _CONTEXT: Final = (
-    "{has_branch: Bool, branch: String, has_target_branch: Bool, target_branch: String, branch_is_protected: Bool,"
-    " target_branch_is_protected: Bool, has_type: Bool, type_name: String}"
+    "{has_branch: Bool, has_target_branch: Bool, branch_is_protected: Bool, target_branch_is_protected: Bool,"
+    " has_type: Bool, type_name: String}"
 )
 _ENTITIES: Final = "entity Group; entity Actor in [Group]; entity Graph; entity Server;"
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What Cedar is asked; what a question leaves open is None."""
+    """What Cedar is asked; without a `type_name`, it is about any type."""
 
     actor: str
     action: str
-    branch: str | None
-    target: str | None
+    has_branch: bool
+    has_target: bool
     type_name: str | None
     branch_is_protected: bool
     target_is_protected: bool
@@ -62,10 +62,8 @@ class Compiled:
 
     def _request(self, question: Question) -> dict[str, Any]:
         context = {
-            "has_branch": question.branch is not None,
-            "branch": question.branch or "",
-            "has_target_branch": question.target is not None,
-            "target_branch": question.target or "",
+            "has_branch": question.has_branch,
+            "has_target_branch": question.has_target,
             "branch_is_protected": question.branch_is_protected,
             "target_branch_is_protected": question.target_is_protected,
             "has_type": question.type_name is not None,

@@ -29,7 +29,6 @@ class Policy:
     def __init__(self, bundle: Bundle, scope: BundleScope, graph_id: str) -> None:
         self.bundle = bundle
         self.scope = scope
-        self.graph_id = graph_id
         self._compiled = Compiled(bundle, scope, graph_id)
         self._actors = bundle.actors
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
@@ -51,7 +50,7 @@ class Policy:
         return decision
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless an actor may do an action; see `engine.core.Checker`."""
+        """Raise `PolicyDenied` unless an actor may do an action; see `engine.scope.Checker`."""
         decision = self.decide(actor, action, branch=scope.branch, target=scope.target)
         if not decision.allowed:
             raise PolicyDenied(
@@ -82,8 +81,8 @@ class Policy:
         question = Question(
             actor,
             action,
-            None if branch is None else "",
-            None if target is None else "",
+            branch is not None,
+            target is not None,
             type_name,
             branch in protected,
             target in protected,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from omnigraph import settings
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError
 
 ANONYMOUS = "anonymous"
 
@@ -66,12 +66,5 @@ class Admission:
 
 def read_admission() -> Admission:
     """Return the admission that the settings ask for."""
-    return Admission(whole_setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX"), whole_setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX"))
-
-
-def whole_setting(name: str) -> int:
-    """Return a setting that has to be a positive whole number."""
-    value = settings.read(name)
-    if not (value.isascii() and value.isdigit() and int(value) > 0):
-        raise UsageError(f"{name} is `{value}`; set it to a whole number of at least 1", setting=name, value=value)
-    return int(value)
+    inflight_max = settings.whole("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
+    return Admission(inflight_max, settings.whole("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))

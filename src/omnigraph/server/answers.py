@@ -268,4 +268,3 @@ class Error(TypedDict):
     precondition_failure: NotRequired[dict[str, Any]]
     resource_limit: NotRequired[dict[str, Any]]
     blob_range: NotRequired[dict[str, Any]]
-    external_blob_source: NotRequired[dict[str, Any]]

@@ -14,8 +14,7 @@ from fastapi import FastAPI
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
-from starlette.routing import Route as Mount
+from starlette.routing import Route as StarletteRoute
 
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
@@ -26,7 +25,6 @@ from omnigraph.server.frontdoor import SERVER_ROUTES
 from omnigraph.server.logs import log_failure
 from omnigraph.server.mask import told
 from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
-from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
 from omnigraph.server.sending import send_answer
 from omnigraph.server.service import Service, headers_of
@@ -38,34 +36,32 @@ Ask: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
 def build(service: Service) -> App:
     """Return the application of a server."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    routes: list[BaseRoute] = [Mount(one.path, _of_server(service, one), methods=["GET"]) for one in SERVER_ROUTES]
-    routes += [Mount(one.path, _of_graph(service, one), methods=[one.method]) for one in ROUTES]
-    app.router.routes[:] = routes
-    app.openapi = lambda: describe(SERVER_ROUTES, is_secured=bool(service.house.tokens.entries))  # type: ignore[method-assign]
+    ends = [("GET", _of_server(service, one)) for one in SERVER_ROUTES]
+    ends += [(one.method, _of_graph(service, one)) for one in ROUTES]
+    routes = [(method, StarletteRoute(end.path, end, methods=[method])) for method, end in ends]
+    app.router.routes[:] = [route for _, route in routes]
 
     async def refuse(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return _refused(service, request.scope, error.status_code)
+        is_known = error.status_code == 405
+        path = request.scope["path"]
+        allowed = sorted({method for method, one in routes if one.path_regex.match(path)}) if is_known else []
+        return _refused(service, request.scope, allowed)
 
     app.add_exception_handler(HTTPException, refuse)
     return observed(app, service.metrics)
 
 
-def _refused(service: Service, scope: Scope, status: int) -> Response:
-    """Answer what no route takes."""
-    allowed = sorted({one.method for one in ROUTES if _matches(one.path, scope["path"])}) or ["GET"]
-    if status == 405:
+def _refused(service: Service, scope: Scope, allowed: list[str]) -> Response:
+    """Answer what no route takes; `allowed` are the methods that the address does take."""
+    if allowed:
         error = GraphError(f"this address answers {', '.join(allowed)}", code="request.method", allowed=allowed)
     else:
         error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
     answer = refusal(service, note_of(scope), error)
-    headers = {**answer.headers, **({"Allow": ", ".join(allowed)} if status == 405 else {})}
+    headers = {**answer.headers, **({"Allow": ", ".join(allowed)} if allowed else {})}
     assert isinstance(answer.body, bytes)
     return Response(answer.body, answer.status, headers, answer.media)
-
-
-def _matches(template: str, path: str) -> bool:
-    return Mount(template, lambda: None).path_regex.match(path) is not None
 
 
 def refusal(service: Service, note: Note, error: OmniGraphError, *, is_change: bool = False) -> Answer:

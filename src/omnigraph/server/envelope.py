@@ -28,14 +28,14 @@ _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 _CODELESS: Final = frozenset({"precondition.failed"})
 
 
-def error_body(error: OmniGraphError, status: int | None = None) -> dict[str, Any]:
+def error_body(error: OmniGraphError) -> dict[str, Any]:
     """Return the one shape in which an error travels.
 
     >>> from omnigraph.errors import UsageError
     >>> error_body(UsageError("no", value=1))["code"], error_body(UsageError("no"))["omnigraph_code"]
     ('bad_request', 'usage.invalid')
     """
-    status = status or error.kind.http_status
+    status = error.kind.http_status
     body: dict[str, Any] = {"error": error.message}
     if status in CODES and error.code not in _CODELESS:
         body["code"] = CODES[status]

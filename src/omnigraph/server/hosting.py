@@ -23,7 +23,7 @@ from omnigraph.server.tokens import Tokens
 from omnigraph.store.meter import Meter
 from omnigraph.stored import StoredQueries, load_queries
 
-_GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
+GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
 _TAKEN: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
@@ -43,13 +43,17 @@ class Hosted:
 
     graph_id: str
     graph: Graph
-    checker: Checker
     stored: StoredQueries
     meter: Meter
     # An export holds a cut of the graph for as long as its reader takes, so there is one at a time.
     cut: Lock = field(default_factory=Lock)
     # The ids that callers chose for writes of theirs that have not ended.
     under_way: list[str] = field(default_factory=list)
+
+    @property
+    def checker(self) -> Checker:
+        """Who judges what is asked of it."""
+        return self.graph.core.policy
 
     @contextmanager
     def doing(self, operation_id: str) -> Iterator[None]:
@@ -85,7 +89,7 @@ class House:
 
 def check_graph_id(graph_id: str) -> None:
     """Refuse what cannot be the id of a graph."""
-    if not _GRAPH_ID.fullmatch(graph_id) or graph_id in _TAKEN:
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in _TAKEN:
         raise UsageError(
             f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
             f" {', '.join(sorted(_TAKEN))}",
@@ -114,9 +118,9 @@ def open_house(
 
 def _open(place: Place, doors: Doors) -> Hosted:
     policy = None if place.policy is None else load_bundle(place.policy, scope="graph", graph_id=place.graph_id)
-    checker, meter = doors.checker(policy), Meter()
-    graph = graphs.open(place.uri, policy=checker, meter=meter)
+    meter = Meter()
+    graph = graphs.open(place.uri, policy=doors.checker(policy), meter=meter)
     # The files are checked against what is there, whoever may see it.
     catalog = graph.core.catalog(graph.core.kernel.snapshot())
     stored = StoredQueries() if place.queries is None else load_queries(place.queries, catalog)
-    return Hosted(place.graph_id, graph, checker, stored, meter)
+    return Hosted(place.graph_id, graph, stored, meter)

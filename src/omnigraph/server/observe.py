@@ -1,6 +1,6 @@
 """What every request leaves behind: a request id in its answer, a line in the log, and its share of the numbers.
 
-Wraps the whole application, so that nothing is answered unseen.
+Wraps the whole application, so that it answers nothing unseen; connections beyond the limit never get that far.
 """
 
 from __future__ import annotations

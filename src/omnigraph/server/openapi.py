@@ -12,21 +12,24 @@ from types import NoneType, UnionType
 from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
 
 from omnigraph import __version__
+from omnigraph.ids import ULID_PATTERN
 from omnigraph.server import answers, wire
+from omnigraph.server.hosting import GRAPH_ID
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
+from omnigraph.server.writes import COMMIT_ID
 
 _CONDITION = {
     "name": wire.IF_COMMIT,
     "in": "header",
     "required": True,
-    "schema": {"type": "string", "pattern": "^[0-9A-Za-z]{1,64}$"},
+    "schema": {"type": "string", "pattern": f"^{COMMIT_ID.pattern}$"},
     "description": "The commit that the branch has to be at.",
 }
 _OPERATION_ID = {
     "name": wire.OPERATION_ID,
     "in": "header",
     "required": False,
-    "schema": {"type": "string", "pattern": "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"},
+    "schema": {"type": "string", "pattern": f"^{ULID_PATTERN.pattern}$"},
     "description": "An id of the caller's choice. Under one id a write is done at most once; see `/operations`.",
 }
 
@@ -147,7 +150,7 @@ def _name(method: str, path: str) -> str:
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    pattern = {"pattern": "^[a-zA-Z0-9-]{1,64}$"} if name == "graph_id" else {"minLength": 1}
+    pattern = {"pattern": f"^{GRAPH_ID.pattern}$"} if name == "graph_id" else {"minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **pattern}}
 
 

@@ -12,11 +12,10 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.engine.history import describe_commit, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
 from omnigraph.limits import RESULT_BATCH_ROWS
-from omnigraph.manifest.model import Tag
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
 from omnigraph.server.wire import ARROW
@@ -129,16 +128,6 @@ def commit(call: Call[wire.Nothing]) -> Answer:
 
 def tags(call: Call[wire.Nothing]) -> Answer:
     return json_answer({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
-
-
-def describe_tag(tag: Tag) -> dict[str, object]:
-    """Return a tag as every surface shows it."""
-    return {
-        "name": tag.name,
-        "graph_commit_id": tag.commit_id,
-        "actor_id": tag.actor,
-        "created_at": tag.created_at_us,
-    }
 
 
 def diff(call: Call[wire.Diff]) -> Answer:

@@ -1,6 +1,6 @@
 """Runs a server: binds, says where, serves until it is told to stop, and lets requests finish.
 
-The only module that knows uvicorn.
+With `protocol`, the only module that knows uvicorn.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Final
 
 import uvicorn
 
+from omnigraph import settings
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import SERVER_CONNECTIONS_MAX, SERVER_SHUTDOWN_SECONDS_MAX
-from omnigraph.server.admission import read_admission, whole_setting
+from omnigraph.server.admission import read_admission
 from omnigraph.server.app import build
 from omnigraph.server.hosting import House
 from omnigraph.server.protocol import BoundedHttp
@@ -101,7 +102,7 @@ def address_of(listening: socket.socket) -> str:
 
 def open_service(house: House) -> Service:
     """Return a service over open graphs, in the bounds that the settings name."""
-    return Service(house, read_admission(), whole_setting("OMNIGRAPH_SERVER_THREADS"))
+    return Service(house, read_admission(), settings.whole("OMNIGRAPH_SERVER_THREADS", least=1))
 
 
 def serve(

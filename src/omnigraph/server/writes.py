@@ -8,15 +8,15 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from omnigraph.engine.history import describe_tag
 from omnigraph.engine.schema.apply import apply, plan
 from omnigraph.engine.write.receipt import IngestReceipt
 from omnigraph.errors import UsageError
 from omnigraph.lang.source import Source
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, instant_of, json_answer, receipt_answer
-from omnigraph.server.reads import describe_tag
 
-_COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
+COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
 def mutate(call: Call[wire.Mutate]) -> Answer:
@@ -40,7 +40,7 @@ def refuse_condition(call: Call[Any]) -> None:
 def condition(call: Call[Any]) -> str:
     """Return the commit that the branch has to be at."""
     values = call.headers.get(wire.IF_COMMIT.lower(), ())
-    if len(values) != 1 or not _COMMIT_ID.fullmatch(values[0].strip()):
+    if len(values) != 1 or not COMMIT_ID.fullmatch(values[0].strip()):
         raise UsageError(
             f"this route takes the header `{wire.IF_COMMIT}` once, with the id of one commit and nothing else"
         )

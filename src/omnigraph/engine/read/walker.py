@@ -19,7 +19,6 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.entities import ROW_ID, quoted
 from omnigraph.engine.read.topology import Topology
 from omnigraph.engine.read.vectors import Ids
-from omnigraph.errors import UsageError
 from omnigraph.lang.query.ir import Direction
 
 # So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
@@ -142,13 +141,6 @@ class StorageWalker:
         return source[known], target[known], edge[known]
 
 
-def _number(name: str) -> int:
-    value = settings.read(name)
-    if not value.isascii() or not value.isdigit():
-        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
-    return int(value)
-
-
 def choose_walker(run: Run, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool) -> Walker:
     """Return the cheaper way to walk, or the one that the settings ask for."""
     indexed, reason = is_indexed_cheaper(run, edge, direction, hops, frontier)
@@ -169,9 +161,9 @@ def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, fro
     edge_count = run.row_count(f"edge:{edge}")
     if edge_count <= _SMALL_EDGES:
         return False, f"{edge_count} edges are few enough to read whole"
-    if hops > (hops_max := _number("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
+    if hops > (hops_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
         return False, f"{hops} hops are more than {hops_max}"
-    if frontier > (frontier_max := _number("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
+    if frontier > (frontier_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
         return False, f"{frontier} nodes are more than {frontier_max}"
     near = type_.target if direction is Direction.IN else type_.source
     topology = run.topology(edge)

@@ -131,7 +131,7 @@ def from_settings(sharers: int = 1) -> Embedder:
     patience = Patience(
         deadline_seconds=_milliseconds("OMNIGRAPH_EMBED_DEADLINE_MS") or None,
         timeout_seconds=_milliseconds("OMNIGRAPH_EMBED_TIMEOUT_MS"),
-        attempts_max=_whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
+        attempts_max=settings.whole("OMNIGRAPH_EMBED_RETRY_ATTEMPTS"),
         backoff_seconds=_milliseconds("OMNIGRAPH_EMBED_RETRY_BACKOFF_MS"),
     )
     pace = Pace(_rate("OMNIGRAPH_EMBED_REQUESTS_PER_SECOND") / sharers)
@@ -139,14 +139,7 @@ def from_settings(sharers: int = 1) -> Embedder:
 
 
 def _milliseconds(name: str) -> float:
-    return _whole(name) / 1_000
-
-
-def _whole(name: str) -> int:
-    value = settings.read(name)
-    if not value.isascii() or not value.isdigit():
-        raise UsageError(f"{name} is `{value}`; set it to a whole number", setting=name, value=value)
-    return int(value)
+    return settings.whole(name) / 1_000
 
 
 def _rate(name: str) -> float:
