@@ -15,7 +15,7 @@ import orjson
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """One entity of one writer; `value` of a `Tried` is what it is set to, None when it is deleted."""
+    """One entity of one writer, by the branch that it is on."""
 
     branch: str
     name: str
@@ -28,6 +28,7 @@ class Diary:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def tries(self, place: Place, value: int | None) -> None:
+        """Say what an entity is about to be set to; None: it is to be deleted."""
         self._note("tries", place, value)
 
     def acknowledged(self, place: Place, value: int | None) -> None:
