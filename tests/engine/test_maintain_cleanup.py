@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
-from omnigraph import clock
 from omnigraph.engine.maintain import cleanup as module
 from omnigraph.engine.maintain import retention
 from omnigraph.errors import GraphError, UsageError
@@ -24,6 +22,7 @@ from omnigraph.store.fragments import scan_whole_rows
 from omnigraph.store.objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
 from omnigraph.store.versions import Version, versions_of
+from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -44,13 +43,6 @@ def graph(tmp_path: Path) -> Graph:
     for name in "abcdef":
         person(graph, name)
     return graph
-
-
-@contextmanager
-def hours_later(hours: float = 2) -> Iterator[None]:
-    now = clock.now_us() + int(hours * 3_600_000_000)
-    with clock.replaced(wall=lambda: now):
-        yield
 
 
 def readable(graph: Graph) -> list[int]:

@@ -13,8 +13,8 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intent import pending
-from omnigraph.manifest.kernel import _Queue
 from omnigraph.store.index import coverage
+from tests.engine.upkeep import elsewhere
 
 SCHEMA = """
 node Person { name: String @key  city: String? @index  photo: Blob? }
@@ -38,13 +38,6 @@ def graph(tmp_path: Path) -> Graph:
 
 def rows(graph: Graph, branch: str = "main") -> list[bytes]:
     return sorted(b"".join(graph.export(branch)).splitlines())
-
-
-def elsewhere(graph: Graph) -> Graph:
-    """Open the graph as another process would, whose writers do not wait for ours."""
-    other = og.open(graph.uri)
-    other.core.kernel._my_queues[None] = _Queue()
-    return other
 
 
 def drift(graph: Graph) -> None:

@@ -17,9 +17,9 @@ from omnigraph import failpoints
 from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from omnigraph.manifest.kernel import _Queue
 from omnigraph.store import compact
 from omnigraph.store.index import coverage
+from tests.engine.upkeep import elsewhere
 
 SCHEMA = "node Person { name: String @key  city: String? @index }"
 PERSON = "node:Person"
@@ -167,9 +167,7 @@ def test_optimize_overtaken_in_the_same_process_while_it_works_publishes(graph: 
 
 @pytest.mark.parametrize("upkeep", ["optimize", "ensure_indices"])
 def test_change_overtaken_by_upkeep_elsewhere_is_written(graph: Graph, upkeep: str) -> None:
-    # With a queue of its own, as in another process.
-    other = og.open(graph.uri)
-    other.core.kernel._my_queues[None] = _Queue()
+    other = elsewhere(graph)
     done: list[str] = []
 
     def keep_up(_: str) -> None:
@@ -184,8 +182,7 @@ def test_change_overtaken_by_upkeep_elsewhere_is_written(graph: Graph, upkeep: s
 
 
 def test_change_overtaken_by_upkeep_and_a_write_is_refused(graph: Graph) -> None:
-    other = og.open(graph.uri)
-    other.core.kernel._my_queues[None] = _Queue()
+    other = elsewhere(graph)
     done: list[str] = []
 
     def write(_: str) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from omnigraph.manifest import branches, publish
 from omnigraph.manifest.intent import alone, declared
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.sweep import sweep
+from tests.engine.upkeep import hours_later
 
 SCHEMA = "node Person { name: String @key }"
 NAMES = "query q() { match { $p: Person } return { $p.name as name } order { name asc } }"
@@ -32,13 +32,6 @@ def graph(tmp_path: Path) -> Graph:
     for name in "abcd":
         graph.ingest([{"type": "Person", "data": {"name": name}}])
     return graph
-
-
-@contextmanager
-def hours_later(hours: float = 2) -> Iterator[None]:
-    now, elapsed = clock.now_us() + int(hours * 3_600_000_000), clock.elapsed() + hours * 3_600
-    with clock.replaced(wall=lambda: now, elapsed=lambda: elapsed):
-        yield
 
 
 def age(graph: Graph) -> str:
@@ -86,6 +79,17 @@ def people(graph: Graph, at: str) -> list[object]:
     return [row["name"] for row in og.open(graph.uri).query(NAMES, at=at).rows()]
 
 
+def named_beside_cleanup(graph: Graph, name: Callable[[Graph, str], None], point: Point) -> tuple[str, str | None]:
+    """Let a cleanup run while somebody who names an old commit is at a point; return it, and how the naming failed."""
+    old, park = age(graph), Park()
+    with failpoints.armed({point: park}):
+        naming = Beside(lambda: name(og.open(graph.uri), old))
+        assert park.arrived.wait(60)
+        graph.cleanup(keep=1)
+        park.release()
+        return old, naming.code()
+
+
 NAMINGS = pytest.mark.parametrize("name", [tag, branch])
 
 
@@ -106,13 +110,7 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
 
 @NAMINGS
 def test_name_that_comes_after_the_removal_is_taken_back(graph: Graph, name: Callable[[Graph, str], None]) -> None:
-    old, park = age(graph), Park()
-    with failpoints.armed({Point.PUBLISH_BEFORE: park}):
-        naming = Beside(lambda: name(og.open(graph.uri), old))
-        assert park.arrived.wait(60)
-        graph.cleanup(keep=1)
-        park.release()
-        assert naming.code() == "graph.version_reclaimed"
+    assert named_beside_cleanup(graph, name, Point.PUBLISH_BEFORE)[1] == "graph.version_reclaimed"
     assert named(graph) == []
 
 
@@ -120,13 +118,8 @@ def test_name_that_comes_after_the_removal_is_taken_back(graph: Graph, name: Cal
 def test_name_that_comes_before_cleanup_looks_protects_its_commit(
     graph: Graph, name: Callable[[Graph, str], None]
 ) -> None:
-    old, park = age(graph), Park()
-    with failpoints.armed({Point.PUBLISH_AFTER: park}):
-        naming = Beside(lambda: name(og.open(graph.uri), old))
-        assert park.arrived.wait(60)
-        graph.cleanup(keep=1)
-        park.release()
-        assert naming.code() is None
+    old, code = named_beside_cleanup(graph, name, Point.PUBLISH_AFTER)
+    assert code is None
     assert named(graph) == ["old"]
     assert people(graph, old) == ["a"]
 
@@ -136,13 +129,8 @@ def test_name_that_never_looks_back_is_caught(
     graph: Graph, name: Callable[[Graph, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(branches, "_protect", lambda kernel, ref, taking_back: None)
-    old, park = age(graph), Park()
-    with failpoints.armed({Point.PUBLISH_BEFORE: park}):
-        naming = Beside(lambda: name(og.open(graph.uri), old))
-        assert park.arrived.wait(60)
-        graph.cleanup(keep=1)
-        park.release()
-        assert naming.code() is None
+    old, code = named_beside_cleanup(graph, name, Point.PUBLISH_BEFORE)
+    assert code is None
     # The name stands, and what it stands for is gone.
     assert named(graph) == ["old"]
     with pytest.raises(GraphError):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
-from omnigraph import clock, failpoints
+from omnigraph import failpoints
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -19,6 +17,7 @@ from omnigraph.manifest import sweep as module
 from omnigraph.manifest.intent import declared, pending
 from omnigraph.manifest.sweep import Claims, preview, sweep
 from omnigraph.store.change import append
+from tests.engine.upkeep import hours_later
 
 SCHEMA = "node Person { name: String @key }"
 PERSON = "node:Person"
@@ -30,13 +29,6 @@ def graph(tmp_path: Path) -> Graph:
     for name in "abc":
         graph.ingest([{"type": "Person", "data": {"name": name}}])
     return graph
-
-
-@contextmanager
-def hours_later(hours: float = 3) -> Iterator[None]:
-    now = clock.now_us() + int(hours * 3_600_000_000)
-    with clock.replaced(wall=lambda: now):
-        yield
 
 
 def files(graph: Graph) -> set[str]:

@@ -31,7 +31,7 @@ from omnigraph.pipeline.tasks import Executors
 from omnigraph.store import compact
 from omnigraph.store.change import append
 from omnigraph.store.index import coverage
-from tests.engine.test_maintain_optimize import elsewhere
+from tests.engine.upkeep import elsewhere
 
 SCHEMA = """
 node Person { name: String @key  city: String? @index  near: Vector(2)? @index  photo: Blob? }

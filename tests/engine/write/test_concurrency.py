@@ -14,7 +14,7 @@ from omnigraph import failpoints
 from omnigraph.errors import DataError, KeyConflict, OmniGraphError, ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from omnigraph.manifest.kernel import _Queue
+from tests.engine.upkeep import elsewhere
 from tests.engine.write.graphs import create, fixture, load, rows, run
 from tests.kernel.graphs import check_invariants
 
@@ -39,13 +39,6 @@ def at_once(actions: Sequence[Callable[[], object]]) -> list[OmniGraphError | No
 def other(graph: Graph) -> Graph:
     """Return a second handle of the same graph in the same process."""
     return og.open(graph.uri)
-
-
-def elsewhere(graph: Graph) -> Graph:
-    """Return a handle that does not wait for the other writers of this process, as if it were in another one."""
-    handle = og.open(graph.uri)
-    handle.core.kernel._my_queues[None] = _Queue()
-    return handle
 
 
 def once(action: Callable[[], object]) -> Callable[[str], None]:

@@ -10,9 +10,10 @@ import pytest
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from tests.engine.upkeep import elsewhere
 from tests.engine.write.graphs import create, rows, run
 from tests.engine.write.racer import race
-from tests.engine.write.test_concurrency import THREADS, at_once, elsewhere, once
+from tests.engine.write.test_concurrency import THREADS, at_once, once
 from tests.kernel.fleetworker import rewrite
 from tests.kernel.graphs import check_invariants
 from tests.s3server import S3Server, s3_server

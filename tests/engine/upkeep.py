@@ -1,0 +1,26 @@
+"""What the tests of upkeep and of concurrent writers share: a later hour, and a handle as another process has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import omnigraph as og
+from omnigraph import clock
+from omnigraph.graph import Graph
+from omnigraph.manifest.kernel import _Queue
+
+
+@contextmanager
+def hours_later(hours: float = 2) -> Iterator[None]:
+    """Let it be so much later, by the clock and by what has passed since the process began."""
+    now, elapsed = clock.now_us() + int(hours * 3_600_000_000), clock.elapsed() + hours * 3_600
+    with clock.replaced(wall=lambda: now, elapsed=lambda: elapsed):
+        yield
+
+
+def elsewhere(graph: Graph) -> Graph:
+    """Open the graph as another process would, whose writers do not wait for ours."""
+    other = og.open(graph.uri)
+    other.core.kernel._my_queues[None] = _Queue()
+    return other
