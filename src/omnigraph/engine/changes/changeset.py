@@ -123,9 +123,8 @@ def _state(core: Core, name: Moment, branch: str) -> View:
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:
-    before, after = (side.dataset if side else None for side in (pair.before, pair.after))
     found = of_ops(pair.candidates(), selection)
-    return changes_of(pair.known.pin.table_key, pair.known.pin.version, before, after, found)
+    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), found)
 
 
 def changes_of(

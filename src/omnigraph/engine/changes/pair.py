@@ -71,17 +71,14 @@ class Pair:
 
     def candidates(self) -> pa.Table:
         """Return the rows that may differ; see `rows.candidates`."""
-        return rows.candidates(*self._datasets())
-
-    def differing(self, candidates: pa.Table) -> pa.Table:
-        """Return those of the candidates that do differ."""
-        return rows.differing(*self._datasets(), candidates)
+        return rows.candidates(*self.datasets())
 
     def compare(self, candidates: pa.Table) -> RowChanges:
         """Return what became of some candidates."""
-        return rows.compare(*self._datasets(), candidates)
+        return rows.compare(*self.datasets(), candidates)
 
-    def _datasets(self) -> tuple[Dataset | None, Dataset | None]:
+    def datasets(self) -> tuple[Dataset | None, Dataset | None]:
+        """Open what both states hold of the type."""
         return self.before.dataset if self.before else None, self.after.dataset if self.after else None
 
 
