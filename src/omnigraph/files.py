@@ -1,4 +1,4 @@
-"""The only reader of source files.
+"""The only reader of source files and policies.
 
 Stands on the languages, which themselves read nothing.
 """
@@ -13,13 +13,16 @@ from omnigraph.lang.source import Source
 from omnigraph.limits import SOURCE_BYTES_MAX
 
 
-def read_source(path: Path, code: str) -> Source:
-    """Read a schema or query file; `code` is the diagnostic for bytes that cannot be a source: `S1` or `Q000`."""
+def read_bounded(path: Path, bytes_max: int) -> bytes:
+    """Return a file; of one beyond the limit one byte more, which is enough to know that the limit is broken."""
     try:
         with path.open("rb") as file:
-            # One byte past the limit is enough to know that the limit is broken.
-            data = file.read(SOURCE_BYTES_MAX + 1)
+            return file.read(bytes_max + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UsageError(f"cannot read `{path}`: {reason.lower()}; check the path", path=str(path)) from None
-    return decode_source(str(path), data, code)
+
+
+def read_source(path: Path, code: str) -> Source:
+    """Read a schema or query file; `code` is the diagnostic for bytes that cannot be a source: `S1` or `Q000`."""
+    return decode_source(str(path), read_bounded(path, SOURCE_BYTES_MAX), code)

@@ -17,6 +17,10 @@ import orjson
 
 import omnigraph as og
 from omnigraph import pipeline
+from omnigraph.engine import core as core_module
+from omnigraph.engine import sight
+from omnigraph.engine.changes.commit import States
+from omnigraph.engine.core import Core
 from omnigraph.engine.history import describe_commit, describe_snapshot
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
@@ -142,6 +146,23 @@ WRITES: Final = [
     'query q() { insert Paid { from: "s1" to: "bob" } }',
     "query q() { insert Nothing { a: 1 } }",
 ]
+
+
+def _whole_export(self: Core, branch: str = "main", at: Any = None, action: str = "read") -> Any:
+    return self.whole(branch, at) if action == "export" else _VIEW(self, branch, at, action)
+
+
+_VIEW: Final = Core.view
+# Ways in which the engine could show what is hidden, each of which a comparison has to notice.
+LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
+    (core_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
+    (core_module, "without_drops", lambda commit: commit),
+    (sight, "restrict_source", lambda text, hidden: text),
+    (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
+    (States, "view", lambda self, commit: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
+    (Core, "view", _whole_export),
+    (Core, "seen", lambda self, snapshot, *actions: self.whole_of(snapshot)),
+)
 
 
 @dataclass(frozen=True)

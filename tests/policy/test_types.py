@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine import core as core_module
 from omnigraph.engine import sight
-from omnigraph.engine.changes.commit import States
-from omnigraph.engine.core import Core
 from omnigraph.engine.write import gate
 from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
-from tests.policy.sights import HIDDEN, build, edge, loaded, node, outcome, reader, restricted
+from tests.policy.sights import HIDDEN, LEAKS, build, edge, loaded, node, outcome, reader, restricted
 
 
 @pytest.fixture(scope="module")
@@ -56,24 +53,11 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
     assert {"snapshot", "schema", "export", "baseline", "diff", "blob hidden", "commits", "spark export"} <= told
 
 
-def _whole_export(self: Core, branch: str = "main", at: Any = None, action: str = "read") -> Any:
-    return self.whole(branch, at) if action == "export" else VIEW(self, branch, at, action)
-
-
-VIEW = Core.view
-
-
 @pytest.mark.parametrize(
     ("place", "name", "mutant"),
     [
-        (core_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
-        (core_module, "without_drops", lambda commit: commit),
+        *LEAKS,
         (sight, "without_drops", lambda commit: commit),
-        (sight, "restrict_source", lambda text, hidden: text),
-        (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
-        (States, "view", lambda self, commit: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
-        (Core, "view", _whole_export),
-        (Core, "seen", lambda self, snapshot, *actions: self.whole_of(snapshot)),
         (gate, "tells_of", lambda hidden, text: False),
     ],
 )

@@ -94,7 +94,7 @@ def refused_writes() -> dict[str, Request]:
         line = orjson.dumps(record) + b"\n"
         asked[f"load {record}"] = ("POST", f"{G}/load", {"data": line.decode()})
         asked[f"lines {record}"] = ("POST", f"{G}/load/ndjson", line)
-    asked["schema"] = ("POST", f"{G}/schema/plan", {"schema_source": SCHEMA["Person"]})
+    asked["schema plan"] = ("POST", f"{G}/schema/plan", {"schema_source": SCHEMA["Person"]})
     return asked
 
 
@@ -125,4 +125,4 @@ def differences(live: Live, expected: dict[str, object], asked: dict[str, Reques
             yield name
 
 
-__all__ = ["HIDDEN", "differences", "reads", "refused_writes", "serving", "told"]
+__all__ = ["HIDDEN", "Request", "differences", "reads", "refused_writes", "serving", "told"]

@@ -25,8 +25,9 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.graph import Graph
+from omnigraph.server import mask
 from omnigraph.server.envelope import CODES, error_body
-from omnigraph.server.hosting import House, Place, open_house
+from omnigraph.server.hosting import Hosted, House, Place, open_house
 from omnigraph.server.mask import told
 from omnigraph.server.tokens import Tokens
 from tests.server.live import ADD, Live
@@ -132,15 +133,23 @@ def house(graph_uri: str) -> Iterator[House]:
     house.close()
 
 
-def test_told_names_the_graph_instead_of_its_place(house: House) -> None:
-    hosted = house.hosted["g"]
+def naming(hosted: Hosted) -> UsageError:
+    """Return an error that names the place of a graph wherever it can."""
     uri = hosted.graph.uri
     bare = uri.strip("/")
-    error = UsageError(f"look at `{uri}/nodes`", path=f"{uri}/x", deep=[{"at": f"file {bare}/nodes"}], uri=uri)
-    body = told(error, hosted)
+    return UsageError(f"look at `{uri}/nodes`", path=f"{uri}/x", deep=[{"at": f"file {bare}/nodes"}], uri=uri)
+
+
+def test_told_names_the_graph_instead_of_its_place(house: House) -> None:
+    body = told(naming(house.hosted["g"]), house.hosted["g"])
     assert "secret-place" not in str(body)
     assert body["error"] == "look at `g/nodes`"
     assert body["context"] == {"path": "g/x", "deep": [{"at": "file g/nodes"}]}
+
+
+def test_told_of_texts_left_as_they_are_is_caught(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mask, "_without", lambda value, roots, graph_id: value)
+    assert "secret-place" in str(told(naming(house.hosted["g"]), house.hosted["g"]))
 
 
 @pytest.mark.parametrize("code", ["storage.failed", "graph.corrupt", "graph.moved", "internal.bug", "storage.drift"])

@@ -1,4 +1,4 @@
-"""A server as a process: what its command prints, how it stops, and what a kill under load leaves behind."""
+"""A server as a process: how it stops, what its command refuses, and where it can listen."""
 
 from __future__ import annotations
 
@@ -13,19 +13,10 @@ from omnigraph.cli import main
 from omnigraph.errors import UsageError
 from omnigraph.server.run import bind
 from tests.server.live import PEOPLE
-from tests.server.process import Running, running
+from tests.server.mixed import ask
+from tests.server.process import running
 
 OPEN = {"OMNIGRAPH_UNAUTHENTICATED": "1"}
-
-
-def post(server: Running, path: str, body: object) -> tuple[int, bytes]:
-    connection = http.client.HTTPConnection(server.host, server.port, timeout=60)
-    try:
-        connection.request("POST", path, orjson.dumps(body), {"Content-Type": "application/json"})
-        answer = connection.getresponse()
-        return answer.status, answer.read()
-    finally:
-        connection.close()
 
 
 @pytest.mark.slow
@@ -39,7 +30,7 @@ def test_serve_told_to_stop_finishes_what_is_under_way(graph_uri: str, tmp_path:
         connection.putheader("Content-Length", str(len(body)))
         connection.endheaders(body[:10])
         # An answer to another request shows that the first half of this one has arrived.
-        assert post(server, "/graphs/graph/query", {"query": PEOPLE})[0] == 200
+        assert ask(server, "POST", "/query", {"query": PEOPLE})[0] == 200
         server.process.send_signal(signal.SIGTERM)
         connection.send(body[10:])
         assert connection.getresponse().status == 200

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import graph as graphs
+from omnigraph.errors import StorageError
 from omnigraph.server.routes import ROUTES
 from omnigraph.server.wire import ARROW, IF_COMMIT, NDJSON
 from tests.server.live import ADD, FIND, PEOPLE, SCHEMA, Live, Reply
@@ -395,5 +396,16 @@ def test_unknown_address_and_method_are_told_in_the_envelope(live: Live) -> None
 
 
 def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone() -> None:
+        raise StorageError("s3://secret-bucket/secret-place is gone")
+
+    assert live.get("/readyz").status == 200
+    monkeypatch.setattr(live.service.house.hosted["g"].graph.core.kernel, "snapshot", gone)
+    reply = live.get("/readyz")
+    assert (reply.status, reply.json()) == (503, {"status": "unready"})
+    assert live.get("/healthz").status == 200
+
+
+def test_readyz_of_a_server_that_is_about_to_stop_answers_503(live: Live) -> None:
     live.service.is_stopping = True
     assert live.get("/readyz").status == 503

@@ -12,7 +12,8 @@ from typing import Any
 
 import yaml
 
-from omnigraph.errors import PolicyError, UsageError
+from omnigraph.errors import PolicyError
+from omnigraph.files import read_bounded
 from omnigraph.limits import POLICY_BYTES_MAX, POLICY_PROBLEMS_SHOWN
 
 # The one in C, if there is one: it is ten times as fast.
@@ -24,14 +25,9 @@ _INTEGER = "tag:yaml.org,2002:int"
 def read_text(path: Path) -> str:
     """Return the text of a policy file."""
     try:
-        with path.open("rb") as file:
-            # One byte past the limit is enough to know that the limit is broken.
-            return file.read(POLICY_BYTES_MAX + 1).decode()
+        return read_bounded(path, POLICY_BYTES_MAX).decode()
     except UnicodeDecodeError as error:
         raise PolicyError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8", problems=[]) from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UsageError(f"cannot read `{path}`: {reason.lower()}; check the path", path=str(path)) from None
 
 
 @dataclass
