@@ -9,8 +9,12 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
-from omnigraph.ids import new_ulid
+from omnigraph.ids import CommitId, new_ulid
+from omnigraph.manifest import commit_log
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.store.meter import Meter
+from omnigraph.store.store import Store
 from tests.engine.mergegraphs import PERSON, age, change, content, people
 from tests.engine.write.graphs import rows
 from tests.kernel.graphs import wide_schema
@@ -130,3 +134,54 @@ def test_branch_without_writes_shares_every_dataset(graph: Graph) -> None:
     pins, main = graph.snapshot("a").state.pins, graph.snapshot().state.pins
     assert {key for key in pins if pins[key].ref != main[key].ref} == {PERSON}
     assert len(rows(graph, PERSON, "a")) == 3
+
+
+def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.branches.create("b")
+    commit_id = set_age(graph, 31, "b")
+    real = commit_log.read
+
+    def read(store: Store) -> dict[str, Commit]:
+        found = real(store)
+        if "b" in graph.branches.list():
+            graph.branches.delete("b")
+        return found
+
+    monkeypatch.setattr(commit_log, "read", read)
+    assert commit_id in graph.core.kernel.all_commits()
+    assert "b" not in graph.branches.list()
+
+
+def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_them(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph.branches.create("b")
+    graph.branches.create("c")
+    set_age(graph, 31, "b")
+    late: list[str] = []
+    real = Kernel.keep_history
+
+    def keep_history(self: Kernel, snapshot: Snapshot, after: CommitId | None = None) -> None:
+        real(self, snapshot, after)
+        if not late:
+            # The deletion has kept what it saw; now somebody writes, and merges elsewhere.
+            late.append(set_age(graph, 32, "b"))
+            graph.branches.merge("b", into="c")
+
+    monkeypatch.setattr(Kernel, "keep_history", keep_history)
+    graph.branches.delete("b")
+    assert late[0] in [one.commit_id for one in graph.commits("c")]
+
+
+def test_merge_puts_into_the_log_only_what_is_new(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[list[str]] = []
+    monkeypatch.setattr(commit_log, "spill", lambda _, commits: kept.append([one.commit_id for one in commits]))
+    graph.branches.create("b")
+    first = set_age(graph, 31, "b")
+    graph.branches.merge("b")
+    second = set_age(graph, 32, "b")
+    graph.branches.merge("b")
+    graph.branches.merge("main", into="b")
+    assert kept == [[first], [second]]

@@ -9,7 +9,6 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError
 from omnigraph.ids import BranchId, CommitId, is_ulid, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
-from omnigraph.manifest import commit_log
 from omnigraph.manifest.intent import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
@@ -68,10 +67,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
                 dependents=[one for _, one in dependents],
             )
         # Merges elsewhere may have made its commits a part of their history, so they outlive the branch.
-        window = kernel.snapshot(name).state.commits
-        own = [one for one in window if one.branch == entry.branch_id]
-        if own:
-            commit_log.spill(kernel.store, own)
+        kernel.keep_history(kernel.snapshot(name))
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)

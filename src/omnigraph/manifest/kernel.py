@@ -183,11 +183,18 @@ class Kernel:
         return found
 
     def all_commits(self) -> dict[CommitId, Commit]:
-        """Return every commit that a live branch or the commit log knows."""
-        known = commit_log.read(self.store)
-        for snapshot in self.live_snapshots():
-            known.update({commit.commit_id: commit for commit in snapshot.state.commits})
-        return {CommitId(commit_id): commit for commit_id, commit in known.items()}
+        """Return every commit that a live branch or the commit log knows: at least all that were there at the call."""
+        # Commits go from branches to the log, so whoever looks there first misses those that move meanwhile.
+        recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
+        known = {CommitId(commit_id): commit for commit_id, commit in commit_log.read(self.store).items()}
+        return known | {commit.commit_id: commit for commit in recent}
+
+    def keep_history(self, snapshot: Snapshot, after: CommitId | None = None) -> None:
+        """Put the commits that a branch made, or those after one of them, where they outlive the branch."""
+        own = [commit for commit in snapshot.state.commits if commit.branch == snapshot.state.branch_id]
+        known = next((number for number, commit in enumerate(own, 1) if commit.commit_id == after), 0)
+        if own[known:]:
+            commit_log.spill(self.store, own[known:])
 
     # -- commits -----------------------------------------------------------------------------------------------
 
