@@ -40,11 +40,11 @@ def run() -> Topic:
     with tempfile.TemporaryDirectory() as folder:
         uri = str(Path(folder) / "g.omni")
         _make(uri)
+        starts = tuple(_cold_starts(uri))
         with _serving(uri) as (url, process):
             turns = {name: _in_turns(uri, url, name) for name in CALLS}
             many = tuple(row for name in CALLS for row in _many(url, name, turns[name]["library"]))
             memory = tuple(_memory(url, process))
-        starts = tuple(_cold_starts(uri))
     return Topic(
         "Surfaces",
         f"A graph of {PEOPLE:,} people with {3 * PEOPLE:,} edges, served on loopback by a process of its own."

@@ -30,6 +30,7 @@ class _NoPandas(MetaPathFinder):
 _ours: Final = Event()
 # Loading modules makes hundreds of thousands of objects and hardly any garbage: looking for it is a tenth of a start.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
+_USUAL: Final = gc.get_threshold()
 
 
 def claim_process() -> None:
@@ -38,6 +39,13 @@ def claim_process() -> None:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     # What is left at the end goes with the process; collecting it first takes as long as a query.
     atexit.register(gc.freeze)
+
+
+def stay() -> None:
+    """Say that this process will stay: garbage no longer waits, and what the start has made is not looked at again."""
+    if _ours.is_set():
+        gc.freeze()
+        gc.set_threshold(*_USUAL)
 
 
 def keep_pandas_out() -> None:

@@ -9,6 +9,7 @@ import typer
 
 from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.cleanup import duration
+from omnigraph.cli.lean import stay
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural
 
@@ -28,6 +29,7 @@ def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> 
             _tell(graph.uri, graph.reconcile(), as_json)
             return 0
         reconciler = graph.reconciler(pause)
+        stay()
         while True:
             reconciler.tick()
             if (error := reconciler.last_error) is not None:

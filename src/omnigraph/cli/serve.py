@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from omnigraph.cli.lean import stay
 from omnigraph.cli.options import Store
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
@@ -66,6 +67,7 @@ def serve(
     listening = run.bind(bind)
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
+    stay()
     run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every)
     return 0
 
