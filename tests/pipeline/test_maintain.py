@@ -62,13 +62,13 @@ def grown(path: Path) -> Graph:
     return graph
 
 
-@pytest.fixture
-def pieces() -> Any:
-    """Cut compactions and segments so small that each has several tasks."""
+@pytest.fixture(params=[10, 20])
+def pieces(request: pytest.FixtureRequest) -> Any:
+    """Cut compactions and segments so small that each has several tasks; fragments have 10 rows before."""
     plan = compact.plan
     with (
         patch.object(maintain, "MAINTAIN_TASK_ROWS", 8),
-        patch.object(compact, "plan", lambda dataset: plan(dataset, rows_per_fragment=10)),
+        patch.object(compact, "plan", lambda dataset: plan(dataset, rows_per_fragment=request.param)),
     ):
         yield
 
@@ -120,11 +120,13 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
     graph = grown(tmp_path / "g")
     other = elsewhere(graph)
     wrote: list[str] = []
+    pinned = {pin.ref for pin in graph.snapshot().state.pins.values()}
 
     class Late(Threads):
         def run(self, stage: str, work: Any, payloads: Any, sizes: Any = ()) -> Any:
-            # After the compaction was staged and before a task stages it again.
-            if stage == "indexing" and not wrote and payloads[0].rewrite is not None:
+            # After a compaction was put aside and before a task builds on it.
+            is_aside = stage == "indexing" and payloads[0].ref not in pinned
+            if is_aside and not wrote:
                 wrote.append(stage)
                 other.ingest([{"type": "Person", "data": person(90)}, {"type": "Place", "data": {"name": "t90"}}])
                 other.ingest(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
@@ -15,7 +14,7 @@ from importlib.util import find_spec
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import OptimizeReport
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
-from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
+from omnigraph.engine.maintain.workers import ThisProcess, Workers
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable
 from omnigraph.graph import Graph
@@ -25,8 +24,6 @@ from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.job import Place, place_of
 from omnigraph.store import compact, index
-from omnigraph.store.aside import aside
-from omnigraph.store.change import Change
 from omnigraph.store.compact import Rewritten, Task
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.index import Built, Segment
@@ -50,10 +47,9 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a segment, and how a task comes to the state that it covers."""
+    """A part of a segment, and the state that it covers."""
 
-    base: DatasetRef
-    rewrite: Change | None
+    ref: DatasetRef
     segment: Segment
 
 
@@ -82,15 +78,15 @@ class Spread:
         work = partial(rewrite_elsewhere, self._place, dataset.ref)
         return self.start().run("compacting", work, tasks, list(map(compact.task_bytes, tasks)))
 
-    def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
-        parts = [_parts(chain.dataset, one) for one in wanted]
-        flat = [_Part(chain.base.ref, chain.rewrite, part) for own in parts for part in own]
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+        parts = [_parts(dataset, one) for one in wanted]
+        flat = [_Part(dataset.ref, part) for own in parts for part in own]
         if not flat:
             return []
         self._finish_links()
         built = iter(self.start().run("indexing", partial(index_elsewhere, self._place), flat))
         segments = [[next(built) for _ in own] for own in parts]
-        return [index.merge_segments(chain.dataset, own) for own in segments]
+        return [index.merge_segments(dataset, own) for own in segments]
 
     def _finish_links(self) -> None:
         # Tasks open versions by path alone, so what was just published must be in its place.
@@ -107,12 +103,10 @@ class BySize:
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return self._workers(sum(map(compact.task_bytes, tasks))).compact(dataset, tasks)
 
-    def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
         covered = {fragment for one in wanted for fragment in one.fragments}
-        size = sum(
-            file.file_size_bytes or 0 for one in chain.dataset.fragments if one.id in covered for file in one.files
-        )
-        return self._workers(size).index(chain, wanted)
+        size = sum(file.file_size_bytes or 0 for one in dataset.fragments if one.id in covered for file in one.files)
+        return self._workers(size).index(dataset, wanted)
 
     def _workers(self, size: int) -> Workers:
         if size <= MAINTAIN_LOCAL_BYTES_MAX or find_spec("pyspark") is None:
@@ -145,10 +139,5 @@ def rewrite_elsewhere(place: Place, ref: DatasetRef, task: Task) -> Rewritten:
 
 
 def index_elsewhere(place: Place, part: _Part) -> Built:
-    """Build a part of a segment.
-
-    What the driver has staged is invisible by path, so the task stages it again for itself: no data, a manifest alone.
-    """
-    base = place.store().open(part.base)
-    with aside(base, part.rewrite) if part.rewrite is not None else nullcontext(base) as dataset:
-        return index.build_segment(dataset, part.segment)
+    """Build a part of a segment of the driver's version; parts of several versions could not be merged."""
+    return index.build_segment(place.store().open(part.ref), part.segment)

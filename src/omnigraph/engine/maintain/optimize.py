@@ -16,7 +16,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.index import wanted_indexes
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
-from omnigraph.engine.maintain.workers import Chain, ThisProcess, Workers
+from omnigraph.engine.maintain.workers import ThisProcess, Workers
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -274,7 +274,7 @@ class _Optimize:
         rewrite = compact.rewritten(base, self.workers.compact(base, tasks), compact.IDS_LEFT_TO_WRITERS)
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             renewal = index.renewal(rewritten, specs)
-            built = self.workers.index(Chain(base, rewrite, rewritten), renewal.wanted)
+            built = self.workers.index(rewritten, renewal.wanted)
             indexes = index.renewed(rewritten, renewal, built)
         files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
         self._claim(*files)

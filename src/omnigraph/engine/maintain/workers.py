@@ -1,4 +1,4 @@
-"""Workers: who executes the tasks of an optimize, and the staged state that they work on.
+"""Workers: who executes the tasks of an optimize.
 
 The seam for executors. Workers write files that nothing names; all planning and publishing stays with `optimize`.
 """
@@ -6,23 +6,12 @@ The seam for executors. Workers write files that nothing names; all planning and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from omnigraph.store import compact, index
-from omnigraph.store.change import Change
 from omnigraph.store.compact import Rewritten, Task
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import Built, Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """A published version of one dataset, its rewrite if there is one, and the invisible state that this leads to."""
-
-    base: Dataset
-    rewrite: Change | None
-    dataset: Dataset
 
 
 class Workers(Protocol):
@@ -32,8 +21,8 @@ class Workers(Protocol):
         """Execute the tasks of a compaction of a published version."""
         ...
 
-    def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
-        """Build segments over the state that a chain leads to."""
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+        """Build segments of a version, published or aside."""
         ...
 
 
@@ -43,5 +32,5 @@ class ThisProcess:
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return [compact.execute(dataset, task) for task in tasks]
 
-    def index(self, chain: Chain, wanted: Sequence[Segment]) -> list[Built]:
-        return [index.build_segment(chain.dataset, one) for one in wanted]
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+        return [index.build_segment(dataset, one) for one in wanted]
