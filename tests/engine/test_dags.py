@@ -51,7 +51,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("first", range(0, 200, 50))
+@pytest.mark.parametrize("first", range(0, 100, 50))
 def test_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
     merges = run(start, tmp_path, range(first, first + 50))
     # Every way in which a merge can end has been gone.
@@ -60,7 +60,7 @@ def test_random_histories_equal_the_model(start: Path, tmp_path: Path, first: in
 
 @pytest.mark.long
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("first", range(200, 5_200, 250))
+@pytest.mark.parametrize("first", range(100, 5_100, 250))
 def test_many_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
     for seed in range(first, first + 250):
         run(start, tmp_path, [seed], steps=14)

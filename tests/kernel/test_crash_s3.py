@@ -12,7 +12,7 @@ from tests.kernel.scenarios import SCENARIOS
 from tests.s3server import S3Server
 
 pytestmark = pytest.mark.s3
-ONE_SIDED = ("first_write_on_branch", "branch_create", "branch_delete", "init", "tag_create")
+ONE_SIDED = ("branch_create", "branch_delete", "tag_create")
 
 
 @pytest.fixture(scope="module")

@@ -23,8 +23,12 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
     return [create(path, seed) for seed in (3, 4, 6, 7)]
 
 
+# It takes hundreds of random queries to meet one that tells these.
+RARE = ("integers compare as floats", "starts_with means contains")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MUTANTS)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=pytest.mark.long) if one in RARE else one for one in MUTANTS])
 def test_mutant_is_caught(name: str, worlds: list[World], monkeypatch: pytest.MonkeyPatch) -> None:
     for world in worlds:
         # Plans made by the sound engine must not serve the broken one, nor the reverse.

@@ -90,7 +90,7 @@ def test_load_random_input_equals_ingest(raw: bytes, mode: str, size: int, keys:
 
 @pytest.mark.slow
 @given(raw=_INPUT, mode=_MODES, size=_SIZES, keys=_KEYS)
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_load_many_random_inputs_equal_ingest(raw: bytes, mode: str, size: int, keys: int) -> None:
     compare(raw, mode, size, keys)
 

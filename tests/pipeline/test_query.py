@@ -109,7 +109,7 @@ def worlds(tmp_path_factory: pytest.TempPathFactory) -> list[World]:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_random_queries_on_spark_equal_the_reference(worlds: list[World], quick: Any) -> None:
-    assert disagreements(worlds, quick, range(5)) == []
+    assert disagreements(worlds, quick, range(3)) == []
 
 
 @pytest.mark.spark

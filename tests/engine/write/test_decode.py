@@ -22,7 +22,7 @@ from omnigraph.rules import parsed
 from omnigraph.rules.violation import Findings
 from tests.engine.write.linegen import TYPES, text
 
-SEEDS = range(4)
+SEEDS = range(2)
 FILES = 500
 GOOD = b'{"type":"A","data":{"k":"%d","at":"2024-01-01T00:00:00Z"}}\n'
 

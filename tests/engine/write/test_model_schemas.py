@@ -213,7 +213,7 @@ def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
 
 @pytest.mark.slow
 def test_many_histories_on_any_schema_agree_with_the_model() -> None:
-    run_histories(250, 10)
+    run_histories(150, 10)
 
 
 @pytest.mark.long
