@@ -237,24 +237,22 @@ def test_unknown_graph_is_told_only_to_who_has_a_token(guarded: Live) -> None:
     assert guarded.get("/graphs/n%20ne/schema").status == 400
 
 
+def status_without_body(live: Live, path: str, media: str, size: int, **headers: str) -> int:
+    """Announce a body and never send it: an answer can only come from a server that does not wait for it."""
+    connection = live.connect(timeout=20)
+    connection.putrequest("POST", f"{G}{path}")
+    for name, value in {"Content-Type": media, "Content-Length": str(size), **headers}.items():
+        connection.putheader(name, value)
+    connection.endheaders()
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
 def test_denied_request_reads_no_body_and_takes_no_slot(guarded: Live) -> None:
-    connection = guarded.connect(timeout=20)
-    # The body is announced and never sent: an answer can only come from a server that does not wait for it.
-    connection.putrequest("POST", f"{G}/load/ndjson?branch=main")
-    connection.putheader("Authorization", f"Bearer {TOKENS['bob']}")
-    connection.putheader("Content-Type", NDJSON)
-    connection.putheader("Content-Length", "1000000")
-    connection.endheaders()
-    assert connection.getresponse().status == 403
-    connection.close()
-    connection = guarded.connect(timeout=20)
-    connection.putrequest("POST", f"{G}/branches")
-    connection.putheader("Authorization", f"Bearer {TOKENS['bob']}")
-    connection.putheader("Content-Type", "application/json")
-    connection.putheader("Content-Length", "1000")
-    connection.endheaders()
-    assert connection.getresponse().status == 403
-    connection.close()
+    bob = f"Bearer {TOKENS['bob']}"
+    assert status_without_body(guarded, "/load/ndjson?branch=main", NDJSON, 1_000_000, Authorization=bob) == 403
+    assert status_without_body(guarded, "/branches", JSON, 1_000, Authorization=bob) == 403
     assert guarded.service.admission.inflight == 0
 
 
@@ -305,13 +303,7 @@ def test_write_without_room_is_refused_before_its_body_is_read(live: Live, path:
     with ExitStack() as full:
         for _ in range(live.service.admission.inflight_max):
             full.enter_context(live.service.admission.admit(None, 0))
-        connection = live.connect(timeout=20)
-        connection.putrequest("POST", f"{G}{path}")
-        connection.putheader("Content-Type", media)
-        connection.putheader("Content-Length", "1000")
-        connection.endheaders()
-        assert connection.getresponse().status == 429
-        connection.close()
+        assert status_without_body(live, path, media, 1_000) == 429
 
 
 def test_write_that_announces_more_bytes_than_its_actor_may_have_is_refused(live: Live) -> None:

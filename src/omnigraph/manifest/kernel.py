@@ -191,6 +191,9 @@ class Kernel:
 
     def keep_history(self, snapshot: Snapshot, after: CommitId | None = None) -> None:
         """Put the commits that a branch made, or those after one of them, where they outlive the branch."""
+        if snapshot.state.branch_id is None:
+            # Main cannot be deleted.
+            return
         own = [commit for commit in snapshot.state.commits if commit.branch == snapshot.state.branch_id]
         known = next((number for number, commit in enumerate(own, 1) if commit.commit_id == after), 0)
         if own[known:]:

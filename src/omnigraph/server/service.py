@@ -79,17 +79,18 @@ class Service:
             size = route.body_bytes_max if declared is None else declared
             _check_media(call.headers, route)
         place = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
+        # What a body names is judged once it was read; until then it takes its writer's room.
+        is_held_early = route.is_write and route.body == "json"
         with ExitStack() as held:
+            if is_held_early:
+                held.enter_context(place)
             if route.body == "json":
-                if route.is_write:
-                    # What a body names is judged once it was read; until then it takes its writer's room.
-                    held.enter_context(place)
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
                 call = replace(call, given=await self._parsed(route, call.body))
             else:
                 call = replace(call, given=from_query(route.takes, query))
             is_write = await self._judged(route, call)
-            if is_write and not (route.is_write and route.body == "json"):
+            if is_write and not is_held_early:
                 held.enter_context(place)
             if route.body == "ndjson":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))

@@ -159,7 +159,7 @@ class _Cleanup:
                 code="graph.corrupt",
                 object=unreadable[0],
             )
-        self._capture()
+        self.snapshots = kernel.live_snapshots()
         modified = {}
         for info in kernel.store.objects.list(""):
             self.sizes[info.path] = info.size_bytes
@@ -190,10 +190,6 @@ class _Cleanup:
         for folder in sorted({path.rpartition("/")[0] for path in unknown}):
             found = self.kernel.store.objects.list(folder)
             self.sizes |= {info.path: info.size_bytes for info in found if info.path in unknown}
-
-    def _capture(self) -> None:
-        main = self.kernel.snapshot(MAIN)
-        self.snapshots = [main, *(self.kernel.snapshot(name) for name in sorted(main.state.branches))]
 
     def _keep_catalogs(self, modified: dict[str, int], alive: list[Intent]) -> None:
         commits = self.kernel.all_commits()

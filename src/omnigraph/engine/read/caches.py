@@ -78,10 +78,11 @@ class Caches:
         A family is what comes in versions; `make` gets the version of it that was used last, if one is kept.
         """
         with self._lock:
-            kept, latest = self._entries.get(key), self._latest(family)
+            kept = self._entries.get(key)
             if kept is not None:
                 self._touch(key, family)
                 return cast(S, kept)
+            latest = self._latest(family)
         made = make(cast("S | None", latest))
         self.grow()
         with self._lock:
