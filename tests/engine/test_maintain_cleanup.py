@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.maintain import cleanup as module
 from omnigraph.engine.maintain import retention
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.graph import Graph
-from omnigraph.manifest import audit
+from omnigraph.limits import TAIL_FRAGMENTS_MAX
+from omnigraph.manifest import audit, commit_log
 from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
+from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.fragments import scan_whole_rows
 from omnigraph.store.objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
@@ -104,6 +108,45 @@ def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pyt
         report = graph.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
     assert len(audit.read(graph.core.kernel.store)) == 1
+
+
+def full_log(graph: Graph) -> DatasetRef:
+    """Write to the log until the next append folds it, and return the version that somebody may be about to read."""
+    for _ in range(TAIL_FRAGMENTS_MAX + 1):
+        spill_first(graph)
+    return graph.core.kernel.store.open_latest(LOG_PATH, None).ref
+
+
+def spill_first(graph: Graph) -> None:
+    commit_log.spill(graph.core.kernel.store, graph.core.kernel.snapshot().state.commits[:1])
+
+
+def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
+    held = full_log(graph)
+    for file in Path(graph.uri, LOG_PATH).rglob("*"):
+        os.utime(file, (0, 0))
+    spill_first(graph)
+    report = graph.cleanup(keep=1)
+    assert og.open(graph.uri).core.kernel.store.open(held).read().num_rows == TAIL_FRAGMENTS_MAX + 1
+    # Those before it can go: whoever began to read them is long done.
+    assert next(one for one in report.datasets if one.type_key == LOG_PATH).versions_removed == TAIL_FRAGMENTS_MAX
+
+
+def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None:
+    held = full_log(graph)
+    spill_first(graph)
+    with hours_later():
+        before = graph.cleanup(keep=1, dry_run=True)
+        report = graph.cleanup(keep=1)
+    row = next(one for one in report.datasets if one.type_key == LOG_PATH)
+    assert row in before.datasets
+    # One manifest and transaction for each version that went, and one file for each append before the fold.
+    assert row.files_removed >= 2 * (TAIL_FRAGMENTS_MAX + 2) + TAIL_FRAGMENTS_MAX + 1
+    store = og.open(graph.uri).core.kernel.store
+    assert len(store.open_latest(LOG_PATH, None).fragments) == 2
+    assert set(commit_log.read(store)) == {graph.commits()[-1].commit_id}
+    with pytest.raises(StorageError):
+        store.open(held)
 
 
 def test_cleanup_files_listed_after_their_version_are_looked_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

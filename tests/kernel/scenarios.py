@@ -25,7 +25,8 @@ from omnigraph.ids import OperationId, new_ulid
 from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.source import Source
-from omnigraph.manifest import branches, publish
+from omnigraph.limits import TAIL_FRAGMENTS_MAX
+from omnigraph.manifest import branches, commit_log, publish
 from omnigraph.manifest.init import accepted, init
 from omnigraph.manifest.intent import Intent, declared
 from omnigraph.manifest.kernel import Kernel
@@ -125,6 +126,15 @@ def _full_window(root: str) -> None:
     kernel = open_graph(root)
     while len(kernel.snapshot().state.commits) < 2 * NARROW_WINDOW:
         insert(kernel, {CITY: [new_ulid()]})
+    kernel.close()
+
+
+def _full_log(root: str) -> None:
+    """A window that is full, and a log of so many small files that the next append folds them."""
+    _full_window(root)
+    kernel = open_graph(root)
+    for _ in range(TAIL_FRAGMENTS_MAX + 1):
+        commit_log.spill(kernel.store, kernel.snapshot().state.commits[:1])
     kernel.close()
 
 
@@ -362,6 +372,7 @@ SCENARIOS: Final = {
         Scenario("revert", _small, _revert),
         Scenario("init", _nothing, _init),
         Scenario("spill", _full_window, _spill),
+        Scenario("spill_folding", _full_log, _spill),
         Scenario("sweep", _littered, _sweep),
         Scenario("long_work", _small, _long_schema_change),
         Scenario("sweep_beside_long_work", _small, _sweep_beside_long_work),

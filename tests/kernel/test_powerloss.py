@@ -12,7 +12,14 @@ from tests.kernel.scenarios import SCENARIOS
 
 QUICK = ("insert_three",)
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
-BY_PATH = ("insert_one", "first_write_on_branch", "init", "spill", pytest.param("sweep", marks=pytest.mark.long))
+BY_PATH = (
+    "insert_one",
+    "first_write_on_branch",
+    "init",
+    "spill",
+    "spill_folding",
+    pytest.param("sweep", marks=pytest.mark.long),
+)
 SLOW = tuple(name for name in SCENARIOS if name not in QUICK)
 
 

@@ -209,10 +209,10 @@ class _Cleanup:
             if commit and commit.manifest_version in self.versions.get(place, ()):
                 self.kept[place].add(commit.manifest_version)
         for path in (LOG_PATH, AUDIT_PATH):
-            self._keep_newest((path, None), modified)
+            self._keep_log((path, None), modified)
         self.names |= {MANIFEST_PATH: MANIFEST_PATH, LOG_PATH: LOG_PATH, AUDIT_PATH: AUDIT_PATH}
 
-    def _keep_newest(self, place: Place, modified: dict[str, int]) -> None:
+    def _keep_log(self, place: Place, modified: dict[str, int]) -> None:
         try:
             found = versions_of(self.kernel.store, *place, modified)
         except StorageError as error:
@@ -221,7 +221,10 @@ class _Cleanup:
             return
         # One that was made after storage was listed has no version that may go.
         if found:
-            self.versions[place], self.kept[place] = found, self._young(found) | {max(found)}
+            young = self._young(found)
+            # What was newest before the young ones may still be read by somebody, and they may have folded its files.
+            newest = sorted(found.keys() - young)[-1:]
+            self.versions[place], self.kept[place] = found, young.union(newest)
 
     def _keep_types(self, modified: dict[str, int]) -> None:
         pinned: dict[Place, set[int]] = {}
