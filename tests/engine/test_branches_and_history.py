@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.engine.scope import ALLOW_ALL, GRAPH, on, onto, transition
 from omnigraph.errors import GraphError
 from omnigraph.store.meter import Meter
@@ -77,10 +77,22 @@ def test_commit_unknown_is_not_found(graph: og.Graph) -> None:
 def test_describe_commit_names_the_branch_it_landed_on(graph: og.Graph) -> None:
     graph.branches.create("review")
     insert(graph.core.kernel, {CITY: ["oslo"]}, branch="review")
-    newest, before, *_ = [describe_commit(graph.core, one) for one in graph.commits("review")]
+    newest, before, *_ = describe_commits(graph.core, graph.commits("review"))
     assert (newest["graph_branch"], before["graph_branch"]) == ("review", "main")
     assert newest["parent_commit_id"] == before["graph_commit_id"]
     assert set(newest) >= {"graph_manifest_version", "merged_parent_commit_id", "actor_id", "created_at"}
+
+
+def test_describe_commits_of_a_branch_asks_storage_once(graph: og.Graph) -> None:
+    graph.branches.create("review")
+    for name in ("oslo", "rome", "bern"):
+        insert(graph.core.kernel, {CITY: [name]}, branch="review")
+    meter = Meter()
+    counted = og.open(graph.uri, meter=meter)
+    commits, before = counted.commits("review"), meter.snapshot()
+    described = describe_commits(counted.core, commits)
+    assert [one["graph_branch"] for one in described] == ["review"] * 3 + ["main"] * 2
+    assert meter.since(before)["probe __manifest"] == 1
 
 
 def test_describe_snapshot_shows_a_fork_only_where_there_is_one(graph: og.Graph) -> None:

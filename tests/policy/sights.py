@@ -21,7 +21,7 @@ from omnigraph.engine import core as core_module
 from omnigraph.engine import sight
 from omnigraph.engine.changes.commit import States
 from omnigraph.engine.core import Core
-from omnigraph.engine.history import describe_commit, describe_snapshot
+from omnigraph.engine.history import describe_commits, describe_snapshot
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -183,9 +183,9 @@ class Reader:
             "state": lambda: sorted(graph.snapshot().state.pins),
             "past": lambda: describe_snapshot(graph.at(commits[1]).snapshot()),
             "schema": lambda: [graph.schema.source, json.loads(graph.snapshot().state.schema.ir)["nodes"]],
-            "commits": lambda: [describe_commit(graph.core, one) for one in graph.commits()],
-            "commit": lambda: describe_commit(graph.core, graph.commit(commits[2])),
-            "window": lambda: [describe_commit(graph.core, one) for one in graph.snapshot().state.commits],
+            "commits": lambda: describe_commits(graph.core, graph.commits()),
+            "commit": lambda: describe_commits(graph.core, [graph.commit(commits[2])]),
+            "window": lambda: describe_commits(graph.core, graph.snapshot().state.commits),
             "dropped": lambda: [one.table_key for one in graph.snapshot().state.tombstones],
             "export": lambda: text(graph.export()),
             "export past": lambda: text(graph.export(at="v1")),

@@ -8,7 +8,7 @@ import typer
 
 from omnigraph.cli.bind import Reads, ReadsUri
 from omnigraph.cli.changetext import block_lines
-from omnigraph.cli.describe import commit_of
+from omnigraph.cli.describe import commits_of
 from omnigraph.cli.formats import plain, table, when
 from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
@@ -19,7 +19,7 @@ CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
 
 def list_commits(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        commits = [commit_of(graph, one) for one in graph.commits(branch or "main")]
+        commits = commits_of(graph, graph.commits(branch or "main"))
     if as_json:
         print_json({"commits": commits})
         return 0
@@ -32,7 +32,7 @@ def list_commits(target: ReadsUri, branch: ReadBranch = None, as_json: Json = Fa
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        found = commit_of(graph, graph.commit(commit_id))
+        [found] = commits_of(graph, [graph.commit(commit_id)])
     if as_json:
         print_json(found)
         return 0

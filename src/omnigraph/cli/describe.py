@@ -5,6 +5,7 @@ Knows both kinds, so that commands need not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from omnigraph.client.values import Commit, Snapshot
@@ -16,15 +17,17 @@ if TYPE_CHECKING:
     from omnigraph.manifest.model import Snapshot as StoredSnapshot
 
 
-def commit_of(graph: Graph | ServedGraph, one: StoredCommit | Commit) -> dict[str, Any]:
-    """Return a commit as JSON."""
-    if isinstance(one, Commit):
-        return one.to_json()
-    from omnigraph.engine.history import describe_commit
+def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit]) -> list[dict[str, Any]]:
+    """Return commits as JSON."""
+    served = [one.to_json() for one in found if isinstance(one, Commit)]
+    stored = [one for one in found if not isinstance(one, Commit)]
+    if not stored:
+        return served
+    from omnigraph.engine.history import describe_commits
     from omnigraph.graph import Graph
 
     assert isinstance(graph, Graph), "only an opened graph has stored commits"
-    return describe_commit(graph.core, one)
+    return describe_commits(graph.core, stored)
 
 
 def snapshot_of(one: StoredSnapshot | Snapshot) -> dict[str, Any]:

@@ -5,6 +5,8 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import GraphError
@@ -33,20 +35,24 @@ def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
     return core.told([found])[0]
 
 
-def describe_commit(core: Core, one: Commit) -> dict[str, object]:
-    """Return a commit as every surface shows it; what it does not have is null."""
-    return {
-        "graph_commit_id": one.commit_id,
-        "graph_branch": core.kernel.name_of(one.branch),
-        "graph_manifest_version": one.manifest_version,
-        "parent_commit_id": one.parent,
-        "merged_parent_commit_id": one.merged_parent,
-        "actor_id": one.actor,
-        "created_at": one.created_at_us,
-        "kind": one.kind,
-        "operation_id": one.operation_id,
-        "properties": dict(one.properties),
-    }
+def describe_commits(core: Core, found: Sequence[Commit]) -> list[dict[str, object]]:
+    """Return commits as every surface shows them; what one does not have is null."""
+    names = core.kernel.names_of(one.branch for one in found)
+    return [
+        {
+            "graph_commit_id": one.commit_id,
+            "graph_branch": names[one.branch],
+            "graph_manifest_version": one.manifest_version,
+            "parent_commit_id": one.parent,
+            "merged_parent_commit_id": one.merged_parent,
+            "actor_id": one.actor,
+            "created_at": one.created_at_us,
+            "kind": one.kind,
+            "operation_id": one.operation_id,
+            "properties": dict(one.properties),
+        }
+        for one in found
+    ]
 
 
 def describe_tag(tag: Tag) -> dict[str, object]:

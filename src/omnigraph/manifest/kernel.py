@@ -6,7 +6,7 @@ Everything above it reads through `snapshot` and `dataset`, and changes the grap
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -121,10 +121,16 @@ class Kernel:
 
     def name_of(self, branch_id: BranchId | None) -> str:
         """Return the readable name of an incarnation; the id itself when it has none any more."""
-        if branch_id is None:
-            return MAIN
-        branches = self._verify(MAIN, None).snapshot.state.branches.values()
-        return next((one.name for one in branches if one.branch_id == branch_id), branch_id)
+        return self.names_of([branch_id])[branch_id]
+
+    def names_of(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, str]:
+        """Return the readable names of incarnations; storage is asked at most once."""
+        wanted = set(branch_ids)
+        names: dict[BranchId | None, str] = {one: MAIN if one is None else one for one in wanted}
+        if wanted - {None}:
+            live = self._verify(MAIN, None).snapshot.state.branches.values()
+            names |= {one.branch_id: one.name for one in live if one.branch_id in wanted}
+        return names
 
     def dataset(self, snapshot: Snapshot, table_key: str) -> Dataset:
         """Open a type's dataset at the version that a snapshot pins."""

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from omnigraph.engine.history import describe_commit, describe_snapshot, describe_tag
+from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
 from omnigraph.limits import RESULT_BATCH_ROWS
@@ -119,11 +119,12 @@ def branches(call: Call[wire.Nothing]) -> Answer:
 
 def commits(call: Call[wire.OfBranch]) -> Answer:
     found = call.graph.commits(call.given.branch)
-    return json_answer({"commits": [describe_commit(call.graph.core, one) for one in found]})
+    return json_answer({"commits": describe_commits(call.graph.core, found)})
 
 
 def commit(call: Call[wire.Nothing]) -> Answer:
-    return json_answer(describe_commit(call.graph.core, call.graph.commit(call.path["commit_id"])))
+    [shown] = describe_commits(call.graph.core, [call.graph.commit(call.path["commit_id"])])
+    return json_answer(shown)
 
 
 def tags(call: Call[wire.Nothing]) -> Answer:
@@ -144,5 +145,5 @@ def operation(call: Call[wire.Nothing]) -> Answer:
     is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
     found = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and found.commit is None else found.outcome
-    shown = None if found.commit is None else describe_commit(call.graph.core, found.commit)
-    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})
+    shown = describe_commits(call.graph.core, [found.commit]) if found.commit else [None]
+    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown[0]})
