@@ -14,6 +14,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest import audit
 from omnigraph.manifest import sweep as module
+from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import declared, pending
 from omnigraph.manifest.sweep import Claims, preview, sweep
 from omnigraph.store.change import append
@@ -60,6 +61,52 @@ def dead_optimize(graph: Graph) -> set[str]:
     gone = replace(intent, owner=replace(intent.owner, started="0"))
     objects.write(gone.object_path, gone.to_bytes())
     return staged
+
+
+def folders(graph: Graph) -> int:
+    return sum(one.is_dir() for one in Path(graph.uri).rglob("*"))
+
+
+def test_sweep_leaves_no_folders_of_deleted_branches(graph: Graph) -> None:
+    graph.branches.create("kept")
+    graph.ingest([{"type": "Person", "data": {"name": "k"}}], branch="kept")
+    before = folders(graph)
+    for _ in range(3):
+        graph.branches.create("gone")
+        graph.ingest([{"type": "Person", "data": {"name": "x"}}], branch="gone")
+        graph.branches.delete("gone")
+    with hours_later():
+        sweep(graph.core.kernel)
+    # The commits of deleted branches are in the log, which is new.
+    log = sum(one.is_dir() for one in Path(graph.uri, LOG_PATH).rglob("*")) + 1
+    assert folders(graph) == before + log
+    assert len(graph.query("query q() { match { $p: Person } return { $p.name } }", branch="kept").rows()) == 4
+
+
+def test_sweep_leaves_no_folders_of_indexes_that_are_gone(graph: Graph) -> None:
+    for name in "defgh":
+        graph.ingest([{"type": "Person", "data": {"name": name}}])
+        graph.optimize()
+    folder = Path(graph.uri, graph.snapshot().state.pins[PERSON].path, "_indices")
+    before = {one.name for one in folder.iterdir()}
+    with hours_later():
+        graph.cleanup(keep=1)
+        sweep(graph.core.kernel)
+    after = {one.name for one in folder.iterdir()}
+    assert after < before
+    assert all(any(one.is_file() for one in (folder / name).rglob("*")) for name in after)
+
+
+def test_sweep_beside_long_work_leaves_young_folders(graph: Graph) -> None:
+    folder = Path(graph.uri, "nodes", "begun", "_versions")
+    with declared(graph.core.kernel.store, "load", graph.snapshot()):
+        folder.mkdir(parents=True)
+        with hours_later():
+            sweep(graph.core.kernel)
+        assert folder.is_dir()
+    with hours_later():
+        sweep(graph.core.kernel)
+    assert not folder.parent.exists()
 
 
 def test_sweep_beside_long_work_spares_what_is_newer(graph: Graph) -> None:

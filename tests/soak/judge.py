@@ -21,12 +21,15 @@ EDGES = "query q() { match { $p: Person  $p knows $q } return { $p.name as name 
 # A graph of some megabytes has this much beside its rows: catalogs, the log, indexes and kept versions.
 DISK_BYTES_MIN = 4 << 20
 DISK_FACTOR_MAX = 4.0
+# A folder takes a block of most disks, also when it is empty.
+FOLDER_BYTES = 4 << 10
 
 
 def disk_bytes(root: str) -> int:
     """Return what a graph takes on the disk; files may vanish while it is looked at."""
     total = 0
     for folder, _, names in os.walk(root):
+        total += FOLDER_BYTES
         for name in names:
             try:
                 total += os.stat(os.path.join(folder, name)).st_size

@@ -143,6 +143,15 @@ def test_delete_prefix_takes_all_below_and_nothing_beside(objects: Objects) -> N
     assert objects.delete_prefix("d") == 0
 
 
+def test_drop_empty_leaves_every_object(objects: Objects) -> None:
+    for path in ("a/gone/deep/x", "a/b/deep/y", "a/z"):
+        objects.write(path, b"")
+    objects.delete("a/gone/deep/x")
+    objects.drop_empty("a", clock.now_us() + 1_000_000)
+    objects.drop_empty("nowhere", clock.now_us())
+    assert [one.path for one in objects.list("")] == ["a/b/deep/y", "a/z"]
+
+
 def test_link_free_name_gets_the_bytes_and_staged_stays(objects: Objects) -> None:
     objects.write("staged", b"x")
     assert objects.link("staged", "d/final") is True
@@ -332,6 +341,21 @@ def test_local_temporary_file_of_a_crash_is_listed_and_deleted(tmp_path: Path) -
     assert [info.path for info in objects.list("")] == [f"d/{TEMPORARY_PREFIX}01", "d/a"]
     assert objects.delete_prefix("d") == 2
     assert os.listdir(tmp_path) == []
+
+
+def test_local_drop_empty_takes_only_what_is_empty_for_long(tmp_path: Path) -> None:
+    objects = local(tmp_path)
+    for name in ("old", "young", "used"):
+        (tmp_path / "a" / name / "deep").mkdir(parents=True)
+    objects.write("a/used/x", b"")
+    (tmp_path / "a" / "link").symlink_to(tmp_path / "a" / "used")
+    for folder in (tmp_path / "a").rglob("*"):
+        os.utime(folder, (1_000, 1_000))
+    # A folder is as old as the youngest below it.
+    os.utime(tmp_path / "a" / "young" / "deep", (3_000, 3_000))
+    objects.drop_empty("a", 2_000_000_000)
+    assert sorted(one.name for one in (tmp_path / "a").iterdir()) == ["link", "used", "young"]
+    assert (tmp_path / "a" / "used" / "deep").is_dir()
 
 
 def test_local_path_through_a_file_says_so(tmp_path: Path) -> None:

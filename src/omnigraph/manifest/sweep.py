@@ -54,8 +54,10 @@ def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> Sw
     if report.unreadable:
         # What an unreadable intent claims is unknown, so everything might be claimed.
         return report
-    for residue in _old_residue(kernel, claims, older_than_seconds):
+    snapshots, before_us = kernel.live_snapshots(), _before(older_than_seconds)
+    for residue in _old_residue(kernel, snapshots, claims, before_us):
         _remove(kernel, residue, report)
+    _drop_empty_folders(kernel, snapshots, claims, before_us)
     return report
 
 
@@ -71,7 +73,8 @@ def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> 
             report.count(outcome)
             gone |= {one.path: one for one in _staged_by(kernel, intent, outcome, claims)}
     if not unreadable:
-        gone |= {one.path: one for one in _old_residue(kernel, claims, older_than_seconds)}
+        old = _old_residue(kernel, kernel.live_snapshots(), claims, _before(older_than_seconds))
+        gone |= {one.path: one for one in old}
     report.files_removed, report.bytes_removed = len(gone), sum(one.size_bytes for one in gone.values())
     return report
 
@@ -117,11 +120,25 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
     return claims
 
 
-def _old_residue(kernel: Kernel, claims: Claims, older_than_seconds: float) -> Iterator[ObjectInfo]:
-    before_us = clock.now_us() - int(older_than_seconds * 1_000_000)
-    for residue in _residue(kernel, kernel.live_snapshots()):
+def _before(seconds: float) -> int:
+    return clock.now_us() - int(seconds * 1_000_000)
+
+
+def _old_residue(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, before_us: int) -> Iterator[ObjectInfo]:
+    for residue in _residue(kernel, snapshots):
         if residue.modified_us <= before_us and not claims.spares(residue):
             yield residue
+
+
+def _drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, before_us: int) -> None:
+    """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
+    if claims.since_us is not None:
+        before_us = min(before_us, claims.since_us - CLOCK_SKEW_SECONDS * 1_000_000)
+    pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
+    folders = {"nodes", "edges", f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
+    folders |= {f"{directory}/_indices" for pin in pins for directory in (pin.path, pin.ref.directory)}
+    for folder in sorted(folders):
+        kernel.store.objects.drop_empty(folder, before_us)
 
 
 def _remove(kernel: Kernel, info: ObjectInfo, report: SweepReport) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -110,6 +110,22 @@ class LocalObjects:
             self._settle(prefix)
         return count
 
+    def drop_empty(self, folder: str, before_us: int) -> None:
+        self._meter.count("list", folder)
+        with self._failing("list", folder), suppress(FileNotFoundError):
+            with os.scandir(self._full(folder)) as entries:
+                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in found:
+                inside = list(self._directories(f"{folder}/{name}", topdown=False))
+                if not any(names for _, _, names in inside) and all(_is_older(one, before_us) for one, _, _ in inside):
+                    self._drop(directory for directory, _, _ in inside)
+
+    def _drop(self, directories: Iterable[str]) -> None:
+        for directory in directories:
+            # It may be in use again, or somebody else's to remove: what is not needed can also stay.
+            with suppress(OSError):
+                os.rmdir(directory)
+
     def _full(self, path: str) -> str:
         return os.path.join(self._root, path)
 
@@ -154,6 +170,13 @@ class LocalObjects:
             yield
         except OSError as error:
             raise from_os_error(error, action, self._full(path)) from error
+
+
+def _is_older(directory: str, before_us: int) -> bool:
+    try:
+        return os.stat(directory).st_mtime_ns // 1_000 <= before_us
+    except FileNotFoundError:
+        return False
 
 
 def _link(source: str, final: str) -> bool:

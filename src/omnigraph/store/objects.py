@@ -83,6 +83,10 @@ class Objects:
         with _change(f"delete_prefix {prefix}"):
             return self._backend.delete_prefix(_checked(prefix))
 
+    def drop_empty(self, folder: str, before_us: int) -> None:
+        """Remove the folders in a folder that have held no file since a moment; only a disk has such folders."""
+        self._backend.drop_empty(_checked(folder), before_us)
+
 
 def _backend(root: Location, meter: Meter) -> Backend:
     if root.is_local:
