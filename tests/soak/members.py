@@ -78,13 +78,19 @@ class Writer:
 
 
 class Brancher:
-    """Makes a branch, writes to it, and merges it or throws it away."""
+    """Makes a branch, writes to it, and merges it or throws it away; begins with what its killed predecessor left.
+
+    A branch protects the state that it began at, so branches that nobody deletes would make the graph grow.
+    """
 
     def __init__(self, graph: Graph, diary: Diary, random: Random, name: str) -> None:
         self.graph, self.diary, self.random, self.name = graph, diary, random, name
         self.made = 0
 
     def step(self) -> None:
+        for left in self.graph.branches.list():
+            if left not in (MAIN, SIDE):
+                self.graph.branches.delete(left)
         self.made += 1
         branch = f"{self.name}/{self.made}"
         self.graph.branches.create(branch)
