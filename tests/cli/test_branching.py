@@ -16,6 +16,8 @@ from omnigraph.cli import main
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store import durable
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """node Person {
   name: String @key
   age: I32?

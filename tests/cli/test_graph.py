@@ -12,6 +12,8 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """node Person {
   name: String @key
   age: I32?

@@ -19,6 +19,8 @@ from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import alone
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:
@@ -93,7 +95,6 @@ def on_a_terminal(*arguments: str) -> tuple[int, str]:
     return process.returncode, drawn.decode()
 
 
-@pytest.mark.slow
 def test_maintenance_on_a_terminal_shows_how_far_it_is(graph: Graph) -> None:
     for arguments, stage in (
         (["optimize", "--engine", "local"], "types optimized"),

@@ -19,6 +19,8 @@ from tests.engine.mergegraphs import PERSON, age, change, content, people
 from tests.engine.write.graphs import rows
 from tests.kernel.graphs import wide_schema
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

@@ -14,6 +14,8 @@ from omnigraph.store.meter import Meter
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> og.Graph:

@@ -30,6 +30,8 @@ from tests.engine.test_baseline import reclaim
 from tests.engine.test_feed import HISTORY, STEPS, run
 from tests.engine.test_feed_tokens import forge
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +69,6 @@ def check(graph: og.Graph, branch: str) -> None:
             assert told(graph, a, b) == expected(worlds[a], worlds[b]), (a, b)
 
 
-@pytest.mark.slow
 @settings(max_examples=15)
 @given(STEPS)
 def test_diff_of_any_two_commits_says_what_their_exports_say(steps: list[tuple[str, Any]]) -> None:

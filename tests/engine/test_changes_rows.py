@@ -32,6 +32,8 @@ from omnigraph.store.reshape import reshape
 from omnigraph.store.upsert import upsert
 from tests.store.staging import commit, create, people, rewrite
 
+pytestmark = pytest.mark.slow
+
 FIELDS: list[pa.Field[Any]] = [
     pa.field("id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
     pa.field("n", pa.float64(), metadata={"omnigraph.stable_property_id": "7"}),
@@ -160,7 +162,6 @@ OTHERS: st.SearchStrategy[tuple[str, list[int], int]] = st.tuples(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=60)
 @given(st.lists(st.one_of(WRITES, WRITES, OTHERS), min_size=3, max_size=12), st.randoms(use_true_random=False))
 def test_row_changes_over_random_histories_equal_the_full_comparison(steps: list[Step], random: Any) -> None:
@@ -227,7 +228,6 @@ def test_row_changes_where_small_files_say_too_little_equal_the_full_comparison(
     every_pair(tmp_path, steps)
 
 
-@pytest.mark.slow
 def test_row_changes_of_many_deletes_in_one_fragment_are_found(tmp_path: Path) -> None:
     base = create(tmp_path, people(range(30_000)))
     before = commit(base, delete_ids(base, pa.array([f"k{number}" for number in range(0, 30_000, 2)])))

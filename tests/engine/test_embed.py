@@ -28,6 +28,8 @@ from omnigraph.policy import load_bundle
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
 from tests.s3server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_server"]
 
 SCHEMA = """
@@ -433,7 +435,6 @@ def test_embed_on_s3_keeps_the_cache_there(s3_server: S3Server, provider: Provid
         assert docs(again)["a"]["vec"] == pytest.approx(made("one"))
 
 
-@pytest.mark.slow
 def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -568,12 +569,10 @@ def walk(graph: og.Graph, steps: int) -> None:
             assert found == {one: None if row[1] is None else pytest.approx(row[1]) for one, row in model.items()}
 
 
-@pytest.mark.slow
 def test_embed_random_history_matches_the_model(graph: og.Graph, provider: Provider) -> None:
     walk(graph, 40)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mutant", ["forgets texts", "takes all for its own"])
 def test_embed_model_catches_mutants(
     graph: og.Graph, provider: Provider, mutant: str, monkeypatch: pytest.MonkeyPatch

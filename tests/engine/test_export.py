@@ -21,6 +21,8 @@ from omnigraph.store.change import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 RICH = """
 node Doc { code: String @key  n: I32?  big: U64?  f: F32?  d: Date?  t: DateTime?  ok: Bool?  tags: [String]?
            body: Blob?  vec: Vector(2)? }

@@ -35,6 +35,8 @@ from tests.engine.changesworld import (
 )
 from tests.s3server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_server"]
 
 
@@ -117,7 +119,6 @@ def check(graph: og.Graph, branch: str, sizes: dict[str, int]) -> None:
     assert commits == [*reversed(line)][1:]
 
 
-@pytest.mark.slow
 @settings(max_examples=40)
 @given(STEPS, SIZES)
 def test_feed_replayed_from_the_beginning_gives_the_graph(steps: list[tuple[str, Any]], sizes: dict[str, int]) -> None:
@@ -284,7 +285,6 @@ def requests(uri: str, cursor: str | None, **options: Any) -> tuple[dict[str, in
     return meter.since(before), len(page.blocks)
 
 
-@pytest.mark.slow
 def test_feed_poll_is_flat_in_the_length_of_history(graph: og.Graph) -> None:
     # Enough entities that what changes is always the smaller part of them.
     write(graph, *(node(f"n{number}") for number in range(40)))

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from omnigraph.engine.jsontext import json_text
 
+pytestmark = pytest.mark.slow
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 

@@ -29,6 +29,8 @@ from omnigraph.store.versions import Version, versions_of
 from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_server"]
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
 NAMES = "query q() { match { $p: Person } return { $p.name as name } order { name asc } }"

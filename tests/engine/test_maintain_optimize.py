@@ -16,6 +16,8 @@ from omnigraph.manifest.intent import pending
 from omnigraph.store.index import coverage
 from tests.engine.upkeep import elsewhere
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person { name: String @key  city: String? @index  photo: Blob? }
 edge Knows: Person -> Person

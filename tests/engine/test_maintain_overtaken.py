@@ -21,6 +21,8 @@ from omnigraph.store import compact
 from omnigraph.store.index import coverage
 from tests.engine.upkeep import elsewhere
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key  city: String? @index }"
 PERSON = "node:Person"
 ALL = "query q() { match { $p: Person } return { $p.name as name, $p.city as city } }"

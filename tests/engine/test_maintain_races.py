@@ -22,6 +22,8 @@ from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.sweep import sweep
 from tests.engine.upkeep import hours_later
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key }"
 NAMES = "query q() { match { $p: Person } return { $p.name as name } order { name asc } }"
 

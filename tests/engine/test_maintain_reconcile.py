@@ -26,6 +26,8 @@ from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
 from tests.engine.test_maintain_sweep import dead_optimize, files
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key }\nnode City { name: String @key }"
 PERSON = "node:Person"
 HOLDER = """
@@ -171,7 +173,6 @@ def holder(graph: Graph) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("eager")
 def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None:
     with holder(graph) as process:
@@ -186,7 +187,6 @@ def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None
         assert process.stdout is not None
 
 
-@pytest.mark.slow
 def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     from omnigraph.manifest.intent import declared
 

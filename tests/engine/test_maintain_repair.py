@@ -21,6 +21,8 @@ from omnigraph.manifest.intent import alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key  age: I32? }\nnode City { name: String @key }"
 PERSON = "node:Person"
 

@@ -20,6 +20,8 @@ from omnigraph.manifest.sweep import Claims, preview, sweep
 from omnigraph.store.change import append
 from tests.engine.upkeep import hours_later
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node Person { name: String @key }"
 PERSON = "node:Person"
 

@@ -25,6 +25,8 @@ from tests.engine.write.graphs import rows
 from tests.kernel.graphs import check_invariants
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

@@ -12,6 +12,8 @@ from omnigraph.graph import Graph
 from tests.engine.mergegraphs import PERSON, age, change, content, knows, people, put
 from tests.engine.write.graphs import rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

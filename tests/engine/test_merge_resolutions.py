@@ -13,6 +13,8 @@ from omnigraph.graph import Graph
 from tests.engine.mergegraphs import KNOWS, PERSON, age, change, content, files, knows, people, put
 from tests.engine.write.graphs import rows
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

@@ -15,6 +15,8 @@ from omnigraph.graph import Graph
 from tests.engine.mergegraphs import age, change, people
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 QUERY = 'query q() { match { $p: Person { name: "Alice" } } return { $p.age } }'
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

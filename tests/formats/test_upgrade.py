@@ -19,6 +19,8 @@ from omnigraph.manifest.formats import Step
 from omnigraph.store.store import Store
 from tests.formats.freeze import make, thaw
 
+pytestmark = pytest.mark.slow
+
 OLD = 7
 NEXT = 8
 PEOPLE = "query q() { match { $p: Person } return { $p.name as name, $p.age as age } order { name asc } }"

@@ -34,6 +34,8 @@ from tests.kernel.fleettools import MovableClock, ParkFirst, appending, in_threa
 from tests.kernel.graphs import CITY, PERSON, check_invariants, create, ids_of, insert, open_graph, rows_of
 from tests.store.staging import rewrite
 
+pytestmark = pytest.mark.slow
+
 OTHER = CommitId("01ARZ3NDEKTSV4RRFFQ69G5FAV")
 
 

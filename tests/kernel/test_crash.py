@@ -10,6 +10,8 @@ import pytest
 from tests.kernel.crash import Campaign, LocalPlace, Zygote
 from tests.kernel.scenarios import SCENARIOS
 
+pytestmark = pytest.mark.slow
+
 WRITES = (
     "insert_one",
     "insert_three",
@@ -55,13 +57,11 @@ def test_crash_around_the_commit_point_leaves_before_or_after(zygote: Zygote, tm
     assert campaign.violations == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [*WRITES, *CONTROL, *MERGES])
 def test_crash_anywhere_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     crash_everywhere(zygote, name, tmp_path, "sync", *(() if name in SIDE_BY_SIDE else ("durable.after",)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MAINTENANCE)
 def test_crash_anywhere_in_maintenance_leaves_before_or_after(zygote: Zygote, tmp_path: Path, name: str) -> None:
     # Temporary files of control objects are a matter of other scenarios, and what a reconcile does step by step is done

@@ -24,6 +24,8 @@ from omnigraph.store.store import LostRace, Store
 from omnigraph.store.uri import Location
 from tests.kernel.graphs import PERSON, SCHEMA, create, ids_of, insert, open_graph
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def root(tmp_path: Path) -> str:

@@ -20,6 +20,8 @@ from tests.kernel.fleettools import in_thread
 from tests.kernel.graphs import PERSON, check_invariants, create, ids_of, insert, open_graph
 from tests.s3server import DROP_AFTER, DROP_BEFORE, ERROR_500, Fault, Request, S3Server, delay, s3_server
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["s3_server"]
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -94,7 +96,6 @@ def check(fleet: Fleet, least: int) -> None:
     assert violations(open_graph(fleet.root), ledger) == []
 
 
-@pytest.mark.slow
 def test_processes_that_are_killed_and_replaced_lose_nothing(tmp_path: Path) -> None:
     fleet = Fleet(str(tmp_path / "graph.omni"), tmp_path, {})
     prepare(fleet.root)
@@ -132,7 +133,6 @@ def run_on_s3(server: S3Server, folder: Path, seed: int, *, commits: int, kills:
 
 
 @pytest.mark.s3
-@pytest.mark.slow
 def test_processes_on_unreliable_s3_lose_nothing(s3_server: S3Server, tmp_path: Path) -> None:
     check(run_on_s3(s3_server, tmp_path, 1, commits=10, kills=2), 15)
 
@@ -148,7 +148,6 @@ def test_processes_on_unreliable_s3_lose_nothing_for_long(s3_server: S3Server, t
 # -- threads ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("handles", [1, 4])
 def test_sixteen_threads_on_one_branch_all_land(tmp_path: Path, handles: int) -> None:
     root = str(tmp_path / "graph.omni")

@@ -25,6 +25,8 @@ from tests.kernel.fleet import Ledger, Write, carry_out, choose_write, violation
 from tests.kernel.fleettools import ParkFirst, in_thread, stranger
 from tests.kernel.graphs import PERSON, create, open_graph
 
+pytestmark = pytest.mark.slow
+
 # Not collected from here: they are run by hand, with a mutant in place.
 CHECKS = {name: check for module in (test_conflicts, test_kernel) for name, check in vars(module).items()}
 

@@ -10,6 +10,8 @@ import pytest
 from tests.kernel.crash import Campaign, LocalPlace, Zygote, cut_power
 from tests.kernel.scenarios import SCENARIOS
 
+pytestmark = pytest.mark.slow
+
 QUICK = ("insert_three",)
 # One for each kind of version that Lance itself puts in place by path: of a branch's manifest, the first one, of logs.
 BY_PATH = (
@@ -56,7 +58,6 @@ def test_power_cut_between_any_two_syncs_leaves_before_or_after(zygote: Zygote, 
     assert campaign.violations == []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_PATH)
 def test_power_cut_on_a_disk_that_stores_names_first_leaves_before_or_after(
     zygote: Zygote, tmp_path: Path, name: str

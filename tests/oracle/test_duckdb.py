@@ -16,6 +16,8 @@ from tests.oracle.duck import Said, Twin, answers, load
 from tests.oracle.mutants import MUTANTS
 from tests.oracle.worlds import World, create
 
+pytestmark = pytest.mark.slow
+
 WORLDS = 6
 QUERIES = 50
 CAUGHT = (
@@ -52,7 +54,6 @@ def _canonical(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple((type(one).__name__, float(f"{one:.9g}") if isinstance(one, float) else one) for one in row)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("place", range(WORLDS))
 def test_random_reads_equal_duckdb(databases: Databases, place: int) -> None:
     world, database = databases[place]
@@ -61,7 +62,6 @@ def test_random_reads_equal_duckdb(databases: Databases, place: int) -> None:
         assert found is None, found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", CAUGHT)
 def test_mutant_is_caught_by_duckdb(name: str, databases: Databases, monkeypatch: pytest.MonkeyPatch) -> None:
     for world, _ in databases:

@@ -16,6 +16,8 @@ from tests.oracle.evaluate import evaluate
 from tests.oracle.queries import Made, Maker
 from tests.oracle.worlds import World, create
 
+pytestmark = pytest.mark.slow
+
 WORLDS = 8
 _relaxed = partial(
     settings,
@@ -58,7 +60,6 @@ def run_many(world: World, examples: int) -> None:
     agree()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(WORLDS))
 def test_random_reads_equal_the_reference(worlds: list[World], seed: int) -> None:
     run_many(worlds[seed], 250)

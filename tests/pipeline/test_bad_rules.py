@@ -15,6 +15,8 @@ from omnigraph.pipeline import load
 from tests.pipeline.badinputs import BOUNDED, ELSEWHERE, ENTITIES, EVERY, LINES, WHOLE, Bad
 from tests.pipeline.graphs import lines_of, splits_of, world
 
+pytestmark = pytest.mark.slow
+
 GOOD = lines_of([{"type": "Person", "data": {"name": "zoe"}}])
 
 
@@ -63,7 +65,6 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, 
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_bad_inputs_on_spark_are_told_with_all_their_codes(
     spark: Any, graph: Graph, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -82,7 +83,6 @@ def test_bad_inputs_on_spark_are_told_with_all_their_codes(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_bad_inputs_on_spark_go_to_quarantine_by_their_codes(spark: Any, tmp_path: Path) -> None:
     graph, file = world(tmp_path / "g.omni"), tmp_path / "in.ndjson"
     bads = [*LINES, *ENTITIES]

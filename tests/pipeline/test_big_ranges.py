@@ -17,6 +17,8 @@ from omnigraph.pipeline import finders, inputs, keyfile, matching
 from omnigraph.pipeline.suspects import degrees, is_matched, later_rows, superseded
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def graph(tmp_path: Path) -> Graph:

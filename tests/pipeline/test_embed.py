@@ -24,6 +24,8 @@ from omnigraph.pipeline.tasks import Executors
 from tests.engine.search.provider import Provider
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["provider"]
 
 GUIDE = Path(__file__).parents[2] / "docs" / "embeddings.md"
@@ -218,7 +220,6 @@ def test_site_leaves_no_setting_of_an_earlier_driver_behind(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_spark_loads_and_embeds_as_this_process_does(
     graph: og.Graph, provider: Provider, tmp_path: Path, spark: Any
 ) -> None:
@@ -242,7 +243,6 @@ def test_spark_loads_and_embeds_as_this_process_does(
     assert graph.verify().is_sound
 
 
-@pytest.mark.slow
 def test_guide_runs_block_after_block(tmp_path: Path) -> None:
     environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     blocks = re.findall(r"^```(python|sh)\n(.*?)^```$", GUIDE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)

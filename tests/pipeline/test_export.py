@@ -13,6 +13,8 @@ from omnigraph.errors import UsageError
 from omnigraph.pipeline import export, load
 from tests.pipeline.things import empty_things, entities, things
 
+pytestmark = pytest.mark.slow
+
 
 def load_back(graph: Any, out: Path, format_: str) -> None:
     if format_ == "ndjson":
@@ -57,7 +59,6 @@ def test_export_of_a_type_and_a_past_state(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_export_on_spark_equals_export_in_process(spark: Any, tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     here = export(graph, tmp_path / "here", "ndjson", engine="local")

@@ -33,6 +33,8 @@ from omnigraph.store.change import append
 from omnigraph.store.index import coverage
 from tests.engine.upkeep import elsewhere
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Person { name: String @key  city: String? @index  near: Vector(2)? @index  photo: Blob? }
 node Place { name: String @key }
@@ -232,7 +234,6 @@ def said(report: VerifyReport) -> tuple[Sequence[Finding], bool, int]:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path: Path) -> None:
     for name, (harm, count) in DAMAGES.items():
         graph = grown(tmp_path / name)
@@ -270,7 +271,6 @@ class Dying(Executors):
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_path: Path, pieces: None) -> None:
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     expected = here.optimize()

@@ -15,6 +15,8 @@ from omnigraph.pipeline import sink
 from omnigraph.pipeline.sink import Staged, StreamWriter, Writer
 from tests.pipeline.things import empty_things, entities, things
 
+pytestmark = pytest.mark.slow
+
 
 def options(graph: Graph, **given: str) -> dict[str, str]:
     return {"graph": graph.uri, "type": "Dot", **given}
@@ -127,7 +129,6 @@ def test_stream_writer_of_a_batch_that_another_finished_meanwhile_is_content(
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_dataframe_written_back_is_the_same_graph(spark: Any, tmp_path: Path) -> None:
     graph, copy = things(tmp_path / "g"), empty_things(tmp_path / "copy")
     for name in ("Thing", "Dot", "Likes"):
@@ -144,7 +145,6 @@ def test_dataframe_written_back_is_the_same_graph(spark: Any, tmp_path: Path) ->
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_stream_query_that_starts_again_writes_every_batch_once(spark: Any, tmp_path: Path) -> None:
     graph = empty_things(tmp_path / "g")
     (tmp_path / "in").mkdir()

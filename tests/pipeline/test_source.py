@@ -19,6 +19,8 @@ from omnigraph.pipeline.scanning import plan_scan, read_rows
 from omnigraph.pipeline.types import column_names, find_type
 from tests.pipeline.things import FULL, things
 
+pytestmark = pytest.mark.slow
+
 
 def read(spark: Any, graph: Any, **options: str) -> Any:
     reader = spark.read.format("omnigraph").option("graph", graph.uri)
@@ -28,7 +30,6 @@ def read(spark: Any, graph: Any, **options: str) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_read_gives_every_value_as_spark_has_it(spark: Any, tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     frame = read(spark, graph)
@@ -56,7 +57,6 @@ def test_read_gives_every_value_as_spark_has_it(spark: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.spark
-@pytest.mark.slow
 def test_read_of_one_dataframe_shows_one_commit(spark: Any, tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     first = graph.snapshot().head

@@ -21,6 +21,8 @@ from omnigraph.pipeline.stream_feed import Feed
 from tests.engine.changesworld import SCHEMA, World, apply, delete, edge, exported, head, image, new_graph, node, write
 from tests.pipeline.things import things
 
+pytestmark = pytest.mark.slow
+
 Offset = dict[str, str]
 
 

@@ -22,6 +22,8 @@ from omnigraph.policy import load_bundle
 from tests.engine.mergegraphs import SCHEMA, people
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 READ = "query q() { match { $p: Person } return { $p.name } }"
 WRITE = 'query q() { insert Person { name: "Eve" } }'
 NOBODY = "version: 1\n"

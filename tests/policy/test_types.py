@@ -16,6 +16,8 @@ from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
 from tests.policy.sights import HIDDEN, LEAKS, build, edge, loaded, node, outcome, reader, restricted
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Graph, Graph, Path]]:

@@ -19,6 +19,8 @@ from omnigraph.server import blobs, wire
 from omnigraph.server.call import Call
 from tests.server.live import Live, serving_graph
 
+pytestmark = pytest.mark.slow
+
 BYTES = bytes(range(256)) * 20_000  # more than one read returns
 PATH = "/graphs/g/blob?entity=node&type=Person&property=photo&id="
 

@@ -19,6 +19,8 @@ from omnigraph.server.wire import Changes, Query
 from tests.server.conftest import POLICY
 from tests.server.live import DATA, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
+pytestmark = pytest.mark.slow
+
 HEADERS = ["Authorization", "Range", "If-Match", "If-None-Match", "If-Range", "Accept", "X-Request-Id", "Expect"]
 HEADERS += ["Omnigraph-Operation-Id", "Omnigraph-If-Graph-Commit"]
 VALUES = st.text(st.characters(codec="latin-1", exclude_characters="\r\n\0"), max_size=60)
@@ -62,7 +64,6 @@ def sent(**more: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS['ada']}", "Content-Type": "application/json", **more}
 
 
-@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(HEADERS), VALUES, st.sampled_from(["/query", "/blob", "/schema"]))
 def test_any_header_is_answered(fuzzed: Live, name: str, value: str, path: str) -> None:
@@ -74,7 +75,6 @@ def test_any_header_is_answered(fuzzed: Live, name: str, value: str, path: str) 
         check(fuzzed, "GET", f"/graphs/g{path}{tail}", None, headers)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(NAMES, st.integers(0, 5))
 def test_any_name_is_answered(fuzzed: Live, name: str, place: int) -> None:
@@ -90,7 +90,6 @@ def test_any_name_is_answered(fuzzed: Live, name: str, place: int) -> None:
     check(fuzzed, method, path, None, sent())
 
 
-@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(TOKEN, st.sampled_from(["cursor", "page_token", "start"]))
 def test_any_cursor_is_answered(fuzzed: Live, text: str, name: str) -> None:
@@ -98,7 +97,6 @@ def test_any_cursor_is_answered(fuzzed: Live, text: str, name: str) -> None:
     assert check(fuzzed, "GET", f"/graphs/g/changes?{name}={quoted}", None, sent()) in (200, 400, 404, 413)
 
 
-@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(VALUES)
 def test_any_token_but_the_known_ones_is_refused(fuzzed: Live, text: str) -> None:

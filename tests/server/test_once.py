@@ -18,6 +18,8 @@ from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import kernel, once
 from tests.server.live import ADD, PEOPLE, SCHEMA, Live, Reply
 
+pytestmark = pytest.mark.slow
+
 G = "/graphs/g"
 HEADER = "Omnigraph-Operation-Id"
 LINES = b'{"type": "Person", "data": {"name": "new"}}\n'

@@ -15,6 +15,8 @@ from omnigraph.server.routes import ROUTES
 from omnigraph.server.wire import ARROW, IF_COMMIT, NDJSON
 from tests.server.live import ADD, FIND, PEOPLE, SCHEMA, Live, Reply
 
+pytestmark = pytest.mark.slow
+
 G = "/graphs/g"
 LINE = b'{"type": "Person", "data": {"name": "new"}}\n'
 

@@ -19,6 +19,8 @@ from omnigraph.server.inputs import from_json
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, Live
 
+pytestmark = pytest.mark.slow
+
 G = "/graphs/g"
 
 

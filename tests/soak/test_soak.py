@@ -26,6 +26,8 @@ from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_
 from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, new_person
 from tests.soak.worker import STOP, work
 
+pytestmark = pytest.mark.slow
+
 # Members are forks of a process that has imported everything and used nothing.
 FORKS = get_context("forkserver")
 LOOK_SECONDS = 0.2
@@ -108,7 +110,6 @@ def judge(soak: Soak, least: int) -> Ledger:
     return ledger
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_soak_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     create(tmp_path / "g.omni").close()

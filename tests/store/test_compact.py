@@ -16,6 +16,8 @@ from omnigraph.store.index import IndexKind, IndexSpec, build, coverage
 from omnigraph.store.upsert import upsert
 from tests.store.staging import blobs, commit, create, image, people, pictures, rewrite, rows
 
+pytestmark = pytest.mark.slow
+
 BY_ID = IndexSpec("id", IndexKind.BTREE, "by id")
 BY_TEXT = IndexSpec("text", IndexKind.FULLTEXT, "by text")
 

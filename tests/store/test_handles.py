@@ -9,6 +9,8 @@ import pytest
 import omnigraph as og
 from omnigraph.store import handles
 
+pytestmark = pytest.mark.slow
+
 ADD = "query add($name: String) { insert Person { name: $name } }"
 
 

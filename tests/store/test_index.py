@@ -17,6 +17,8 @@ from omnigraph.store.index import IndexKind, IndexSpec, build, coverage, missing
 from omnigraph.store.upsert import upsert
 from tests.store.staging import SCHEMA, commit, create, fold, people, rewrite, rows
 
+pytestmark = pytest.mark.slow
+
 BY_ID = IndexSpec("id", IndexKind.BTREE, "by id")
 BY_N = IndexSpec("n", IndexKind.BTREE, "by n")
 BY_TEXT = IndexSpec("text", IndexKind.FULLTEXT, "by text")

@@ -15,6 +15,8 @@ from omnigraph.store.compact import fold_tail
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
 
+pytestmark = pytest.mark.slow
+
 LOG = "__log"
 
 

@@ -21,6 +21,8 @@ from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import check_invariants
 from tests.policy.recorder import Recorder
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node Paper {
   code: String @key

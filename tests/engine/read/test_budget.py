@@ -18,6 +18,8 @@ from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.store.change import append
 from tests.engine.read.graphs import create
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node A { k: String @key  n: I64? } edge E: A -> A"
 SIZE = 100_000
 

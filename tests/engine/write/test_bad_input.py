@@ -15,6 +15,8 @@ from omnigraph.graph import Graph
 from omnigraph.limits import INGEST_LINE_BYTES_MAX, VIOLATIONS_MAX, WRITE_ENTITIES_MAX
 from tests.engine.write.graphs import create, refused, rows, unchanged
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node P { code: String @key  n: I32?  note: String?  v: Vector(2)? }"
 
 

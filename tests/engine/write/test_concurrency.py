@@ -18,6 +18,8 @@ from tests.engine.upkeep import elsewhere
 from tests.engine.write.graphs import create, fixture, load, rows, run
 from tests.kernel.graphs import check_invariants
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = "node N { k: String @key  v: I32?  u: String? @unique } node Note { text: String } edge E: N -> N @card(0..1)"
 THREADS = 16
 

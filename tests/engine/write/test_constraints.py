@@ -19,6 +19,8 @@ from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
 from tests.engine.write.graphs import create, load, refused, run
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node P {
   k: String @key  need: String  e: enum(a, b)?  n: I32?  c: String?  u: String?  d: Date?  v: Vector(2)?

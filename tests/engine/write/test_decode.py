@@ -22,6 +22,8 @@ from omnigraph.rules import parsed
 from omnigraph.rules.violation import Findings
 from tests.engine.write.linegen import TYPES, text
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(2)
 FILES = 500
 GOOD = b'{"type":"A","data":{"k":"%d","at":"2024-01-01T00:00:00Z"}}\n'
@@ -88,7 +90,6 @@ def compare(seed: int, files: int) -> int:
     return fast
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_decode_of_many_lines_gives_what_single_lines_give(seed: int) -> None:
     assert compare(seed, FILES) > FILES
@@ -133,7 +134,6 @@ MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_decode_without_a_check_is_caught(name: str) -> None:
     target, attribute, mutant = MUTANTS[name]

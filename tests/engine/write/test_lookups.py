@@ -17,6 +17,8 @@ from omnigraph.store.dataset import Dataset
 from omnigraph.store.meter import Meter
 from tests.engine.write.graphs import create, load, rows, run
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = """
 node N { k: String @key  u: I64? @unique  v: I32? }
 edge E: N -> N @card(0..3)

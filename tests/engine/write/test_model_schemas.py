@@ -36,6 +36,8 @@ from tests.engine.write.modelactions import (
 from tests.engine.write.modelgraph import Image, Model
 from tests.engine.write.modelschema import Schema, schemas
 
+pytestmark = pytest.mark.slow
+
 HANDLES = st.integers(0, 1)
 DRAWS = (draw_write, draw_delete, draw_ingest, draw_apply)
 # Where a writer may die, and whether what it wrote has then happened.
@@ -189,7 +191,6 @@ def test_short_histories_on_any_schema_agree_with_the_model() -> None:
 MUTANTS = (pytest.param("enum_values", marks=pytest.mark.long), "distinct_ids", "unique", "endpoints")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_histories_without_a_rule_disagree_with_the_model(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(validation, "RULES", tuple(one for one in RULES if one.__name__ != name))
@@ -197,7 +198,6 @@ def test_histories_without_a_rule_disagree_with_the_model(name: str, monkeypatch
         run_histories(400, 10, phases=(Phase.generate,), derandomize=True, report_multiple_bugs=False, database=None)
 
 
-@pytest.mark.slow
 def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
     died: list[int] = []
 
@@ -211,7 +211,6 @@ def test_histories_with_writers_that_are_killed_agree_with_the_model() -> None:
     assert set(died) <= {0, -signal.SIGKILL}, "a child failed otherwise than it should"
 
 
-@pytest.mark.slow
 def test_many_histories_on_any_schema_agree_with_the_model() -> None:
     run_histories(150, 10)
 

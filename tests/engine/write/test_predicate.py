@@ -18,6 +18,8 @@ from omnigraph.graph import Graph
 from omnigraph.lang.query.ir import CompareOp
 from tests.engine.write.graphs import create
 
+pytestmark = pytest.mark.slow
+
 OPS: dict[CompareOp, Callable[[Any, Any], bool]] = {
     CompareOp.EQ: operator.eq,
     CompareOp.NE: operator.ne,
