@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.read import Budget, counting, entities, expand, ordering, walker
-from omnigraph.engine.read.adjacency import build_adjacency
+from omnigraph.engine.read import Budget, counting, entities, expand, ordering, steps, walker
+from omnigraph.engine.read.adjacency import Adjacency, build_adjacency
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.grouping import Groups
 from omnigraph.engine.read.ordering import top_places
@@ -81,28 +83,96 @@ def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyP
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("marks", [1, 64, 1 << 20])
+def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(expand, "_MARKS_MAX", marks)
+    chance = np.random.default_rng(marks)
+    near = build_adjacency(chance.integers(0, 12, 60), chance.integers(0, 9, 60), None, 12, 9)
+    far = build_adjacency(chance.integers(0, 7, 20), chance.integers(0, 9, 20), None, 7, 9)
+    nodes, others = chance.integers(0, 12, 300), chance.integers(0, 7, 300)
+
+    def neighbours(adjacency: Adjacency, node: int) -> set[int]:
+        return set(adjacency.neighbours[adjacency.starts[node] : adjacency.starts[node + 1]].tolist())
+
+    expected = [
+        (place, target)
+        for place, (node, other) in enumerate(zip(nodes, others, strict=True))
+        for target in sorted(neighbours(near, node) & neighbours(far, other))
+    ]
+    run = _Unchecked()
+    found = expand.meet(run, near, nodes, far, others, 8, "here")  # type: ignore[arg-type]
+    assert list(zip(found.places.tolist(), found.targets.tolist(), strict=True)) == expected
+    # Never more at once than the shorter lists hold.
+    lengths = np.minimum(near.degrees[nodes], far.degrees[others])
+    assert max(run.reserved) <= len(expected) + int(lengths.sum())
+    nothing = expand.meet(run, near, nodes[:0], far, others[:0], 8, "here")  # type: ignore[arg-type]
+    assert len(nothing.places) == len(nothing.targets) == 0
+
+
 class _Unchecked:
+    """A run without a budget, which notes how many rows it was asked for."""
+
+    def __init__(self) -> None:
+        self.spending = self
+        self.reserved: list[int] = []
+
     def check(self, where: str) -> None:
-        """A run without a budget."""
+        """Time does not matter."""
+
+    def reserve(self, rows: int, row_bytes: int, where: str) -> None:
+        self.reserved.append(rows)
 
 
-@pytest.mark.parametrize("pattern", ["$p knows $q $q knows $r $r knows $p", "$r knows $p $p knows $q $q knows $r"])
-def test_cycles_are_closed_alike_by_marks_and_by_looking(
+# What a pattern of three asks of its pairs, where `near` says who knows whom.
+Near = dict[int, set[int]]
+CYCLES: dict[str, Callable[[Near, int, int, int], bool]] = {
+    "$p knows $q $q knows $r $r knows $p": lambda near, p, q, r: q in near[p] and r in near[q] and p in near[r],
+    "$r knows $p $p knows $q $q knows $r": lambda near, p, q, r: q in near[p] and r in near[q] and p in near[r],
+    "$p knows $q $q knows $r $p knows $r": lambda near, p, q, r: q in near[p] and r in near[q] and r in near[p],
+    "$p knows $q $r knows $q $r knows $p": lambda near, p, q, r: q in near[p] and q in near[r] and p in near[r],
+    "$p knows $q $q <knows> $r $r <knows> $p": lambda near, p, q, r: (
+        q in near[p] and (r in near[q] or q in near[r]) and (r in near[p] or p in near[r])
+    ),
+    '$p knows $q $q knows $r $r knows $p $r.name != "p3"': lambda near, p, q, r: (
+        r != 3 and q in near[p] and r in near[q] and p in near[r]
+    ),
+    '$p: Person {name: "p4"} $p knows $q $q knows $p $p knows $r': lambda near, p, q, r: (
+        p == 4 and q in near[p] and p in near[q] and r in near[p]
+    ),
+}
+
+
+@pytest.mark.parametrize("pattern", CYCLES)
+def test_cycles_are_closed_alike_by_meeting_by_marks_and_by_looking(
     pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance = np.random.default_rng(5)
     pairs = {(int(a), int(b)) for a, b in chance.integers(0, 15, (70, 2))}
     lines = [person(f"p{n}") for n in range(15)] + [knows(f"p{a}", f"p{b}") for a, b in pairs]
     graph = create(tmp_path, lines)
-    source = f"query q() {{ match {{ {pattern} }} return {{ $p, $q, $r }} }}"
     near = {a: {b for c, b in pairs if c == a} for a in range(15)}
-    expected = {(p, q, r) for p, q in pairs for r in near[q] if p in near[r]}
-    for many in (0, 4_096):
-        monkeypatch.setattr(expand, "_MANY_PAIRS", many)
-        rows = graph.query(source).rows()
+    expected = {one for one in product(range(15), repeat=3) if CYCLES[pattern](near, *one)}
+    assert expected
+    for meeting, marking in ((0, 0), (4_096, 0), (4_096, 4_096)):
+        monkeypatch.setattr(steps, "MANY_PAIRS", meeting)
+        monkeypatch.setattr(expand, "MANY_PAIRS", marking)
+        rows = graph.query(f"query q() {{ match {{ {pattern} }} return {{ $p, $q, $r }} }}").rows()
         found = {tuple(int(row[name][1:]) for name in "pqr") for row in rows}
         assert len(rows) == len(found)
         assert found == expected
+        counted = graph.query(f"query q() {{ match {{ {pattern} }} return {{ count(*) as n }} }}").rows()
+        assert counted == [{"n": len(expected)}]
+        ends = graph.query(f"query q() {{ match {{ {pattern} }} return distinct {{ $r }} }}").rows()
+        assert {int(row["r"][1:]) for row in ends} == {r for _, _, r in expected}
+
+
+def test_cycles_of_more_paths_than_the_budget_allows_are_counted(tmp_path: Path) -> None:
+    # All know one, and that one knows all: 200 times 200 ways lead over it, and hardly any of them closes.
+    lines = [person(f"p{n}") for n in range(200)]
+    lines += [knows(f"p{n}", "p0") for n in range(1, 200)] + [knows("p0", f"p{n}") for n in range(1, 200)]
+    graph = create(tmp_path, [*lines, knows("p1", "p2")])
+    source = "query q() { match { $p: Person $p knows $q $q knows $r $p knows $r } return { count(*) as n } }"
+    assert graph.query(source, budget=Budget(rows_max=10_000)).rows() == [{"n": 3}]
 
 
 @pytest.mark.parametrize("kind", ["int64", "float64"])

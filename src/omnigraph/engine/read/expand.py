@@ -5,6 +5,7 @@ Sizes are known, and held against the budget, before anything is made.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ _FLAGS_MAX: Final = 1 << 24
 # So many marks, one per node and owner, stay in the processor's cache.
 _MARKS_MAX: Final = 1 << 20
 # Fewer pairs than this are found among the neighbours themselves.
-_MANY_PAIRS: Final = 4_096
+MANY_PAIRS: Final = 4_096
 # What the work on one reached node takes while it goes on, besides the row that may come of it.
 _WORK_BYTES: Final = 32
 
@@ -68,7 +69,7 @@ def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
 
 def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Reached:
     """Keep the pairs that an edge joins; once each, or once per edge when the walker counts edges."""
-    if isinstance(walker, MemoryWalker) and len(nodes) > _MANY_PAIRS and walker.adjacency.edges is None:
+    if isinstance(walker, MemoryWalker) and len(nodes) > MANY_PAIRS and walker.adjacency.edges is None:
         places = _joined_places(run, walker, nodes, ends, where)
         return Reached(places, ends[places], None, None)
     located = walker.locate(nodes)
@@ -103,16 +104,54 @@ def _is_ascending(ids: Ids) -> bool:
 
 
 def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, where: str) -> Ids:
-    """Return the places at which the other is a neighbour of the owner; owners come in order.
+    """Return the places at which the other is a neighbour of the owner; owners come in order."""
+    found = [
+        np.flatnonzero(flags[others[rows] + shifts]) + rows.start
+        for rows, shifts, flags in _marked(run, adjacency, owners, where)
+    ]
+    return np.concatenate(found)
 
-    The neighbours of a few owners at a time are marked in flags that stay in the processor's cache.
+
+def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row_bytes: int, where: str) -> Reached:
+    """Return which neighbours a node and another one have in common, pair by pair; each neighbour counts once.
+
+    Of the two lists the shorter one is looked up in the longer one, so that a node with many neighbours costs little.
     """
+    lengths, other_lengths = near.degrees[nodes], far.degrees[others]
+    is_shorter = lengths <= other_lengths
+    is_some = np.minimum(lengths, other_lengths) > 0
+    places, targets, reached = [np.empty(0, np.int64)], [np.empty(0, near.neighbours.dtype)], 0
+    for pairs, short, few, long, owners in (
+        (np.flatnonzero(is_some & is_shorter), near, nodes, far, others),
+        (np.flatnonzero(is_some & ~is_shorter), far, others, near, nodes),
+    ):
+        pairs = pairs[np.argsort(owners[pairs], kind="stable")]
+        for rows, shifts, flags in _marked(run, long, owners[pairs], where):
+            located = locate(short, few[pairs[rows]])
+            run.spending.reserve(reached + located.total, row_bytes + _WORK_BYTES, where)
+            sought = located.neighbours()
+            hits = np.flatnonzero(flags[sought + np.repeat(shifts, located.degrees)])
+            places.append(pairs[rows][np.searchsorted(np.cumsum(located.degrees), hits, "right")])
+            targets.append(sought[hits])
+            reached += len(hits)
+    found = np.concatenate(places)
+    order = np.argsort(found, kind="stable")
+    return Reached(found[order], np.concatenate(targets)[order], None, None)
+
+
+def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
+    """Yield rows, block by block, with flags in which the neighbours of their owners are marked; owners come in order.
+
+    A neighbour of a row's owner is marked at itself plus the row's shift. The flags of a few owners at a time stay in
+    the processor's cache.
+    """
+    if len(owners) == 0:
+        return
     heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
     bounds = np.append(heads, len(owners))
     width = max(adjacency.target_count, 1)
     block = max(1, _MARKS_MAX // width)
     flags = np.zeros(min(block, len(heads)) * width, np.bool_)
-    found = []
     for start in range(0, len(heads), block):
         run.check(where)
         stop = min(start + block, len(heads))
@@ -120,10 +159,8 @@ def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, wher
         located = locate(adjacency, owners[heads[start:stop]])
         marks = located.neighbours() + np.repeat(shifts, located.degrees)
         flags[marks] = True
-        sought = others[bounds[start] : bounds[stop]] + np.repeat(shifts, np.diff(bounds[start : stop + 1]))
-        found.append(np.flatnonzero(flags[sought]) + bounds[start])
+        yield slice(bounds[start], bounds[stop]), np.repeat(shifts, np.diff(bounds[start : stop + 1])), flags
         flags[marks] = False
-    return np.concatenate(found)
 
 
 def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:

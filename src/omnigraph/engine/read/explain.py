@@ -139,6 +139,8 @@ def _estimate(run: Run, step: Step, rows: float) -> float:
         return rows * min(reached, nodes) * kept
     if isinstance(step, steps.Close):
         return rows * _KEPT_BY_CLOSING
+    if isinstance(step, steps.Meet):
+        return _estimate(run, step.walk, rows) * _KEPT_BY_CLOSING
     return rows * kept
 
 
@@ -151,6 +153,8 @@ def _expected(run: Run, step: Step, rows: float) -> dict[str, object]:
     """Say how a walk would be made if the estimates were right."""
     from omnigraph.engine.read.walker import is_indexed_cheaper
 
+    if isinstance(step, steps.Meet):
+        return _expected(run, step.walk, rows)
     if not isinstance(step, steps.Expand | steps.Close):
         return {}
     hops = step.maximum if isinstance(step, steps.Expand) else 1

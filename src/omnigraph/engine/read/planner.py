@@ -49,7 +49,7 @@ class Planner:
             elif as_set and isinstance(step, steps.Scan | steps.Expand):
                 step.is_existence = _is_existence(step, live)
             live = (live - _defines(operator)) | uses[index]
-        return Pipeline(tuple(made), as_set, outputs)
+        return Pipeline(_met(made), as_set, outputs)
 
     def _step(self, operator: ir.Operator, conditions: tuple[ir.Expr, ...]) -> Step:
         if isinstance(operator, ir.NodeScan):
@@ -104,6 +104,15 @@ class Planner:
         elif isinstance(step, steps.Optional):
             needed_after = {*live, step.marker}
             step.inner = self.pipeline(operator.inner, {*bound, step.marker}, needed_after, as_set=False)
+
+
+def _met(made: list[Step]) -> tuple[Step, ...]:
+    """Return the steps with each walk and the check right behind it as one, where they can be."""
+    found: list[Step] = []
+    for step in made:
+        met = steps.Meet.of(found[-1], step) if found else None
+        found[-1:] = [met] if met is not None else [*found[-1:], step]
+    return tuple(found)
 
 
 _NOTHING = Pipeline((), False, frozenset())

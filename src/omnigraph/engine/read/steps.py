@@ -13,12 +13,22 @@ from typing import Final, Protocol
 import numpy as np
 
 from omnigraph.engine.read.context import Run, nulls
-from omnigraph.engine.read.expand import Hops, Reached, expand_hops, expand_into, expand_once, has_neighbour
+from omnigraph.engine.read.expand import (
+    MANY_PAIRS,
+    Hops,
+    Reached,
+    expand_hops,
+    expand_into,
+    expand_once,
+    has_neighbour,
+    meet,
+)
 from omnigraph.engine.read.expressions import Test
 from omnigraph.engine.read.join import Join, locate_equal
 from omnigraph.engine.read.rows import Rows, concatenate, distinct
+from omnigraph.engine.read.topology import REVERSED
 from omnigraph.engine.read.vectors import Ids, Mask
-from omnigraph.engine.read.walker import Walker, choose_walker
+from omnigraph.engine.read.walker import Walker, choose_walker, is_indexed_cheaper
 from omnigraph.lang.query.ir import Direction
 
 # Fewer than one row in this many are worth copying before the next condition is checked.
@@ -219,6 +229,58 @@ class Close:
         if self.hops_variable is not None:
             own[self.hops_variable] = np.ones(len(reached.places), np.int64)
         return extend(run, rows.only(self.keep), reached.places, own, ())
+
+
+@dataclass
+class Meet:
+    """A walk, and the check that what it reaches closes a cycle, as one: nothing is made that does not."""
+
+    walk: Expand
+    closing: Close
+    keep: frozenset[str] = frozenset()
+    inner: Pipeline | None = None
+
+    @staticmethod
+    def of(walk: Step, closing: Step) -> Meet | None:
+        """Return two steps as one, if the second asks of what the first reaches only whether it is a neighbour too."""
+        if not isinstance(walk, Expand) or not isinstance(closing, Close) or walk.is_existence or not walk.is_single:
+            return None
+        if {walk.edge_variable, walk.hops_variable, closing.edge_variable, closing.hops_variable} != {None}:
+            return None
+        if (closing.source == walk.target) == (closing.end == walk.target):
+            return None
+        return Meet(walk, closing, closing.keep)
+
+    @cached_property
+    def title(self) -> str:
+        return f"{self.walk.title} and {self.closing.title}"
+
+    @property
+    def _other(self) -> tuple[str, Direction]:
+        """Return the variable at which the cycle ends, and the direction from there."""
+        closing = self.closing
+        if closing.end == self.walk.target:
+            return closing.source, closing.direction
+        return closing.end, REVERSED[closing.direction]
+
+    def run(self, run: Run, rows: Rows) -> Rows:
+        other, direction = self._other
+        rows = present(present(rows, self.walk.source), other)
+        sources, others = rows.columns[self.walk.source], rows.columns[other]
+        walks = ((self.walk.edge, self.walk.direction), (self.closing.edge, direction))
+        if any(is_indexed_cheaper(run, *walk, 1, rows.count)[0] for walk in walks):
+            return self._one_by_one(run, rows)
+        near, far = (run.topology(edge).adjacency(towards, per_edge=False) for edge, towards in walks)
+        if int(near.degrees[sources].sum()) <= MANY_PAIRS:
+            return self._one_by_one(run, rows)
+        note_walker(run, choose_walker(run, *walks[0], 1, rows.count, per_edge=False))
+        outer = rows.only(self.keep)
+        reached = meet(run, near, sources, far, others, outer.row_bytes + 8, self.title)
+        return extend(run, outer, reached.places, {self.walk.target: reached.targets}, self.walk.conditions)
+
+    def _one_by_one(self, run: Run, rows: Rows) -> Rows:
+        walked = self.walk.run(run, rows).only(self.walk.keep)
+        return self.closing.run(run, walked) if walked.count else walked
 
 
 @dataclass
