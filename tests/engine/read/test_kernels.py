@@ -73,6 +73,7 @@ def test_groups_are_those_of_a_dictionary(size: int) -> None:
 @pytest.mark.parametrize("marks", [1, 64, 1 << 20])
 def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expand, "_MARKS_MAX", marks)
+    monkeypatch.setattr(expand, "_OWNERS_MIN", 1)
     chance = np.random.default_rng(marks)
     source, target = chance.integers(0, 12, 60), chance.integers(0, 9, 60)
     adjacency = build_adjacency(source, target, None, 12, 9)
@@ -86,6 +87,7 @@ def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("marks", [1, 64, 1 << 20])
 def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expand, "_MARKS_MAX", marks)
+    monkeypatch.setattr(expand, "_OWNERS_MIN", 1)
     chance = np.random.default_rng(marks)
     near = build_adjacency(chance.integers(0, 12, 60), chance.integers(0, 9, 60), None, 12, 9)
     far = build_adjacency(chance.integers(0, 7, 20), chance.integers(0, 9, 20), None, 7, 9)

@@ -16,10 +16,12 @@ from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.vectors import Ids, Mask
 from omnigraph.engine.read.walker import Located, MemoryWalker, Walker, locate
 
-# How many flags, one per node and source, a breadth-first walk holds at once.
+# How many flags, one per node and source, a walk holds at once.
 _FLAGS_MAX: Final = 1 << 24
-# So many marks, one per node and owner, stay in the processor's cache.
-_MARKS_MAX: Final = 1 << 20
+# So many marks, one per node and owner, stay in the processor's cache; of a large type a few owners at once are worth
+# more than that.
+_MARKS_MAX: Final = 1 << 22
+_OWNERS_MIN: Final = 64
 # Fewer pairs than this are found among the neighbours themselves.
 MANY_PAIRS: Final = 4_096
 # What the work on one reached node takes while it goes on, besides the row that may come of it.
@@ -142,15 +144,14 @@ def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row
 def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
     """Yield rows, block by block, with flags in which the neighbours of their owners are marked; owners come in order.
 
-    A neighbour of a row's owner is marked at itself plus the row's shift. The flags of a few owners at a time stay in
-    the processor's cache.
+    A neighbour of a row's owner is marked at itself plus the row's shift.
     """
     if len(owners) == 0:
         return
     heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
     bounds = np.append(heads, len(owners))
     width = max(adjacency.target_count, 1)
-    block = max(1, _MARKS_MAX // width)
+    block = max(1, _MARKS_MAX // width, min(_OWNERS_MIN, _FLAGS_MAX // width))
     flags = np.zeros(min(block, len(heads)) * width, np.bool_)
     for start in range(0, len(heads), block):
         run.check(where)
