@@ -23,6 +23,7 @@ from omnigraph.store.dataset import DatasetRef
 from tests.engine.read.graphs import create, knows, person, write
 
 Ids = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
 
 
 def ids(chance: np.random.Generator, count: int, below: int) -> Ids:
@@ -84,8 +85,20 @@ def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyP
     assert found.tolist() == expected
 
 
+SIDES: dict[str, Callable[[Ids, Ids], Mask]] = {
+    "shorter": lambda lengths, others: lengths <= others,
+    "near": lambda lengths, others: np.ones(len(lengths), np.bool_),
+    "far": lambda lengths, others: np.zeros(len(lengths), np.bool_),
+}
+
+
+@pytest.mark.parametrize("side", SIDES)
 @pytest.mark.parametrize("marks", [1, 64, 1 << 20])
-def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
+        return SIDES[side](near.degrees[nodes], far.degrees[others])
+
+    monkeypatch.setattr(expand, "_looks_up_near", chosen)
     monkeypatch.setattr(expand, "_MARKS_MAX", marks)
     monkeypatch.setattr(expand, "_OWNERS_MIN", 1)
     chance = np.random.default_rng(marks)
@@ -104,11 +117,21 @@ def test_what_neighbours_have_in_common_is_that_of_sets(marks: int, monkeypatch:
     run = _Unchecked()
     found = expand.meet(run, near, nodes, far, others, 8, "here")  # type: ignore[arg-type]
     assert list(zip(found.places.tolist(), found.targets.tolist(), strict=True)) == expected
-    # Never more at once than the shorter lists hold.
-    lengths = np.minimum(near.degrees[nodes], far.degrees[others])
-    assert max(run.reserved) <= len(expected) + int(lengths.sum())
+    if side == "shorter":
+        lengths = np.minimum(near.degrees[nodes], far.degrees[others])
+        assert max(run.reserved) <= len(expected) + int(lengths.sum())
     nothing = expand.meet(run, near, nodes[:0], far, others[:0], 8, "here")  # type: ignore[arg-type]
     assert len(nothing.places) == len(nothing.targets) == 0
+
+
+def test_lists_of_few_owners_are_marked_and_long_ones_not_looked_up() -> None:
+    # Node 0 has a thousand neighbours, all others have one.
+    source = np.concatenate([np.zeros(1_000, np.int64), np.arange(1, 1_001)])
+    adjacency = build_adjacency(source, np.concatenate([np.arange(1_000), np.arange(1_000)]), None, 1_001, 1_000)
+    others = np.arange(1, 1_001)
+    hub = np.zeros(1_000, np.int64)
+    assert not expand._looks_up_near(adjacency, hub, adjacency, others).any()
+    assert expand._looks_up_near(adjacency, others, adjacency, hub).all()
 
 
 class _Unchecked:

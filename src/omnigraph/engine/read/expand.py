@@ -22,6 +22,8 @@ _FLAGS_MAX: Final = 1 << 24
 # more than that.
 _MARKS_MAX: Final = 1 << 22
 _OWNERS_MIN: Final = 64
+# What a block of owners takes besides, in lookups.
+_BLOCK_COST: Final = 10_000
 # Fewer pairs than this are found among the neighbours themselves.
 MANY_PAIRS: Final = 4_096
 # What the work on one reached node takes while it goes on, besides the row that may come of it.
@@ -117,15 +119,14 @@ def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, wher
 def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row_bytes: int, where: str) -> Reached:
     """Return which neighbours a node and another one have in common, pair by pair; each neighbour counts once.
 
-    Of the two lists the shorter one is looked up in the longer one, so that a node with many neighbours costs little.
+    One of the two lists is marked, and the other one looked up in it; see `_looks_up_near` for which.
     """
-    lengths, other_lengths = near.degrees[nodes], far.degrees[others]
-    is_shorter = lengths <= other_lengths
-    is_some = np.minimum(lengths, other_lengths) > 0
+    is_some = (near.degrees[nodes] > 0) & (far.degrees[others] > 0)
+    is_near = _looks_up_near(near, nodes, far, others)
     places, targets, reached = [np.empty(0, np.int64)], [np.empty(0, near.neighbours.dtype)], 0
     for pairs, short, few, long, owners in (
-        (np.flatnonzero(is_some & is_shorter), near, nodes, far, others),
-        (np.flatnonzero(is_some & ~is_shorter), far, others, near, nodes),
+        (np.flatnonzero(is_some & is_near), near, nodes, far, others),
+        (np.flatnonzero(is_some & ~is_near), far, others, near, nodes),
     ):
         pairs = pairs[np.argsort(owners[pairs], kind="stable")]
         for rows, shifts, flags in _marked(run, long, owners[pairs], where):
@@ -141,6 +142,35 @@ def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row
     return Reached(found[order], np.concatenate(targets)[order], None, None)
 
 
+def _looks_up_near(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
+    """Tell for which pairs the near list is looked up, and the far one marked.
+
+    The shorter one, so that a node with many neighbours costs little; or the same side of all pairs, when that spares
+    more marks than it costs lookups.
+    """
+    lengths, other_lengths = near.degrees[nodes], far.degrees[others]
+
+    def cost(is_near: Mask) -> int:
+        looked_up = int(np.where(is_near, lengths, other_lengths).sum())
+        return looked_up + _marking_cost(far, others[is_near]) + _marking_cost(near, nodes[~is_near])
+
+    sides = (lengths <= other_lengths, np.ones(len(nodes), np.bool_), np.zeros(len(nodes), np.bool_))
+    return min(sides, key=cost)
+
+
+def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
+    """Return what it takes to mark the neighbours of owners, in lookups."""
+    is_owner = np.zeros(len(adjacency.degrees), np.bool_)
+    is_owner[owners] = True
+    blocks = int(np.count_nonzero(is_owner)) // _owners_at_once(adjacency) + 1
+    return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
+
+
+def _owners_at_once(adjacency: Adjacency) -> int:
+    width = max(adjacency.target_count, 1)
+    return max(1, _MARKS_MAX // width, min(_OWNERS_MIN, _FLAGS_MAX // width))
+
+
 def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
     """Yield rows, block by block, with flags in which the neighbours of their owners are marked; owners come in order.
 
@@ -151,7 +181,7 @@ def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator
     heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
     bounds = np.append(heads, len(owners))
     width = max(adjacency.target_count, 1)
-    block = max(1, _MARKS_MAX // width, min(_OWNERS_MIN, _FLAGS_MAX // width))
+    block = _owners_at_once(adjacency)
     flags = np.zeros(min(block, len(heads)) * width, np.bool_)
     for start in range(0, len(heads), block):
         run.check(where)
