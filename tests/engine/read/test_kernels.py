@@ -24,6 +24,7 @@ from tests.engine.read.graphs import create, knows, person, write
 
 Ids = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
+Lengths = npt.NDArray[np.int64]
 
 
 def ids(chance: np.random.Generator, count: int, below: int) -> Ids:
@@ -85,7 +86,7 @@ def test_marked_pairs_are_those_of_a_set(marks: int, monkeypatch: pytest.MonkeyP
     assert found.tolist() == expected
 
 
-SIDES: dict[str, Callable[[Ids, Ids], Mask]] = {
+SIDES: dict[str, Callable[[Lengths, Lengths], Mask]] = {
     "shorter": lambda lengths, others: lengths <= others,
     "near": lambda lengths, others: np.ones(len(lengths), np.bool_),
     "far": lambda lengths, others: np.zeros(len(lengths), np.bool_),
