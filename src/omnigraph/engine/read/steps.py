@@ -270,9 +270,11 @@ class Meet:
         walks = ((self.walk.edge, self.walk.direction), (self.closing.edge, direction))
         if any(is_indexed_cheaper(run, *walk, 1, rows.count)[0] for walk in walks):
             return self._one_by_one(run, rows)
-        near, far = (run.topology(edge).adjacency(towards, per_edge=False) for edge, towards in walks)
+        near = run.topology(self.walk.edge).adjacency(self.walk.direction, per_edge=False)
         if int(near.degrees[sources].sum()) <= MANY_PAIRS:
+            # Not worth the neighbours in a direction that nobody may have asked for yet.
             return self._one_by_one(run, rows)
+        far = run.topology(self.closing.edge).adjacency(direction, per_edge=False)
         note_walker(run, choose_walker(run, *walks[0], 1, rows.count, per_edge=False))
         outer = rows.only(self.keep)
         reached = meet(run, near, sources, far, others, outer.row_bytes + 8, self.title)
