@@ -77,6 +77,13 @@ class Writer:
             self.diary.acknowledged(place, None)
 
 
+def delete_left(graph: Graph) -> None:
+    """Delete the branches that killed branchers were working on: content like any other, until somebody says no."""
+    for name in graph.branches.list():
+        if name not in (MAIN, SIDE):
+            graph.branches.delete(name)
+
+
 class Brancher:
     """Makes a branch, writes to it, and merges it or throws it away; begins with what its killed predecessor left.
 
@@ -88,9 +95,7 @@ class Brancher:
         self.made = 0
 
     def step(self) -> None:
-        for left in self.graph.branches.list():
-            if left not in (MAIN, SIDE):
-                self.graph.branches.delete(left)
+        delete_left(self.graph)
         self.made += 1
         branch = f"{self.name}/{self.made}"
         self.graph.branches.create(branch)

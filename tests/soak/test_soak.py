@@ -23,7 +23,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
 from tests.soak.diary import Diary, Ledger, Place
 from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
-from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, new_person
+from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
 from tests.soak.worker import STOP, work
 
 pytestmark = pytest.mark.slow
@@ -97,10 +97,7 @@ def judge(soak: Soak, least: int) -> Ledger:
     assert violations(str(soak.root), ledger) == []
     assert ledger.writes >= least, "hardly anything was written"
     with og.open(soak.root) as graph:
-        # What the dead were working on is content like any other, until somebody says that it is not.
-        for name in graph.branches.list():
-            if name.startswith("brancher-"):
-                graph.branches.delete(name)
+        delete_left(graph)
     # An hour later everything that has an age is old.
     with clock.replaced(wall=lambda: time.time_ns() // 1_000 + 3_600_000_000), og.open(soak.root) as graph:
         graph.optimize()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from math import inf
 
 from omnigraph import clock, failpoints
 from omnigraph.errors import DriftDetected
@@ -92,11 +93,14 @@ class Claims:
         paths = tuple(path for one in alive for path in one.paths)
         return cls(paths, min((one.started_at_us for one in alive), default=None))
 
+    @property
+    def young_us(self) -> float:
+        """From when on anything might belong to live work; storage may have dated it by another clock."""
+        return inf if self.since_us is None else self.since_us - CLOCK_SKEW_SECONDS * 1_000_000
+
     def spares(self, info: ObjectInfo) -> bool:
-        """Tell whether a file might belong to live work; storage may have dated it by another clock."""
-        if self.since_us is not None and info.modified_us >= self.since_us - CLOCK_SKEW_SECONDS * 1_000_000:
-            return True
-        return info.path.startswith(self.paths)
+        """Tell whether a file might belong to live work."""
+        return info.modified_us >= self.young_us or info.path.startswith(self.paths)
 
 
 def finish_links(kernel: Kernel, report: SweepReport) -> None:
@@ -132,13 +136,11 @@ def _old_residue(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, befo
 
 def _drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, before_us: int) -> None:
     """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
-    if claims.since_us is not None:
-        before_us = min(before_us, claims.since_us - CLOCK_SKEW_SECONDS * 1_000_000)
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
     folders = {"nodes", "edges", f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
     folders |= {f"{directory}/_indices" for pin in pins for directory in (pin.path, pin.ref.directory)}
     for folder in sorted(folders):
-        kernel.store.objects.drop_empty(folder, before_us)
+        kernel.store.objects.drop_empty(folder, int(min(before_us, claims.young_us)))
 
 
 def _remove(kernel: Kernel, info: ObjectInfo, report: SweepReport) -> None:

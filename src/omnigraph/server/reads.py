@@ -145,5 +145,5 @@ def operation(call: Call[wire.Nothing]) -> Answer:
     is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
     found = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and found.commit is None else found.outcome
-    shown = describe_commits(call.graph.core, [found.commit]) if found.commit else [None]
-    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown[0]})
+    shown = describe_commits(call.graph.core, [found.commit])[0] if found.commit else None
+    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})

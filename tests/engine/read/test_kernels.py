@@ -133,6 +133,10 @@ def test_lists_of_few_owners_are_marked_and_long_ones_not_looked_up() -> None:
     hub = np.zeros(1_000, np.int64)
     assert not expand._looks_up_near(adjacency, hub, adjacency, others).any()
     assert expand._looks_up_near(adjacency, others, adjacency, hub).all()
+    # The neighbours of a hundred nodes, fifty each, against those of one that has forty: all are looked up in one list.
+    many = build_adjacency(np.repeat(np.arange(100), 50), np.tile(np.arange(50), 100), None, 100, 50)
+    one = build_adjacency(np.zeros(40, np.int64), np.arange(40), None, 1, 50)
+    assert expand._looks_up_near(many, np.arange(100), one, np.zeros(100, np.int64)).all()
 
 
 class _Unchecked:
