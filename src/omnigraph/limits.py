@@ -93,6 +93,7 @@ SEARCH_CACHE_MAX: Final = 8
 VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024
+EMBED_RETRY_AFTER_SECONDS_MAX: Final = 300
 
 # Embedding what is stored: what is asked and kept at a time, how many requests one task makes side by side, what it
 # stages at a time, how many small files of the cache are left unfolded, and what needs no Spark.

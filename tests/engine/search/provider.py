@@ -24,6 +24,8 @@ class Provider:
     holds: bool = False
     connections: int = 0
     ends_connections: bool = False
+    headers: dict[str, str] = field(default_factory=dict)
+    missing_bytes: Callable[[int], int] = lambda number: 0
 
 
 def openai_answer(*vectors: list[float]) -> Answer:
@@ -53,11 +55,14 @@ def running(provider: Provider) -> Iterator[Provider]:
             self.send_response(status)
             if status == 302:
                 self.send_header("Location", provider.url + "/elsewhere")
-            self.send_header("Content-Length", str(len(payload)))
+            for name, value in provider.headers.items():
+                self.send_header(name, value)
+            missing = provider.missing_bytes(number)
+            self.send_header("Content-Length", str(len(payload) + missing))
             self.end_headers()
             self.wfile.write(payload)
             # Ended without a word, as by a server that does not wait for the next request.
-            self.close_connection = self.close_connection or provider.ends_connections
+            self.close_connection = self.close_connection or provider.ends_connections or missing > 0
 
         do_GET = do_POST
 

@@ -137,6 +137,54 @@ def test_embed_failure_that_does_not_pass_ends_after_the_last_try() -> None:
     assert len(provider.requests) == 3
 
 
+def test_embed_answer_cut_off_is_retried() -> None:
+    answering = Provider(
+        lambda number, body: openai_answer([1.0, 0.0]), missing_bytes=lambda number: 991 * (number == 0)
+    )
+    with running(answering) as provider:
+        assert openai(provider).embed(["x"], 2, Purpose.QUERY).tolist() == [[1.0, 0.0]]
+    assert len(provider.requests) == 2
+
+
+@pytest.mark.parametrize("value", ["2", "Mon, 16 Nov 2026 12:00:02 GMT"])
+def test_embed_retry_after_is_waited_for(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float] = []
+    monkeypatch.setattr(clock, "pause", waits.append)
+    noon_us = 1_794_830_400_000_000
+
+    def answer(number: int, body: object) -> Answer:
+        return (429, b"slow down") if number == 0 else openai_answer([1.0, 0.0])
+
+    with running(Provider(answer, headers={"Retry-After": value})) as provider, clock.replaced(wall=lambda: noon_us):
+        openai(provider).embed(["x"], 2, Purpose.QUERY)
+    assert waits == [2.0]
+
+
+def test_embed_retry_after_past_the_deadline_fails_at_once() -> None:
+    with running(Provider(lambda number, body: (429, b""), headers={"Retry-After": "3600"})) as provider:
+        assert "1 times" in refusal(openai(provider)).message
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 500])
+def test_embed_key_echoed_by_the_provider_is_redacted(status: int) -> None:
+    def echo(number: int, body: object) -> Answer:
+        # The second one lies across the end of what an error shows.
+        return status, b"bad key Bearer secret-key " + b"." * 160 + b" secret-key"
+
+    with running(Provider(echo)) as provider:
+        message = refusal(openai(provider)).message
+    assert "[key]" in message
+    assert "secret" not in message
+
+
+def test_embed_repeated_index_is_refused() -> None:
+    items = [{"index": 0, "embedding": [1.0, 0.0]}, {"index": 0, "embedding": [0.0, 1.0]}]
+    answering = Provider(lambda number, body: (200, json.dumps({"data": items}).encode()))
+    with running(answering) as provider, pytest.raises(DataError):
+        openai(provider).embed(["x", "y"], 2, Purpose.QUERY)
+
+
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 302])
 def test_embed_refusal_is_not_tried_again(status: int) -> None:
     with running(Provider(lambda number, body: (status, b"no such model"))) as provider:
@@ -160,6 +208,11 @@ def test_embed_refusal_is_not_tried_again(status: int) -> None:
         b'{"data": [{"embedding": [1.0, 2.0, 3.0]}]}',
         b'{"data": [{"embedding": [1.0, "x"]}]}',
         b'{"data": [{"embedding": [1.0, null]}]}',
+        b'{"data": [{"embedding": null}]}',
+        b'{"data": [{"embedding": [true, 1.0]}]}',
+        b'{"data": [{"embedding": ["1.0", "2.0"]}]}',
+        b'{"data": [{"index": "0", "embedding": [1.0, 2.0]}]}',
+        b'{"data": [{"index": 1, "embedding": [1.0, 2.0]}]}',
         b'{"data": [{"embedding": [0.0, 0.0]}]}',
         b'{"data": [{"embedding": [NaN, 1.0]}]}',
         b'{"data": [{"embedding": [Infinity, 1.0]}]}',

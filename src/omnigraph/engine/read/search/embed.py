@@ -9,9 +9,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from omnigraph import settings
@@ -66,17 +67,33 @@ def normalised(vectors: Sequence[object], dimension: int, model: str) -> Matrix:
     >>> normalised([[3, 4]], 2, "m").tolist()
     [[0.6000000238418579, 0.800000011920929]]
     """
-    try:
-        wide = np.array(vectors, np.float64)
-    except (TypeError, ValueError, OverflowError):
-        wide = np.empty((len(vectors), 0))
-    if wide.shape != (len(vectors), dimension):
+    wide = _numbers_of(vectors, dimension)
+    if wide is None:
         raise failure(f"the model `{model}` did not give {dimension} numbers per text", dimension=dimension)
     lengths = np.linalg.norm(wide, axis=1, keepdims=True)
     if not np.isfinite(lengths).all() or not (lengths > 0).all():
         raise failure(f"the model `{model}` gave a vector that is all zero or not finite")
     unit: Matrix = (wide / lengths).astype(np.float32)
     return unit
+
+
+def _numbers_of(vectors: Sequence[object], dimension: int) -> NDArray[np.float64] | None:
+    """Return lists of numbers as a matrix, or None; stricter than numpy, which converts true, "1.5" and null."""
+    try:
+        rows: Any = pa.array(list[Any](vectors))
+        if not pa.types.is_list(rows.type) or not _is_number(rows.type.value_type):
+            return None
+        fixed = rows.cast(pa.list_(pa.float64(), dimension))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        return None
+    if fixed.null_count or fixed.values.null_count:
+        return None
+    matrix: NDArray[np.float64] = fixed.values.to_numpy().reshape(len(rows), dimension)
+    return matrix
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
 def failure(message: str, **context: str | int) -> DataError:

@@ -1,14 +1,14 @@
-"""Embedding providers over HTTP: what each is asked, what it answers, and how often it is asked again.
+"""Embedding providers over HTTP: requests, response checks and the retry policy.
 
-The only place of the engine that talks to the network beside storage.
+The only module of the engine that talks to the network beside storage.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from email.utils import parsedate_to_datetime
 from functools import partial
 from http.client import HTTPException, HTTPResponse
 from typing import Any, Final
@@ -21,11 +21,12 @@ from omnigraph.engine.read.search.connection import Connections
 from omnigraph.engine.read.search.embed import Matrix, Purpose, failure, normalised
 from omnigraph.engine.read.search.pace import NO_PACE, Pace
 from omnigraph.errors import UsageError
-from omnigraph.limits import EMBED_RESPONSE_BYTES_MAX, EMBED_TEXTS_MAX
+from omnigraph.limits import EMBED_RESPONSE_BYTES_MAX, EMBED_RETRY_AFTER_SECONDS_MAX, EMBED_TEXTS_MAX
 
 _RETRIED_STATUSES: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _CHUNK_BYTES: Final = 65_536
 _SHOWN_CHARACTERS: Final = 200
+_REDACTED_CHARACTERS_MIN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,19 @@ class _Wire:
     vectors: Callable[[Any], list[object]]
 
 
-class _Passing(Exception):
-    """A failure that may be gone the next time."""
+@dataclass(frozen=True, slots=True)
+class _Response:
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+class _TransientFailure(Exception):
+    """A failure that may be gone the next time; `retry_after` is the wait in seconds that the provider asked for."""
+
+    def __init__(self, reason: str, retry_after: float = 0.0) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
@@ -121,12 +133,13 @@ class HttpEmbedder:
             deadline = None if deadline is None else deadline + waited
             try:
                 return self._ask_once(path, body, headers, deadline)
-            except _Passing as error:
+            except _TransientFailure as error:
                 reason, cause = str(error), error
-            left = None if deadline is None else deadline - clock.elapsed()
-            if attempt >= self.patience.attempts_max or (left is not None and left <= pause):
+            wait = max(pause, cause.retry_after)
+            left = EMBED_RETRY_AFTER_SECONDS_MAX if deadline is None else deadline - clock.elapsed()
+            if attempt >= self.patience.attempts_max or left <= wait:
                 break
-            time.sleep(pause)
+            clock.pause(wait)
             pause *= 2
         raise failure(f"the provider `{self.name}` failed {attempt} times, last with: {reason}") from cause
 
@@ -135,19 +148,20 @@ class HttpEmbedder:
         if deadline is not None:
             left = min(left, deadline - clock.elapsed())
             if left <= 0:
-                raise _Passing("the deadline has passed")
-        read = partial(_read, until=clock.elapsed() + left)
+                raise _TransientFailure("the deadline has passed")
+        read = partial(_read_response, until=clock.elapsed() + left)
         try:
-            status, answer = self._connections.post(path, body, headers, left, read)
+            response = self._connections.post(path, body, headers, left, read)
         except (OSError, HTTPException) as error:
-            raise _Passing(str(error) or type(error).__name__) from error
-        if status == 200:
-            return answer
-        said = answer.decode("utf-8", "replace")[:_SHOWN_CHARACTERS]
-        message = f"status {status}: {' '.join(said.split())}"
-        if status in _RETRIED_STATUSES:
-            raise _Passing(message)
-        raise failure(f"the provider `{self.name}` refused: {message}", status=status)
+            raise _TransientFailure(_redact(str(error), self._key) or type(error).__name__) from error
+        if response.status == 200:
+            return response.body
+        # Some providers echo the request's headers. Redact before the cut, which could leave half a key standing.
+        detail = " ".join(_redact(response.body.decode("utf-8", "replace"), self._key).split())[:_SHOWN_CHARACTERS]
+        message = f"status {response.status}: {detail}"
+        if response.status in _RETRIED_STATUSES:
+            raise _TransientFailure(message, _parse_retry_after(response.retry_after))
+        raise failure(f"the provider `{self.name}` refused: {message}", status=response.status)
 
 
 def _is_address(url: str) -> bool:
@@ -158,17 +172,43 @@ def _is_address(url: str) -> bool:
         return False
 
 
-def _read(response: HTTPResponse, until: float) -> tuple[int, bytes]:
-    """Read an answer to its end; a provider that drips it is as late as one that is silent."""
-    answer = bytearray()
+def _redact(text: str, key: str) -> str:
+    """Return the text without the key, nor a beginning or an end of it that is long enough to matter.
+
+    >>> _redact("bad key Bearer sk-123456789, or sk-1234567...", "sk-123456789")
+    'bad key Bearer [key], or [key]...'
+    """
+    for length in range(len(key), min(len(key), _REDACTED_CHARACTERS_MIN) - 1, -1):
+        for part in (key[:length], key[-length:]):
+            text = text.replace(part, "[key]") if part else text
+    return text
+
+
+def _parse_retry_after(value: str | None) -> float:
+    """Return the wait in seconds that a `Retry-After` header asks for; 0 where there is none that can be read."""
+    if value is None:
+        return 0.0
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - clock.now_us() / 1_000_000)
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _read_response(response: HTTPResponse, until: float) -> _Response:
+    """Read a response to its end; a provider that drips it is as late as one that is silent."""
+    body = bytearray()
     # One read of the socket at a time: waiting for a whole chunk would let a drip outlast the deadline.
     while chunk := response.read1(_CHUNK_BYTES):
-        answer += chunk
-        if len(answer) > EMBED_RESPONSE_BYTES_MAX:
+        body += chunk
+        if len(body) > EMBED_RESPONSE_BYTES_MAX:
             raise failure(f"the provider's answer is larger than {EMBED_RESPONSE_BYTES_MAX} bytes")
         if clock.elapsed() > until:
-            raise _Passing("the answer did not come in time")
-    return response.status, bytes(answer)
+            raise _TransientFailure("the answer did not come in time")
+    if response.length:
+        raise _TransientFailure(f"the connection ended {response.length} bytes before the end of the answer")
+    return _Response(response.status, response.getheader("Retry-After"), bytes(body))
 
 
 def _openai_request(model: str, texts: Sequence[str], dimension: int, purpose: Purpose) -> dict[str, object]:
@@ -176,7 +216,14 @@ def _openai_request(model: str, texts: Sequence[str], dimension: int, purpose: P
 
 
 def _openai_vectors(answer: Any) -> list[object]:
-    return [one["embedding"] for one in sorted(answer["data"], key=lambda one: one.get("index", 0))]
+    items = answer["data"]
+    if not any("index" in item for item in items):
+        return [item["embedding"] for item in items]
+    by_index = {item["index"]: item["embedding"] for item in items}
+    # A repeated, missing or textual index would give a text the vector of another one.
+    if not all(type(index) is int for index in by_index) or sorted(by_index) != list(range(len(items))):
+        raise ValueError("the indexes of the embeddings are not 0 to n - 1")
+    return [by_index[index] for index in range(len(items))]
 
 
 def _gemini_path(model: str, count: int) -> str:
@@ -197,8 +244,8 @@ def _gemini_request(model: str, texts: Sequence[str], dimension: int, purpose: P
 
 
 def _gemini_vectors(answer: Any) -> list[object]:
-    found = [answer["embedding"]] if "embedding" in answer else answer["embeddings"]
-    return [one["values"] for one in found]
+    embeddings = [answer["embedding"]] if "embedding" in answer else answer["embeddings"]
+    return [embedding["values"] for embedding in embeddings]
 
 
 def _openai(base_url: str, model: str, *key_settings: str) -> _Wire:
