@@ -79,6 +79,7 @@ _TABLE = (
     ErrorKind("merge.resolution", 400, 1, False, "A resolution is malformed, out of date, or settles no conflict."),
     ErrorKind("query.not_found", 404, 1, False, "There is no such stored query."),
     ErrorKind("query.budget_exceeded", 413, 1, False, "The query needs more rows, memory or time than it may use."),
+    ErrorKind("query.overflow", 400, 1, False, "A number that a query computes does not fit its type."),
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
     ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
@@ -240,6 +241,12 @@ class BudgetExceeded(OmniGraphError):
     """A query would pass one of its limits; `limit`, `allowed`, `needed` and `where` say which and at what."""
 
     code = "query.budget_exceeded"
+
+
+class ArithmeticOverflow(OmniGraphError):
+    """A number that a query computes does not fit its type; `function` and `type` say which."""
+
+    code = "query.overflow"
 
 
 class QueryCancelled(OmniGraphError):

@@ -178,7 +178,7 @@ def weigh(run: Run, vertex: Vertex, ids: Ids, factor: Factor | None) -> Weights:
 
 def _scaled(values: Weights, ways: Weights) -> Weights:
     """Return values times ways; what no way leads through adds nothing, whatever its value."""
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         return np.where(ways == 0, values.dtype.type(0), values * ways)
 
 
@@ -218,7 +218,7 @@ def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights
         flags = np.zeros(entities.count, np.bool_)
         flags[adjacency.neighbours[located.entries()]] = True
         selected = select(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
-        dense = np.zeros(entities.count, np.int64 if factor is None else np.float64)
+        dense = np.zeros(entities.count, np.int64 if factor is None else factor.values.dtype)
         dense[selected] = weigh(run, branch.to, selected, factor)
     return _gather(adjacency, ids, dense)
 
@@ -275,15 +275,19 @@ def _variables(vertex: Vertex) -> set[str]:
     return {vertex.variable}.union(*(_variables(branch.to) for branch in vertex.branches))
 
 
-def factor_of(vertex_type: str, run: Run, property_: str, variable: str, function: str) -> Factor:
-    """Return what an aggregate of a property asks of its variable: the value, or 1 where there is one."""
-    vector = run.nodes(vertex_type).column(property_).vector
-    if function == "count":
-        if isinstance(vector, Numbers):
-            valid = vector.valid if vector.valid is not None else np.ones(len(vector.data), np.bool_)
-        else:
-            valid = vector.array.is_valid().to_numpy(zero_copy_only=False)
-        return Factor(variable, valid.astype(np.int64))
+def count_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
+    """Return 1 for each node whose property has a value, 0 for the others."""
+    vector = run.nodes(owner).column(property_).vector
+    if isinstance(vector, Numbers):
+        valid = vector.valid if vector.valid is not None else np.ones(len(vector.data), np.bool_)
+    else:
+        valid = vector.array.is_valid().to_numpy(zero_copy_only=False)
+    return Factor(variable, valid.astype(np.int64))
+
+
+def sum_factor(run: Run, owner: str, property_: str, variable: str) -> Factor:
+    """Return the value of each node's property, 0 where it is null; integers as they are, others as 64-bit floats."""
+    vector = run.nodes(owner).column(property_).vector
     assert isinstance(vector, Numbers)
-    values = vector.data.astype(np.float64)
-    return Factor(variable, values if vector.valid is None else np.where(vector.valid, values, 0.0))
+    values = vector.data if vector.data.dtype.kind in "iu" else vector.data.astype(np.float64)
+    return Factor(variable, values if vector.valid is None else np.where(vector.valid, values, values.dtype.type(0)))

@@ -5,17 +5,20 @@ Works on vectors alone, a column at a time.
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engine.read.exact_sums import ExactSums, join_limbs, limb_bits, split_limbs
 from omnigraph.engine.read.vectors import Constant, Lists, Numbers, Texts, Vector, arrow_of, vector_of
 from omnigraph.lang.schema.arrow import arrow_type
 
 Codes = npt.NDArray[np.int64]
+# Integers below this are exact in 64-bit floats, in which numpy adds groups fastest.
+FLOAT_EXACT_MAX: Final = 2**53
 
 
 def encode(vector: Vector, count: int) -> tuple[Codes, int]:
@@ -102,6 +105,9 @@ class Groups:
     def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return np.bincount(self.of, weights=values, minlength=self.size)
 
+    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return add_integers(values, self.of, self.size)
+
 
 def _sorted_groups(codes: Codes, size: int) -> tuple[Codes, Codes]:
     """Return the group of each row and the first row of each group, by sorting."""
@@ -142,6 +148,9 @@ class OneGroup:
         total: npt.NDArray[Any] = values.sum(keepdims=True)
         return total
 
+    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self.sum(values)
+
 
 class OwnGroups:
     """Every row as a group of its own."""
@@ -154,12 +163,25 @@ class OwnGroups:
     def sum(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         return values
 
+    def sum_integers(self, values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return values
+
 
 AnyGroups: TypeAlias = Groups | OneGroup | OwnGroups
 
 
+def add_integers(values: npt.NDArray[np.int64], of: Codes, size: int) -> npt.NDArray[np.int64]:
+    """Return the sums of integers by group, modulo 2^64."""
+    largest = max(abs(int(values.min(initial=0))), int(values.max(initial=0)))
+    if largest * len(values) < FLOAT_EXACT_MAX:
+        return np.bincount(of, weights=values, minlength=size).astype(np.int64)
+    sums = np.zeros(size, np.int64)
+    np.add.at(sums, of, values)
+    return sums
+
+
 def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -> Any:
-    """Return one value per group as an Arrow array: a count, a sum or average in 64-bit floats, or an extreme."""
+    """Return one value per group as an Arrow array: a count, a sum, an average in 64-bit floats, or an extreme."""
     if vector is None:
         return pa.array(np.bincount(groups.of, minlength=groups.size), pa.int64())
     if isinstance(vector, Constant):
@@ -170,10 +192,7 @@ def aggregate(function: str, vector: Vector | None, groups: Groups | OneGroup) -
         return pa.array(counts, pa.int64())
     if function in ("sum", "avg"):
         assert isinstance(vector, Numbers)
-        sums = _sums(vector.data, valid, groups)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = sums if function == "sum" else sums / counts
-        return pa.array(values, pa.float64(), mask=counts == 0)
+        return finish_sums(function, _sums(vector.data, valid, groups), counts)
     return _extremes(function, vector, valid, groups, counts == 0)
 
 
@@ -191,16 +210,26 @@ def _validity(vector: Vector, count: int) -> npt.NDArray[np.bool_] | None:
     return mask
 
 
-def _sums(data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | OneGroup) -> Any:
+def finish_sums(function: str, sums: ExactSums | npt.NDArray[np.float64], counts: npt.NDArray[np.int64]) -> Any:
+    """Return sums, or averages of so many values, as an Arrow array; null where there were no values."""
+    if function == "sum" and isinstance(sums, ExactSums):
+        return pa.array(sums.integers(function), mask=counts == 0)
+    totals = sums.floats() if isinstance(sums, ExactSums) else sums
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = totals if function == "sum" else totals / counts
+    return pa.array(values, pa.float64(), mask=counts == 0)
+
+
+def _sums(
+    data: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None, groups: Groups | OneGroup
+) -> ExactSums | npt.NDArray[np.float64]:
     of = groups.of if valid is None else groups.of[valid]
     data = data if valid is None else data[valid]
-    if data.dtype.kind in "iu" and data.dtype.itemsize == 8:
-        # Halves of 32 bits add up exactly in floats; putting them together rounds once.
-        low = (data & data.dtype.type(0xFFFFFFFF)).astype(np.float64)
-        high = (data >> data.dtype.type(32)).astype(np.float64)
-        lows = np.bincount(of, weights=low, minlength=groups.size)
-        return np.bincount(of, weights=high, minlength=groups.size) * 2.0**32 + lows
-    return np.bincount(of, weights=data.astype(np.float64), minlength=groups.size)
+    if data.dtype.kind not in "iu":
+        return np.asarray(np.bincount(of, weights=data.astype(np.float64), minlength=groups.size), np.float64)
+    bits = limb_bits(len(data))
+    limbs = [add_integers(limb, of, groups.size) for limb in split_limbs(data, bits)]
+    return join_limbs(limbs, bits, data.dtype.kind == "u")
 
 
 def _extremes(

@@ -6,7 +6,7 @@ Answers the same as grouping the rows would; `Tally.of` says whether a query can
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,21 +16,20 @@ from omnigraph.engine.read.counting import (
     Factor,
     Forest,
     check_count,
-    factor_of,
+    count_factor,
     forest_of,
     is_in_memory,
     select,
+    sum_factor,
     weigh,
 )
+from omnigraph.engine.read.exact_sums import join_limbs, limb_bits, split_limbs
 from omnigraph.engine.read.finish import Deferred, Finish, ready
-from omnigraph.engine.read.grouping import AnyGroups, Groups, OneGroup, OwnGroups
+from omnigraph.engine.read.grouping import AnyGroups, Groups, OneGroup, OwnGroups, finish_sums
 from omnigraph.engine.read.rows import Rows
 from omnigraph.engine.read.steps import Pipeline
 from omnigraph.engine.read.vectors import Ids
 from omnigraph.lang.query import ir
-
-# Integers above this are not exact in the floats that numpy adds groups in.
-_EXACT_MAX: Final = 2**53
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +85,7 @@ class Tally:
         weights = weighed.completed_of(weights * others)
         rows = Rows(len(weights), {self.variable: weighed.completed_of(ids)})
         groups = self._groups(run, finish, rows)
-        counts: dict[ir.Expr | None, Any] = {None: _totals(weights, groups)}
+        counts: dict[ir.Expr | None, Any] = {None: groups.sum_integers(weights)}
         made: list[Deferred] = []
         for place, column in enumerate(self.query.columns):
             if isinstance(column.expression, ir.Aggregate):
@@ -115,21 +114,36 @@ class Tally:
         if argument not in counts and not _has_nulls(run, argument):
             counts[argument] = counts[None]
         if argument not in counts:
-            counts[argument] = _totals(self._weigh(run, argument, "count", weighed), groups)
+            assert argument is not None
+            factor = count_factor(run, argument.owner, argument.property, argument.variable)
+            counts[argument] = groups.sum_integers(self._weigh(run, factor, weighed))
         count = counts[argument]
         if call.function == "count":
             return pa.array(count, pa.int64())
         assert argument is not None
-        sums = groups.sum(self._weigh(run, argument, "sum", weighed))
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = sums if call.function == "sum" else sums / count
-        return pa.array(values, pa.float64(), mask=np.asarray(count) == 0)
+        sums = self._sums(run, argument, weighed, groups, float(counts[None].sum()))
+        return finish_sums(call.function, sums, np.asarray(count))
 
-    def _weigh(self, run: Run, argument: ir.PropertyRef | None, function: str, weighed: Weighed) -> Any:
-        assert argument is not None
-        factor = factor_of(argument.owner, run, argument.property, argument.variable, function)
+    def _sums(self, run: Run, argument: ir.PropertyRef, weighed: Weighed, groups: AnyGroups, ways: float) -> Any:
+        """Return the sums of a property over so many ways; of integers exactly, limb by limb."""
+        factor = sum_factor(run, argument.owner, argument.property, argument.variable)
+        if factor.values.dtype.kind not in "iu":
+            return groups.sum(self._weigh(run, factor, weighed))
+        bits = limb_bits(ways)
+        limbs = [
+            groups.sum_integers(self._weigh(run, Factor(factor.variable, limb), weighed))
+            for limb in split_limbs(factor.values, bits)
+        ]
+        return join_limbs(limbs, bits, factor.values.dtype.kind == "u")
+
+    def _weigh(self, run: Run, factor: Factor, weighed: Weighed) -> Any:
         root = self.forest.rooted_at(self.variable)
-        return weighed.completed_of(weigh(run, root, weighed.ids, factor) * self._other_trees(run, factor))
+        others: Any = self._other_trees(run, factor)
+        if factor.values.dtype.kind == "i":
+            # Sums of limbs fit 64 bits in the end, so what wraps on the way there comes back.
+            others = np.array([others % 2**64], np.uint64).astype(np.int64)
+        with np.errstate(over="ignore"):
+            return weighed.completed_of(weigh(run, root, weighed.ids, factor) * others)
 
     def _other_trees(self, run: Run, factor: Factor | None) -> int | float:
         """Return in how many ways the trees that do not hold the groups can be completed."""
@@ -162,11 +176,3 @@ def _added_variable(query: ir.ReadIR) -> str | None:
     calls = [item.expression for item in query.columns if isinstance(item.expression, ir.Aggregate)]
     found = {call.argument.variable for call in calls if isinstance(call.argument, ir.PropertyRef)}
     return next(iter(found)) if len(found) == 1 else None
-
-
-def _totals(weights: Any, groups: AnyGroups) -> Any:
-    if float(weights.sum(dtype=np.float64)) < _EXACT_MAX:
-        return groups.sum(weights).astype(np.int64, copy=False)
-    totals = np.zeros(groups.size, np.int64)
-    np.add.at(totals, groups.of, weights)
-    return totals

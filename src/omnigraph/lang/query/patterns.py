@@ -168,6 +168,8 @@ def _bound_names(clauses: Iterable[ast.Clause]) -> Iterator[str]:
 def _mentions_outer(clauses: Iterable[ast.Clause], outer: Scope) -> bool:
     for clause in clauses:
         if isinstance(clause, ast.Negation | ast.Optional):
+            if _mentions_outer(clause.clauses, outer):
+                return True
             continue
         bound = isinstance(clause, ast.Binding | ast.Traversal)
         names = _bound_names([clause]) if bound else variables_of(clause)  # type: ignore[arg-type]

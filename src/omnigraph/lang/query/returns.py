@@ -131,12 +131,20 @@ def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
         if not type_.is_number:
             ctx.report("T8", place.span, f"`{function}` adds numbers, but {describe(typed)}")
             return None
-        return ir.Aggregate(function, typed, PropertyType(Scalar.F64, nullable=True))
+        scalar = _sum_scalar(type_.scalar) if function == "sum" else Scalar.F64
+        return ir.Aggregate(function, typed, PropertyType(scalar, nullable=True))
     if not (is_node or type_.is_number or type_.is_text):
         message = f"`{function}` compares numbers or Strings, but {describe(typed)}"
         ctx.report("T8", place.span, message, "order by it and take `limit 1`")
         return None
     return ir.Aggregate(function, typed, with_null(type_, nullable=True))
+
+
+def _sum_scalar(scalar: Scalar) -> Scalar:
+    """Return the type of a sum: integers add up exactly in 64 bits, everything else in floats."""
+    if scalar in (Scalar.U32, Scalar.U64):
+        return Scalar.U64
+    return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
 
 
 def _column_name(expression: ir.Expr) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+from omnigraph.engine.read.exact_sums import overflow_message
 from omnigraph.engine.read.finish import Cut, named_column
 from omnigraph.engine.read.plan import ReadPlan
 from omnigraph.lang.query import ir
-from omnigraph.lang.types import INTEGERS
+from omnigraph.lang.types import INTEGERS, Scalar
 from omnigraph.pipeline.query.expressions import Expressions
 from omnigraph.pipeline.query.names import HOPS, ID, Names
 from omnigraph.pipeline.query.scan import spark_type
@@ -104,12 +105,27 @@ class Finish:
             return functions.count(value)
         if call.function in ("sum", "avg"):
             assert argument.type is not None
-            # Integers are added exactly and rounded once, at the end.
+            # Integers are added exactly, as decimals; an average rounds once, at the end.
             wide = value.cast(_EXACT if argument.type.scalar in INTEGERS else "double")
-            total = functions.sum(wide).cast("double")
-            return total if call.function == "sum" else total / functions.count(value)
+            total = functions.sum(wide)
+            return (
+                self._checked(total, call) if call.function == "sum" else total.cast("double") / functions.count(value)
+            )
         extreme: Callable[[Any], Any] = functions.min if call.function == "min" else functions.max
         return extreme(value)
+
+    def _checked(self, total: Any, call: ir.Aggregate) -> Any:
+        """Return a sum that fails the query where it does not fit the type of its column."""
+        functions, scalar = self._functions, call.type.scalar
+        if scalar not in INTEGERS:
+            return total
+        lowest, highest = (0, 2**64 - 1) if scalar is Scalar.U64 else (-(2**63), 2**63 - 1)
+        is_outside = (total < functions.lit(str(lowest)).cast(_EXACT)) | (
+            total > functions.lit(str(highest)).cast(_EXACT)
+        )
+        return functions.when(
+            is_outside, functions.raise_error(functions.lit(overflow_message(call.function, scalar)))
+        ).otherwise(total)
 
     # -- order -------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from omnigraph.engine.core import View
 from omnigraph.engine.read import Result
+from omnigraph.engine.read.exact_sums import overflow, overflow_message
+from omnigraph.errors import PipelineError
 from omnigraph.lang.query import CompiledQuery
-from omnigraph.lang.query.ir import ReadIR
+from omnigraph.lang.query.ir import Aggregate, ReadIR
 from omnigraph.lang.schema.arrow import arrow_type
 from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.pipeline.session import watched
@@ -21,12 +23,24 @@ def result_of(frame: Any, query: CompiledQuery, view: View) -> Result:
     """Collect a DataFrame that a query made."""
     read = query.ir
     assert isinstance(read, ReadIR)
-    table: pa.Table = watched(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
+    try:
+        table: pa.Table = watched(frame.sparkSession, "a query", frame.toArrow, lambda done: None)
+    except PipelineError as error:
+        raise_if_overflow(str(error.__cause__), read)
+        raise
     columns = [
         from_frame(one_array(values), column.type) for values, column in zip(table.columns, read.columns, strict=True)
     ]
     made = pa.Table.from_arrays(columns, names=[column.name for column in read.columns])
     return Result(made, query.name, view.snapshot.branch, view.snapshot.head)
+
+
+def raise_if_overflow(reason: str, read: ReadIR) -> None:
+    """Raise ArithmeticOverflow if Spark failed because a sum of this read did not fit its type."""
+    for column in read.columns:
+        call = column.expression
+        if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
+            raise overflow(call.function, column.type.scalar)
 
 
 def from_frame(column: Any, type_: PropertyType) -> Any:
