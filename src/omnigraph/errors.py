@@ -53,9 +53,6 @@ _TABLE = (
     ErrorKind("graph.initialization_indeterminate", 500, 1, False, "The graph may or may not have been created."),
     ErrorKind("graph.format", 409, 1, False, "The stored format is one that this release does not read."),
     ErrorKind("graph.corrupt", 500, 1, False, "Stored state contradicts itself; nothing was changed."),
-    ErrorKind(
-        "graph.moved", 409, 1, False, "The graph was moved or copied; its branches still point at the old place."
-    ),
     ErrorKind("graph.read_only", 409, 1, False, "The graph was opened read-only."),
     ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
     ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),

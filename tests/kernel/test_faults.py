@@ -25,6 +25,8 @@ from omnigraph.manifest import branches, rows
 from omnigraph.manifest.init import init
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.store import durable
+from omnigraph.store.base_paths import rebase_manifest
+from omnigraph.store.protobuf import write_message
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
 from tests.kernel.fleettools import in_thread, manifest_file
@@ -213,33 +215,47 @@ def test_unknown_scheme_is_a_usage_error_that_lists_the_forms(address: str) -> N
         open_graph(address)
 
 
-def test_moved_root_keeps_main_and_names_its_branches_as_moved(root: str, tmp_path: Path) -> None:
+def test_moved_root_opens_with_its_branches(root: str, tmp_path: Path) -> None:
     kernel = create(root)
     insert(kernel, {PERSON: ["a"]})
     branches.create_branch(kernel, "x", kernel.snapshot())
     insert(kernel, {PERSON: ["b"]}, "x")
+    branches.create_branch(kernel, "y", kernel.snapshot("x"))
+    insert(kernel, {PERSON: ["c"]}, "y")
     kernel.close()
-    moved = str(tmp_path / "moved.omni")
+    # A name of which the old one is a prefix, in a folder that is called like the folder of forks.
+    moved = str(tmp_path / "tree" / f"{Path(root).name}2")
     shutil.move(root, moved)
+    reader = open_graph(moved, read_only=True)
+    assert (ids_of(reader, PERSON, "x"), ids_of(reader, PERSON, "y")) == (["a", "b"], ["a", "b", "c"])
     handle = open_graph(moved)
-    assert ids_of(handle, PERSON) == ["a"]
-    insert(handle, {PERSON: ["c"]})
-    for work in (lambda: handle.snapshot("x"), lambda: insert(handle, {PERSON: ["d"]}, "x")):
-        error = refused(work)
-        assert (error.code, error.context["branch"]) == ("graph.moved", "x")
-        assert "main" in error.message
+    insert(handle, {PERSON: ["d"]}, "y")
+    branches.create_branch(handle, "z", handle.snapshot("y"))
+    insert(handle, {PERSON: ["e"]}, "z")
+    handle.close()
     shutil.move(moved, root)
     back = open_graph(root)
-    assert (ids_of(back, PERSON), ids_of(back, PERSON, "x")) == (["a", "c"], ["a", "b"])
+    expected = {"main": ["a"], "x": ["a", "b"], "y": ["a", "b", "c", "d"], "z": ["a", "b", "c", "d", "e"]}
+    assert {name: ids_of(back, PERSON, name) for name in expected} == expected
 
 
-def test_moved_root_beside_a_place_with_its_name_as_prefix_is_still_moved(tmp_path: Path) -> None:
-    root, moved = str(tmp_path / "graph-old"), str(tmp_path / "graph")
+def test_copied_root_and_its_original_go_their_own_ways(root: str, tmp_path: Path) -> None:
     kernel = create(root)
+    insert(kernel, {PERSON: ["a"]})
     branches.create_branch(kernel, "x", kernel.snapshot())
-    kernel.close()
-    shutil.move(root, moved)
-    assert refused(lambda: open_graph(moved).snapshot("x")).code == "graph.moved"
+    insert(kernel, {PERSON: ["b"]}, "x")
+    copied = shutil.copytree(root, str(tmp_path / "copy.omni"))
+    insert(kernel, {PERSON: ["original"]}, "x")
+    other = open_graph(copied)
+    insert(other, {PERSON: ["copy"]}, "x")
+    assert ids_of(other, PERSON, "x") == ["a", "b", "copy"]
+    assert ids_of(kernel, PERSON, "x") == ["a", "b", "original"]
+
+
+def test_fork_that_inherits_from_outside_the_graph_is_refused() -> None:
+    entry = write_message([(4, b"/elsewhere/other/9")])
+    with pytest.raises(StorageError, match="not in this graph"):
+        rebase_manifest(write_message([(18, entry)]), "nodes/1", "/here/nodes/1")
 
 
 # -- disks -----------------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_told_of_texts_left_as_they_are_is_caught(house: House, monkeypatch: pyt
     assert "secret-place" in str(told(naming(house.hosted["g"]), house.hosted["g"]))
 
 
-@pytest.mark.parametrize("code", ["storage.failed", "graph.corrupt", "graph.moved", "internal.bug", "storage.drift"])
+@pytest.mark.parametrize("code", ["storage.failed", "graph.corrupt", "internal.bug", "storage.drift"])
 def test_told_failures_of_storage_are_told_in_fixed_words(house: House, code: str) -> None:
     error = GraphError("s3://bucket/secret-place/nodes", code=code, object="secret-place", kind="transient")
     body = told(error, house.hosted["g"])

@@ -178,7 +178,7 @@ def test_branch_of_a_branch_of_a_branch_reads_all_generations(uri: str) -> None:
 
 
 def test_moved_root_breaks_branches_and_spares_main(tmp_path: Path) -> None:
-    """`graph.moved`: a branch names the place of its inherited files in full."""
+    """`base_paths`: a branch names the place of its inherited files in full, so we rebase it."""
     old, new = str(tmp_path / "old"), str(tmp_path / "new")
     handle = commit(create(old), stage(lance.dataset(old), table("a")))
     handle.create_branch("b")

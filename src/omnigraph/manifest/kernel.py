@@ -402,7 +402,6 @@ class Kernel:
 
     def _decode(self, branch: str, manifest: Dataset) -> Snapshot:
         rows.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
-        self._refuse_moved(branch, manifest)
         try:
             table = manifest.read()
         except OmniGraphError as error:
@@ -417,21 +416,6 @@ class Kernel:
         return rows.decode(
             table, branch, BranchId(manifest.ref.branch) if manifest.ref.branch else None, manifest.version
         )
-
-    def _refuse_moved(self, branch: str, manifest: Dataset) -> None:
-        """Refuse a branch whose files are looked for where the graph used to be."""
-        if manifest.ref.branch is None:
-            return
-        here = self.store.root.uri.strip("/")
-        for base in manifest.base_directories():
-            if not f"{base.strip('/')}/".startswith(f"{here}/"):
-                raise GraphError(
-                    f"branch `{branch}` was made when the graph was at `{base}`; branches keep absolute paths. Move the"
-                    " graph back, or work on main, which is unaffected",
-                    code="graph.moved",
-                    branch=branch,
-                    base=base,
-                )
 
     # -- links -------------------------------------------------------------------------------------------------
 

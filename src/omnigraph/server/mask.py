@@ -18,7 +18,6 @@ _OPAQUE: Final = frozenset(
         "storage.drift",
         "graph.corrupt",
         "graph.format",
-        "graph.moved",
         "graph.already_initialized",
         "blob.integrity",
         "pipeline.failed",

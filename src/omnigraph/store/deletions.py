@@ -15,7 +15,7 @@ from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.fields import read_message
+from omnigraph.store.protobuf import read_message
 
 Offsets = NDArray[np.uint64]
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pyarrow as pa
 from lance.schema import LanceSchema
 
-_VARINT: Final = 0
-_BYTES: Final = 2
+from omnigraph.store.protobuf import Parts, read_message, write_message
+
 _NAME: Final = 2
 _ID: Final = 3
 _PARENT: Final = 4
@@ -27,7 +27,7 @@ _NO_PARENT: Final = (1 << 64) - 1
 class Field:
     """One field message, children being separate messages that name their parent."""
 
-    parts: tuple[tuple[int, int | bytes], ...]
+    parts: Parts
 
     @property
     def name(self) -> str:
@@ -109,60 +109,10 @@ def _read(message: bytes) -> Field:
     return Field(read_message(message))
 
 
-def read_message(message: bytes) -> tuple[tuple[int, int | bytes], ...]:
-    """Split a protobuf message into its (tag, value) parts.
-
-    >>> read_message(b"\\x12\\x01n\\x18\\x07")
-    ((2, b'n'), (3, 7))
-    """
-    parts: list[tuple[int, int | bytes]] = []
-    position = 0
-    while position < len(message):
-        key, position = _read_varint(message, position)
-        number, position = _read_varint(message, position)
-        assert key & 7 in (_VARINT, _BYTES), f"wire type {key & 7} in a field message"
-        if key & 7 == _VARINT:
-            parts.append((key >> 3, number))
-        else:
-            parts.append((key >> 3, message[position : position + number]))
-            position += number
-    return tuple(parts)
-
-
 def _write(field: Field) -> bytes:
     """Join the parts of a message again.
 
     >>> _write(_read(b"\\x12\\x01n\\x18\\x07").renamed("m")) == b"\\x12\\x01m\\x18\\x07"
     True
     """
-    message = bytearray()
-    for tag, value in field.parts:
-        if isinstance(value, int):
-            message += _varint(tag << 3 | _VARINT) + _varint(value)
-        else:
-            message += _varint(tag << 3 | _BYTES) + _varint(len(value)) + value
-    return bytes(message)
-
-
-def _read_varint(message: bytes, position: int) -> tuple[int, int]:
-    number = shift = 0
-    while True:
-        byte = message[position]
-        position += 1
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return number, position
-
-
-def _varint(number: int) -> bytes:
-    """Write a number seven bits at a time, lowest first.
-
-    >>> _varint(300).hex()
-    'ac02'
-    """
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*encoded, number])
+    return write_message(field.parts)

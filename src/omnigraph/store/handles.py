@@ -17,6 +17,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, thoug
 
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
+from omnigraph.store.base_paths import manifest_message, rebase_manifest
 from omnigraph.store.dataset import Dataset, DatasetRef, first_line
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
@@ -56,16 +57,36 @@ class Handles:
         if (cached := self.cached(ref)) is not None:
             return cached
         self.meter.count("open", str(ref))
+        return self.remember(self._open_version(ref))
+
+    def _open_version(self, ref: DatasetRef, manifest: bytes | None = None) -> Dataset:
+        """Open a version, through the bytes of its manifest where they are given."""
         try:
             lance = LanceDataset(
                 self.root.child(ref.directory).uri,
-                ref.version,
+                ref.version or None,
                 session=self._session,
                 storage_options=self.lance_options or None,
+                serialized_manifest=manifest,
             )
         except (OSError, ValueError) as error:
             raise self._why_unreadable(ref, error) from error
-        return self.remember(self._dataset(ref, lance))
+        dataset = self._dataset(ref.at(lance.version), lance)
+        if manifest is None and self._is_based_elsewhere(dataset):
+            raw = self.objects.read(dataset.ref.manifest_path)
+            return self._open_version(dataset.ref, self._rebased(dataset.ref, raw))
+        return dataset
+
+    def _is_based_elsewhere(self, dataset: Dataset) -> bool:
+        """Tell whether a fork was made under another address: the graph was moved, copied, or is mounted elsewhere."""
+        if dataset.ref.branch is None:
+            return False
+        origin = self.root.child(dataset.ref.path).uri
+        return not all(f"{base}/".startswith(f"{origin}/") for base in dataset.base_directories())
+
+    def _rebased(self, ref: DatasetRef, raw: bytes) -> bytes:
+        """Return the manifest of a version with the paths of what it inherits below the root of this graph."""
+        return rebase_manifest(manifest_message(raw), ref.path, self.root.child(ref.path).uri)
 
     def cached(self, ref: DatasetRef) -> Dataset | None:
         """Return the pinned handle of one version if this store has opened or made it; no request."""
@@ -76,18 +97,7 @@ class Handles:
 
     def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
         """Read a published version through its staged manifest, without putting it in place."""
-        raw = self.objects.read(manifest)
-        try:
-            lance = LanceDataset(
-                self.root.child(ref.directory).uri,
-                ref.version,
-                session=self._session,
-                storage_options=self.lance_options or None,
-                serialized_manifest=_manifest_bytes(raw),
-            )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(ref, error) from error
-        dataset = self._dataset(ref, lance)
+        dataset = self._open_version(ref, self._rebased(ref, self.objects.read(manifest)))
         dataset.staged_as = manifest
         return dataset
 
@@ -108,14 +118,7 @@ class Handles:
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""
         self.meter.count("open", f"{path} (latest)")
-        directory = DatasetRef(path, branch, 0).directory
-        try:
-            lance = LanceDataset(
-                self.root.child(directory).uri, session=self._session, storage_options=self.lance_options or None
-            )
-        except (OSError, ValueError) as error:
-            raise self._why_unreadable(DatasetRef(path, branch, 0), error) from error
-        return self._dataset(DatasetRef(path, branch, lance.version), lance)
+        return self._open_version(DatasetRef(path, branch, 0))
 
     def has_version(self, ref: DatasetRef) -> bool:
         """Probe for one version by path: one request, whatever the history."""
@@ -159,10 +162,3 @@ class Handles:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True)
-
-
-def _manifest_bytes(raw: bytes) -> bytes:
-    # The file ends in the position of the manifest, two version numbers and `LANC`; a length precedes the manifest.
-    position = int.from_bytes(raw[-16:-8], "little")
-    length = int.from_bytes(raw[position : position + 4], "little")
-    return raw[position + 4 : position + 4 + length]
