@@ -119,7 +119,8 @@ class Application:
             # Whoever reads a taken over version needs it in its place by path.
             kernel.finish_links(sides.theirs.snapshot)
             forks = {fork for pin in adopted.values() for fork in forks_of(sides.theirs, pin, ours)}
-            properties[ADOPTED] = ",".join(sorted(forks))
+            if forks:
+                properties[ADOPTED] = ",".join(sorted(forks))
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
             kernel.keep_history(sides.theirs.snapshot, after=sides.base_id)
