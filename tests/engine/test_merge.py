@@ -55,6 +55,7 @@ def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> N
         "target": "main",
         "outcome": "merged",
         "base_commit_id": graph.commits("review")[1].commit_id,
+        "base_commit_ids": [graph.commits("review")[1].commit_id],
         "commit": commit.commit_id,
         "types": [{"type_key": PERSON, "inserted": 0, "updated": 1, "deleted": 0, "adopted": False}],
         "conflicts": [],
@@ -506,6 +507,7 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
 
     def prepare(self: Any, *given: Any) -> Any:
         plan, receipt = real(self, *given)
+        assert plan is not None
         return replace(plan, properties={**plan.properties, "adopted_forks": ""}), receipt
 
     monkeypatch.setattr(apply.Application, "_prepare", prepare)

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, refusal
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.resolution import Resolution
@@ -30,11 +31,14 @@ from omnigraph.manifest.updates import SetVersion
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do."""
+    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do.
+
+    `base_ids` are the commits that the base is, newest first: several where histories cross.
+    """
 
     outcome: Outcome
-    base_id: CommitId | None
-    base: View | None = None
+    base_ids: tuple[CommitId, ...]
+    base: MergeBase[View] | None = None
     theirs: View | None = None
     merged_parent: CommitId | None = None
 
@@ -70,7 +74,7 @@ class Application:
             self.source,
             self.target,
             Outcome.CONFLICTED,
-            sides.base_id,
+            sides.base_ids,
             types=receipt.types,
             conflicts=tuple(self._told(conflicts)),
             dry_run=True,
@@ -112,7 +116,7 @@ class Application:
         settled = self.workers.merge(Task(three, self.resolutions, adopted, is_forward, hold))
         self._refuse_conflicts(settled)
         if self.kind != "merge" and not settled.counts:
-            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_id)
+            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
@@ -123,7 +127,7 @@ class Application:
                 properties[ADOPTED] = ",".join(sorted(forks))
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
-            kernel.keep_history(sides.theirs.snapshot, after=sides.base_id)
+            kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
         plan = Plan(
             self.kind,
             settled.effects,
@@ -136,7 +140,7 @@ class Application:
         )
         return plan, self._receipt(sides, settled.counts, adopted)
 
-    def _three(self, base: View, ours: View, theirs: View) -> Three:
+    def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
         three = Three(base, ours, theirs)
         self._hidden = self.core.hidden(ours.snapshot) | self.core.hidden(theirs.snapshot)
@@ -184,7 +188,7 @@ class Application:
             self.source,
             self.target,
             sides.outcome,
-            sides.base_id,
+            sides.base_ids,
             types=tuple(counts),
             dry_run=dry_run,
             actor=self.core.actor,
