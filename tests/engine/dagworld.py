@@ -185,10 +185,11 @@ class World:
 
     def revert(self) -> None:
         branch = self._branch()
-        self._replay(branch, self.random.choice(sorted(self.model.past(self.model.branches[branch]))), "revert")
+        past = self.model.past(self.model.branches[branch])
+        self._replay(branch, self.random.choice([one for one in self.model.commits if one in past]), "revert")
 
     def pick(self) -> None:
-        self._replay(self._branch(), self.random.choice(sorted(self.model.commits)), "cherry_pick")
+        self._replay(self._branch(), self.random.choice(list(self.model.commits)), "cherry_pick")
 
     def _replay(self, branch: str, commit_id: str, kind: str) -> None:
         commit = self.model.commits[commit_id]

@@ -148,6 +148,11 @@ def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(three.Three, "is_ours_unchanged", lambda self, type_: True)
 
 
+def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:
+    """A type that only the source changed is taken over as it is, whatever was decided about it."""
+    patch.setattr(three.GraphMerge, "adopted", lambda self, adoptable: dict(adoptable))
+
+
 def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Who takes ours gets theirs."""
     real = settle._side
@@ -172,6 +177,7 @@ MUTANTS = (
     delete_is_lost,
     orphans_are_let_through,
     changed_types_are_taken_over,
+    adoption_forgets_decisions,
     decisions_are_turned_round,
     delete_of_a_branch_looks_at_nobody,
 )

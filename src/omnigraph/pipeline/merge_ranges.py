@@ -18,8 +18,8 @@ from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.resolution import Given, Resolution
 from omnigraph.engine.merge.settle import Resolutions
-from omnigraph.engine.merge.three import Three, Type, described
-from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.three import Counted, Three, Type, described
+from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -120,10 +120,10 @@ class Ranges:
     def merge(self, task: Task) -> Settled:
         if task.is_forward:
             Resolutions(task.resolutions).refuse_open()
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adopted)]
+        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
         if not types:
             Resolutions(task.resolutions).refuse_open()
-            return Settled({})
+            return Settled({}, adopted=task.adoptable)
         work = self._plan(task, types)
         self._works.append(work)
         results, undecided = self._merged(work)
@@ -138,7 +138,7 @@ class Ranges:
         if broken:
             return self._refused(task, counts, broken, undecided)
         Resolutions(undecided).refuse_open()
-        return Settled(counts, effects=self._effects(work, results))
+        return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
         """Remove what attempts that did not count left behind, and all files but data."""
@@ -157,7 +157,7 @@ class Ranges:
             # Tasks open versions by path alone, so what was just published must be in its place.
             kernel.finish_links(view.snapshot)
         operation_id = task.hold().operation_id
-        staged = [one.table_key for one in types if one.table_key not in task.adopted]
+        staged = [one.table_key for one in types if one.table_key not in task.adoptable]
         targets = {key: kernel.writable(three.ours.snapshot, key) for key in staged}
         committed = {key: (targets.get(key) or three.ours.dataset(key)).ref for key in three.by_key}
         sizes = {one.table_key: size_of(task, one) for one in types}
@@ -275,7 +275,7 @@ class BySize:
         self._ranges = ranges
 
     def merge(self, task: Task) -> Settled:
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adopted)]
+        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
         size = sum(size_of(task, one) for one in types)
         if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
             return ThisProcess().merge(task)

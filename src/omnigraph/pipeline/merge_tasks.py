@@ -18,8 +18,8 @@ from omnigraph.engine.merge.conflict import Conflict, conflict_of
 from omnigraph.engine.merge.resolution import Resolution
 from omnigraph.engine.merge.rows import RowMerge, Type, as_merge, merge_rows
 from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.three import Counted
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
-from omnigraph.engine.merge.workers import Counted
 from omnigraph.engine.write.stage import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.keyfile import Slice, write_numbers

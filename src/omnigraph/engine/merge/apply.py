@@ -17,8 +17,8 @@ from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.resolution import Resolution
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.merge.stage import forks_of
-from omnigraph.engine.merge.three import Three, merge_all
-from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.three import Counted, Three, merge_all
+from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.write.gate import rights, tells_of, unseen
 from omnigraph.ids import CommitId
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
@@ -65,10 +65,9 @@ class Application:
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
         three = self._three(sides.base, ours, sides.theirs)
-        merges, conflicts = merge_all(three, Resolutions(self.resolutions))
-        counts = {key: Counted.of(one) for key, one in merges.items() if not one.changes_nothing}
-        receipt = self._receipt(sides, counts, self._adopted(three), dry_run=True)
-        if not conflicts:
+        merged = merge_all(three, Resolutions(self.resolutions))
+        receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
+        if not merged.conflicts:
             return receipt
         return MergeReceipt(
             self.source,
@@ -76,7 +75,7 @@ class Application:
             Outcome.CONFLICTED,
             sides.base_ids,
             types=receipt.types,
-            conflicts=tuple(self._told(conflicts)),
+            conflicts=tuple(self._told(merged.conflicts)),
             dry_run=True,
             actor=self.core.actor,
         )
@@ -104,7 +103,6 @@ class Application:
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
         three = self._three(sides.base, ours, sides.theirs)
-        adopted = self._adopted(three)
         intents: list[Declared] = []
 
         def hold() -> Declared:
@@ -113,8 +111,9 @@ class Application:
             return intents[0]
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
-        settled = self.workers.merge(Task(three, self.resolutions, adopted, is_forward, hold))
+        settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         self._refuse_conflicts(settled)
+        adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:
             nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
@@ -161,8 +160,8 @@ class Application:
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
         raise refusal(told, what, is_cut=settled.is_cut)
 
-    def _adopted(self, three: Three) -> dict[str, Pin]:
-        """Return the types whose datasets are taken over as they are.
+    def _adoptable(self, three: Three) -> dict[str, Pin]:
+        """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
         """

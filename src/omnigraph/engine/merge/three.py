@@ -5,7 +5,7 @@ Reads only. Row conflicts end it before the rules are asked; either list is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -125,18 +125,52 @@ def _row(dataset: Dataset, entity_id: str) -> pa.Table:
     return compare(None, dataset, rows).inserted
 
 
-def merge_all(three: Three, resolutions: Resolutions) -> tuple[dict[str, RowMerge], list[Conflict]]:
-    """Return what happens to each type that needs work, and every conflict that no resolution settles."""
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many entities of one type a merge inserts, updates and deletes."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @classmethod
+    def of(cls, merge: RowMerge) -> Counted:
+        return cls(merge.inserted.num_rows, merge.updated.num_rows, len(merge.deleted))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMerge:
+    """What happens to each type that needs work, and every conflict that no resolution settles.
+
+    Types in `overruled` are not as their side has them, because a resolution decided about an entity of theirs.
+    """
+
+    merges: Mapping[str, RowMerge]
+    conflicts: Sequence[Conflict] = ()
+    overruled: frozenset[str] = frozenset()
+
+    @property
+    def counts(self) -> dict[str, Counted]:
+        return {key: Counted.of(one) for key, one in self.merges.items() if not one.changes_nothing}
+
+    def adopted(self, adoptable: Mapping[str, Pin]) -> dict[str, Pin]:
+        """Return which datasets can be taken over as they are."""
+        return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
+
+
+def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
+    """Merge all types, apply the resolutions, and hold what comes out against every rule."""
     merges = {one.table_key: resolutions.settle(one, three.merge(one)) for one in three.types()}
     clashes = [conflict_of(key, clash) for key, one in merges.items() for clash in one.clashes]
     if clashes:
-        return merges, clashes
-    violations = violations_of(three, merges)
+        return GraphMerge(merges, clashes)
+    decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
-        merges = resolutions.override(three, merges, violations)
-        violations = violations_of(three, merges)
+        decided = resolutions.override(three, merges, violations)
+        violations = violations_of(three, decided)
     resolutions.refuse_open()
-    return merges, [described(three, one) for one in violations]
+    overruled = frozenset(key for key, one in decided.items() if one is not merges.get(key))
+    return GraphMerge(decided, [described(three, one) for one in violations], overruled)
 
 
 def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:
