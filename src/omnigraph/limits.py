@@ -75,10 +75,11 @@ RECONCILE_UNCOVERED_ROWS_MAX: Final = 100_000
 RECONCILE_ROWS_MAX: Final = 5_000_000
 RECONCILE_TYPES_MAX: Final = 4
 
-# Merges: when main takes over a branch's dataset instead of copying the change, how far clocks may differ; how many
-# changed entities need no Spark, how many one task merges and of how many it compares the keys, into how many parts a
-# type is cut at most, and how many conflicts tasks tell.
+# Merges: when main takes over a branch's dataset instead of copying the change, of how many commits a virtual base is
+# made, how far clocks may differ; how many changed entities need no Spark, how many one task merges and of how many it
+# compares the keys, into how many parts a type is cut at most, and how many conflicts tasks tell.
 MERGE_ADOPT_ENTITIES_MIN: Final = 100_000
+MERGE_BASE_COMMITS_MAX: Final = 64
 MERGE_CONFLICTS_SHOWN: Final = 3
 MERGE_LOCAL_ENTITIES_MAX: Final = 2_000_000
 MERGE_RANGE_ENTITIES: Final = 200_000

@@ -1,7 +1,8 @@
 """Branches, tags and merges of a graph in plain Python: whole states by commit, and nothing clever.
 
-Written from what merges promise. How two versions of one type merge is told by `mergemodel`; here is which states are
-merged, what else may be wrong with the result, and what decisions about conflicts make of it.
+Written from what merges promise. How two versions of one type merge is told by `mergemodel`, what several bases make
+together by `basemodel`; here is which states are merged, what else may be wrong with the result, and what decisions
+about conflicts make of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from omnigraph.lang.catalog import Catalog
+from tests.engine.basemodel import join_states
 from tests.engine.mergemodel import Row, Type, merge_states
 
 Rows = dict[str, Row]
@@ -17,7 +19,6 @@ Rows = dict[str, Row]
 State = Mapping[str, Rows]
 # Kind, table key, id.
 Conflict = tuple[str, str, str]
-NODE, EDGE = "node:P", "edge:E"
 
 
 @dataclass(frozen=True)
@@ -28,11 +29,12 @@ class Commit:
     version: int
     parents: tuple[str, ...]
     state: State
+    schema: str = ""
 
 
 @dataclass
 class History:
-    """Every commit that was made, and what names them."""
+    """Every commit that was made, in the order in which they were made, and what names them."""
 
     commits: dict[str, Commit] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
@@ -45,26 +47,44 @@ class History:
     def state(self, branch: str) -> State:
         return self.commits[self.branches[branch]].state
 
+    def schema(self, branch: str) -> str:
+        return self.commits[self.branches[branch]].schema
+
     def add(self, branch: str, commit: Commit) -> None:
         self.commits[commit.commit_id] = commit
         self.branches[branch] = commit.commit_id
         self.homes[commit.commit_id] = self.births[branch]
 
-    def distances(self, commit_id: str) -> dict[str, int]:
-        """Return every commit in the history of one, with the length of the shortest way to it."""
-        found, step = {commit_id: 0}, [commit_id]
-        while step:
-            parents = [(parent, found[one] + 1) for one in step for parent in self.commits[one].parents]
-            step = [parent for parent, _ in parents if parent not in found]
-            for parent, distance in parents:
-                found.setdefault(parent, distance)
+    def past(self, *commit_ids: str) -> set[str]:
+        """Return every commit in the history of some, with themselves."""
+        found, pending = set[str](), list(commit_ids)
+        while pending:
+            commit_id = pending.pop()
+            if commit_id not in found:
+                found.add(commit_id)
+                pending += self.commits[commit_id].parents
         return found
 
-    def bases(self, one: str, two: str) -> set[str]:
-        """Return the common ancestors that no other is better than: nearest to both together, then the newest."""
-        first, second = self.distances(one), self.distances(two)
-        rank = {both: (first[both] + second[both], -self.commits[both].version) for both in first if both in second}
-        return {both for both in rank if rank[both] == min(rank.values())}
+    def bases(self, ones: Iterable[str], two: str) -> list[str]:
+        """Return the common ancestors that are part of the history of no other one, newest first."""
+        common = self.past(*ones) & self.past(two)
+        best = [one for one in common if not any(one in self.past(other) for other in common if other != one)]
+        return sorted(best, key=list(self.commits).index, reverse=True)
+
+    def base(self, catalog: Catalog, ones: Iterable[str], two: str) -> State | None:
+        """Return what a merge starts from: the best common ancestors, each joined to those before it."""
+        best = self.bases(ones, two)
+        if not best:
+            return None
+        state = self.commits[best[0]].state
+        for number, commit_id in enumerate(best[1:], start=1):
+            below = self.base(catalog, best[:number], commit_id)
+            other = self.commits[commit_id].state
+            state = {
+                key: join_states(type_, state[key], other[key], None if below is None else below[key])
+                for key, type_ in types(catalog)
+            }
+        return state
 
     def may_delete(self, branch: str) -> bool:
         """Tell whether nothing stands on a branch: no branch that came from it, no tag on a commit made there."""
@@ -81,26 +101,38 @@ def merge(catalog: Catalog, base: State, ours: State, theirs: State) -> tuple[St
     for key, type_ in types(catalog):
         merged[key], found = merge_states(type_, base[key], ours[key], theirs[key])
         clashes |= {(kind, key, entity) for entity, kind, _ in found}
-    return merged, clashes or violations(merged)
+    return merged, clashes or violations(catalog, merged)
 
 
-def types(catalog: Catalog) -> tuple[tuple[str, Type], ...]:
-    return (NODE, catalog.nodes["P"]), (EDGE, catalog.edges["E"])
+def types(catalog: Catalog) -> list[tuple[str, Type]]:
+    found: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
+    return [(one.table_key, one) for one in found]
 
 
-def violations(state: State) -> set[Conflict]:
+def violations(catalog: Catalog, state: State) -> set[Conflict]:
     """Return what is wrong with a state: edges without an end, and values that only one may have but several do."""
-    nodes, edges = state[NODE], state[EDGE]
-    orphans = {("OrphanEdge", EDGE, one) for one, row in edges.items() if not {row["src"], row["dst"]} <= nodes.keys()}
-    return orphans | {("UniqueViolation", NODE, one) for one in duplicates(nodes)}
+    found: set[Conflict] = set()
+    for edge in catalog.edges.values():
+        sources, targets = state[f"node:{edge.source}"], state[f"node:{edge.target}"]
+        for one, row in state[edge.table_key].items():
+            if row["src"] not in sources or row["dst"] not in targets:
+                found.add(("OrphanEdge", edge.table_key, one))
+    for key, type_ in types(catalog):
+        found |= {("UniqueViolation", key, one) for one in duplicates(type_, state[key])}
+    return found
 
 
-def duplicates(nodes: Rows) -> set[str]:
-    held: dict[str, list[str]] = {}
-    for one, row in nodes.items():
-        if row["u"] is not None:
-            held.setdefault(row["u"], []).append(one)
-    return {one for group in held.values() if len(group) > 1 for one in group}
+def duplicates(type_: Type, rows: Rows) -> set[str]:
+    """Return the entities that share a value which only one may have."""
+    found: set[str] = set()
+    for columns in type_.unique:
+        held: dict[tuple[object, ...], list[str]] = {}
+        for one, row in rows.items():
+            values = tuple(row[name] for name in columns)
+            if None not in values:
+                held.setdefault(values, []).append(one)
+        found |= {one for group in held.values() if len(group) > 1 for one in group}
+    return found
 
 
 def decide(
@@ -113,7 +145,7 @@ def decide(
         for entity, kind, columns in clashes:
             taken = states[("base", "ours", "theirs").index(decisions[key, entity])][key].get(entity)
             if kind == "DeleteVsUpdate":
-                _put(changed[1:], key, entity, taken)
+                put(changed[1:], key, entity, taken)
                 continue
             # What did not clash merges by itself; where it did, the decision is what both sides say.
             for state in changed:
@@ -122,7 +154,8 @@ def decide(
     return changed  # type: ignore[return-value]
 
 
-def _put(states: Iterable[dict[str, Rows]], key: str, entity: str, row: Row | None) -> None:
+def put(states: Iterable[dict[str, Rows]], key: str, entity: str, row: Row | None) -> None:
+    """Leave an entity in some states as it shall be; None is absent."""
     for state in states:
         if row is None:
             state[key].pop(entity, None)

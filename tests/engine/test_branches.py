@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -165,7 +166,7 @@ def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_t
     late: list[str] = []
     real = Kernel.keep_history
 
-    def keep_history(self: Kernel, snapshot: Snapshot, after: CommitId | None = None) -> None:
+    def keep_history(self: Kernel, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
         real(self, snapshot, after)
         if not late:
             # The deletion has kept what it saw; now somebody writes, and merges elsewhere.

@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.merge import ancestry, rows, settle, three
+from omnigraph.engine.merge import ancestry, rows, settle, three, values
 from omnigraph.manifest import branches
 from tests.engine.dagworld import World, template
+from tests.engine.test_merge_ancestry import nearest
 
 STEPS = 8
 # The package has a function of the same name, which hides the module.
@@ -28,11 +29,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return template(tmp_path_factory.mktemp("start"))
 
 
-def run(start: Path, root: Path, seeds: Iterable[int], steps: int = STEPS) -> Counter[str]:
+def run(start: Path, root: Path, seeds: Iterable[int], steps: int = STEPS, *, verifies: bool = False) -> Counter[str]:
     """Let worlds happen; return how many merges came to what. A failure tells all that had happened."""
     merges: Counter[str] = Counter()
     for seed in seeds:
-        world = World(start, root / str(seed), seed)
+        world = World(start, root / str(seed), seed, verifies=verifies)
         try:
             world.run(steps)
         except Exception as error:
@@ -51,19 +52,18 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("first", range(0, 100, 50))
-def test_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
-    merges = run(start, tmp_path, range(first, first + 50))
+def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
+    merges = run(start, tmp_path, range(30))
     # Every way in which a merge can end has been gone.
     assert min(merges.values()) > 0, merges
 
 
 @pytest.mark.long
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("first", range(100, 5_100, 250))
-def test_many_random_histories_equal_the_model(start: Path, tmp_path: Path, first: int) -> None:
-    for seed in range(first, first + 250):
-        run(start, tmp_path, [seed], steps=14)
+@pytest.mark.parametrize("first", range(100, 1_100, 50))
+def test_many_random_histories_equal_the_model_and_verify(start: Path, tmp_path: Path, first: int) -> None:
+    for seed in range(first, first + 50):
+        run(start, tmp_path, [seed], steps=24, verifies=True)
         shutil.rmtree(tmp_path / str(seed))
 
 
@@ -73,12 +73,30 @@ def test_many_random_histories_equal_the_model(start: Path, tmp_path: Path, firs
 def base_is_too_old(patch: pytest.MonkeyPatch) -> None:
     """Merges start from the first commit of all."""
 
-    def oldest(one: Any, two: Any, lookup: Any) -> Any:
-        while lookup(one).parent is not None:
-            one = lookup(one).parent
-        return one
+    def oldest(commits: Any, ones: Any, twos: Any) -> Any:
+        [one] = ones
+        while commits[one].parent is not None:
+            one = commits[one].parent
+        return (one,)
 
-    patch.setattr(merging, "merge_base", oldest)
+    patch.setattr(ancestry, "_best", oldest)
+
+
+def base_is_the_nearest_by_sum(patch: pytest.MonkeyPatch) -> None:
+    """The base is the common ancestor with the smallest sum of distances."""
+    patch.setattr(ancestry, "_best", nearest)
+
+
+def base_is_any_of_several(patch: pytest.MonkeyPatch) -> None:
+    """Of several best common ancestors only one is looked at, though all are told."""
+    real = merging.load_base
+    patch.setattr(merging, "load_base", lambda core, base: real(core, ancestry.MergeBase(base.first)))
+
+
+def base_forgets_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
+    """What ancestors disagree about is what one of them says."""
+    real = values.Unknown.joined
+    patch.setattr(values.Unknown, "joined", lambda self, others: real(self, []))
 
 
 def base_ignores_merges(patch: pytest.MonkeyPatch) -> None:
@@ -95,12 +113,18 @@ def merge_forgets_its_source(patch: pytest.MonkeyPatch) -> None:
 def conflict_is_missed(patch: pytest.MonkeyPatch) -> None:
     """Where both sides changed a property, ours stays, and nobody is told."""
     real = rows._merge_images
-    patch.setattr(rows, "_merge_images", lambda *given: (real(*given)[0], []))
+
+    def broken(type_: Any, pair: Any, *given: Any) -> Any:
+        nothing = replace(pair, ours=pair.ours.slice(0, 0), theirs=pair.theirs.slice(0, 0))
+        base = None if given[0] is None else given[0].slice(0, 0)
+        return real(type_, pair, *given)[0], real(type_, nothing, base, given[1])[1]
+
+    patch.setattr(rows, "_merge_images", broken)
 
 
 def properties_are_not_merged(patch: pytest.MonkeyPatch) -> None:
     """What both sides changed is taken from them as a whole."""
-    patch.setattr(rows, "merge_columns", lambda units, base, ours, theirs: (theirs, []))
+    patch.setattr(rows, "merge_columns", lambda units, base, ours, theirs, unknown: (theirs, []))
 
 
 def delete_is_lost(patch: pytest.MonkeyPatch) -> None:
@@ -124,6 +148,11 @@ def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(three.Three, "is_ours_unchanged", lambda self, type_: True)
 
 
+def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:
+    """A type that only the source changed is taken over as it is, whatever was decided about it."""
+    patch.setattr(three.GraphMerge, "adopted", lambda self, adoptable: dict(adoptable))
+
+
 def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Who takes ours gets theirs."""
     real = settle._side
@@ -138,6 +167,9 @@ def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
 
 MUTANTS = (
     base_is_too_old,
+    base_is_the_nearest_by_sum,
+    base_is_any_of_several,
+    base_forgets_what_is_unknown,
     base_ignores_merges,
     merge_forgets_its_source,
     conflict_is_missed,
@@ -145,6 +177,7 @@ MUTANTS = (
     delete_is_lost,
     orphans_are_let_through,
     changed_types_are_taken_over,
+    adoption_forgets_decisions,
     decisions_are_turned_round,
     delete_of_a_branch_looks_at_nobody,
 )

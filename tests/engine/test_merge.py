@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> N
         "target": "main",
         "outcome": "merged",
         "base_commit_id": graph.commits("review")[1].commit_id,
+        "base_commit_ids": [graph.commits("review")[1].commit_id],
         "commit": commit.commit_id,
         "types": [{"type_key": PERSON, "inserted": 0, "updated": 1, "deleted": 0, "adopted": False}],
         "conflicts": [],
@@ -260,6 +262,9 @@ def test_merge_of_a_grandchild_keeps_every_fork_it_stands_on(graph: Graph) -> No
     graph.branches.merge("child", into="target", delete_branch=True)
     graph.branches.delete("review")
     _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 20})
+    # From here on only the past stands on the fork that was taken over.
+    set_age(graph, "Carol", 21, "target")
+    _outlives_a_sweep(graph, "target", {"Alice": 31, "Bob": 26, "Carol": 21})
 
 
 def test_merge_that_forgets_what_it_stands_on_is_caught_by_a_sweep(
@@ -310,7 +315,7 @@ def _outlives_a_sweep(graph: Graph, branch: str, ages: dict[str, int]) -> None:
     fresh = og.open(graph.uri)
     assert {name: row["age"] for name, row in rows(fresh, PERSON, branch).items()} == ages
     for commit in fresh.commits(branch):
-        if commit.branch is None:
+        if commit.branch in (None, fresh.snapshot(branch).state.branch_id):
             assert fresh.at(commit.commit_id).snapshot().head == commit.commit_id
             b"".join(fresh.at(commit.commit_id).export())
 
@@ -480,3 +485,36 @@ def test_merge_repeated_under_its_id_names_its_commit_though_its_source_is_gone(
     with pytest.raises(GraphError) as caught:
         graph.acting_as(None, chosen).branches.merge("review", delete_branch=True)
     assert (caught.value.code, caught.value.context["graph_commit_id"]) == ("conflict.repeated", done.commit.commit_id)
+
+
+@pytest.mark.parametrize("is_forward", [True, False])
+def test_branch_that_took_over_versions_of_main_can_be_kept_up(graph: Graph, is_forward: bool) -> None:
+    if not is_forward:
+        put(graph, knows("Alice", "Bob", "ab"), branch="review")
+    set_age(graph, "Alice", 31)
+    receipt = graph.branches.merge("main", "review")
+    assert receipt.commit is not None
+    assert "adopted_forks" not in receipt.commit.properties
+    assert graph.verify().is_sound
+    graph.cleanup(keep=1)
+    graph.reconcile()
+    assert age(graph, "Alice", "review") == 31
+
+
+def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs that were written before hold such lists."""
+    real = apply.Application._prepare
+
+    def prepare(self: Any, *given: Any) -> Any:
+        plan, receipt = real(self, *given)
+        assert plan is not None
+        return replace(plan, properties={**plan.properties, "adopted_forks": ""}), receipt
+
+    monkeypatch.setattr(apply.Application, "_prepare", prepare)
+    set_age(graph, "Alice", 31)
+    receipt = graph.branches.merge("main", "review")
+    assert receipt.commit is not None
+    assert receipt.commit.properties["adopted_forks"] == ""
+    assert receipt.commit.adopted_forks == frozenset()
+    assert graph.verify().is_sound
+    graph.cleanup(keep=1)

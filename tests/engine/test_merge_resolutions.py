@@ -211,3 +211,25 @@ def test_merge_resolutions_settle_broken_rules(tmp_path: Path) -> None:
     assert content(graph) == before
     graph.branches.merge("review", resolutions=[told.to_json() | {"take": "theirs"}])
     assert content(graph) == content(graph, "review")
+
+
+@pytest.mark.parametrize("target", ["main", "target"])
+@pytest.mark.parametrize("side", ["ours", "base", "theirs"])
+def test_resolution_holds_for_a_type_that_only_the_source_changed(tmp_path: Path, target: str, side: str) -> None:
+    """On a branch such a type is taken over as it is, unless something was decided about it."""
+    graph = people(tmp_path)
+    if target != "main":
+        graph.branches.create(target)
+    graph.branches.create("source")
+    change(graph, 'delete Person where name = "Alice"', target)
+    put(graph, knows("Bob", "Alice", "ba"), knows("Carol", "Bob", "cb"), branch="source")
+    decided = [{"type_key": KNOWS, "entity_id": "ba", "take": side}]
+    if side == "theirs":
+        with pytest.raises(MergeConflict):
+            graph.branches.merge("source", target, resolutions=decided)
+        return
+    dry = graph.branches.merge("source", target, resolutions=decided, dry_run=True)
+    receipt = graph.branches.merge("source", target, resolutions=decided)
+    assert receipt.types == dry.types
+    assert sorted(rows(graph, KNOWS, target)) == ["bc", "cb"]
+    assert graph.verify().is_sound

@@ -170,7 +170,7 @@ def deletes_win(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def whole_rows_clash(monkeypatch: pytest.MonkeyPatch) -> None:
     real = values.merge_columns
-    monkeypatch.setattr(rows, "merge_columns", lambda units, base, ours, theirs: real(units, None, ours, theirs))
+    monkeypatch.setattr(rows, "merge_columns", lambda units, base, *sides: real(units, None, *sides[:2]))
 
 
 def misaligned_base(monkeypatch: pytest.MonkeyPatch) -> None:

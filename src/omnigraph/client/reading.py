@@ -93,7 +93,7 @@ def merged(reply: Reply) -> MergeReceipt:
         told["source"],
         told["target"],
         Outcome(told["outcome"]),
-        None if told["base_commit_id"] is None else CommitId(told["base_commit_id"]),
+        tuple(map(CommitId, told["base_commit_ids"])),
         _commit(told["commit"]),
         tuple(TypeCount(**one) for one in told["types"]),
         conflicts,

@@ -6,7 +6,7 @@ Everything above it reads through `snapshot` and `dataset`, and changes the grap
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from copy import copy
@@ -195,13 +195,13 @@ class Kernel:
         known = {CommitId(commit_id): commit for commit_id, commit in commit_log.read(self.store).items()}
         return known | {commit.commit_id: commit for commit in recent}
 
-    def keep_history(self, snapshot: Snapshot, after: CommitId | None = None) -> None:
-        """Put the commits that a branch made, or those after one of them, where they outlive the branch."""
+    def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
+        """Put the commits that a branch made, or those after the last of some, where they outlive the branch."""
         if snapshot.state.branch_id is None:
             # Main cannot be deleted.
             return
         own = [commit for commit in snapshot.state.commits if commit.branch == snapshot.state.branch_id]
-        known = next((number for number, commit in enumerate(own, 1) if commit.commit_id == after), 0)
+        known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
         if own[known:]:
             commit_log.spill(self.store, own[known:])
 

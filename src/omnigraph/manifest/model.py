@@ -97,6 +97,12 @@ class Commit:
     operation_id: OperationId
     properties: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def adopted_forks(self) -> frozenset[str]:
+        """The forks of other branches that this commit took over."""
+        # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
+        return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:

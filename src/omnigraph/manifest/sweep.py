@@ -21,7 +21,7 @@ from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.init import CLAIM_PREFIX
 from omnigraph.manifest.intent import Intent, pending
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import ADOPTED, MAIN, MANIFEST_PATH, Snapshot, fork_owner
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from omnigraph.store.objects import ObjectInfo
@@ -227,8 +227,8 @@ def _live_forks(path: str, files: list[ObjectInfo], snapshots: list[Snapshot]) -
 
 def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
     """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
-    commits = (one for one in kernel.all_commits().values() if one.branch in live and ADOPTED in one.properties)
-    return {fork for one in commits for fork in one.properties[ADOPTED].split(",")}
+    commits = (one for one in kernel.all_commits().values() if one.branch in live)
+    return {fork for one in commits for fork in one.adopted_forks}
 
 
 def _unnamed(

@@ -15,10 +15,11 @@ import pyarrow as pa
 from omnigraph.engine.branch.handle import delete_merged
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
+from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.resolution import Given, Resolution
 from omnigraph.engine.merge.settle import Resolutions
-from omnigraph.engine.merge.three import Type, described
-from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.three import Counted, Three, Type, described
+from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -38,7 +39,7 @@ from omnigraph.pipeline.matching import MarkTask, mark_fragment
 from omnigraph.pipeline.merge_keys import Broken, KeyFile, MergeJob, check_bucket
 from omnigraph.pipeline.merge_tasks import LookTask, Merged, MergeTask, look, merge_range
 from omnigraph.store import fragments
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.difference import moved_estimate
 from omnigraph.store.store import Store
 
@@ -119,10 +120,10 @@ class Ranges:
     def merge(self, task: Task) -> Settled:
         if task.is_forward:
             Resolutions(task.resolutions).refuse_open()
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adopted)]
+        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
         if not types:
             Resolutions(task.resolutions).refuse_open()
-            return Settled({})
+            return Settled({}, adopted=task.adoptable)
         work = self._plan(task, types)
         self._works.append(work)
         results, undecided = self._merged(work)
@@ -137,7 +138,7 @@ class Ranges:
         if broken:
             return self._refused(task, counts, broken, undecided)
         Resolutions(undecided).refuse_open()
-        return Settled(counts, effects=self._effects(work, results))
+        return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
         """Remove what attempts that did not count left behind, and all files but data."""
@@ -152,11 +153,11 @@ class Ranges:
 
     def _plan(self, task: Task, types: Sequence[Type]) -> _Work:
         three, kernel = task.three, task.three.ours.kernel
-        for view in (three.base, three.ours, three.theirs):
+        for view in (*three.base.states(), three.ours, three.theirs):
             # Tasks open versions by path alone, so what was just published must be in its place.
             kernel.finish_links(view.snapshot)
         operation_id = task.hold().operation_id
-        staged = [one.table_key for one in types if one.table_key not in task.adopted]
+        staged = [one.table_key for one in types if one.table_key not in task.adoptable]
         targets = {key: kernel.writable(three.ours.snapshot, key) for key in staged}
         committed = {key: (targets.get(key) or three.ours.dataset(key)).ref for key in three.by_key}
         sizes = {one.table_key: size_of(task, one) for one in types}
@@ -178,28 +179,20 @@ class Ranges:
         """Return what became of each range, and the resolutions that settled nothing."""
         three, job = work.task.three, work.job
         decided, undecided = _by_range(work)
-        asked: list[LookTask] = []
-        for type_ in work.types:
-            base, ours, theirs = (view.dataset(type_.table_key).ref for view in (three.base, three.ours, three.theirs))
-            sides = [theirs] if three.is_ours_unchanged(type_) else [theirs, ours]
-            asked += [LookTask(base, side, work.ranges[type_.table_key]) for side in sides]
+        planned = {type_.table_key: _Compared.of(three, type_) for type_ in work.types}
+        asked = [LookTask(one.base.first, ref, work.ranges[key]) for key, one in planned.items() for ref in one.others]
         found = iter(self.start().run("comparing", partial(look, job), asked))
         tasks: list[MergeTask] = []
-        for type_ in work.types:
-            key = type_.table_key
-            base, ours, theirs = (view.dataset(key).ref for view in (three.base, three.ours, three.theirs))
-            is_ours_changed = not three.is_ours_unchanged(type_)
-            their_moves = next(found)
-            our_moves = next(found) if is_ours_changed else [None] * work.ranges[key]
-            for number, (moved, our_moved) in enumerate(zip(their_moves, our_moves, strict=True)):
+        for key, one in planned.items():
+            moves = {ref: next(found) for ref in one.others}
+            for number in range(work.ranges[key]):
                 own = tuple(decided.pop((key, number), ()))
-                if moved is None:
+                moved = {ref: paths[number] for ref, paths in moves.items()}
+                if one.is_left_alone(moved):
                     # What their side left alone stays as it is on ours.
                     undecided += own
                     continue
-                side = ours if is_ours_changed else None
-                is_staged = key in work.targets
-                tasks.append(MergeTask(key, base, theirs, moved, side, our_moved, is_staged, own))
+                tasks.append(MergeTask(key, one.base, one.theirs, one.ours, moved, key in work.targets, own))
         results = self.start().run("merging", partial(merge_range, job), tasks)
         return results, [*undecided, *(one for result in results for one in result.open)]
 
@@ -248,6 +241,33 @@ class Ranges:
         return tuple(effects)
 
 
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Which versions of a type are compared with which; without `ours`, our side did not change the type."""
+
+    base: MergeBase[DatasetRef]
+    ours: DatasetRef | None
+    theirs: DatasetRef
+
+    @classmethod
+    def of(cls, three: Three, type_: Type) -> _Compared:
+        base = three.base_of(type_).map(lambda dataset: dataset.ref)
+        ours, theirs = (view.dataset(type_.table_key).ref for view in (three.ours, three.theirs))
+        return cls(base, None if three.is_ours_unchanged(type_) else ours, theirs)
+
+    @property
+    def others(self) -> list[DatasetRef]:
+        """All versions but the one that they are compared with, each once."""
+        sides = [self.theirs, *([self.ours] if self.ours else [])]
+        joined = [ref for ref in self.base.states() if ref != self.base.first]
+        return list(dict.fromkeys([*sides, *joined]))
+
+    def is_left_alone(self, moved: Mapping[DatasetRef, str | None]) -> bool:
+        """Tell whether their side has a range as the base has it, where nothing of the base is virtual."""
+        is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
+        return moved[self.theirs] is None and not is_virtual
+
+
 class BySize:
     """Workers here for what this process can hold, and elsewhere for the rest."""
 
@@ -255,7 +275,7 @@ class BySize:
         self._ranges = ranges
 
     def merge(self, task: Task) -> Settled:
-        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adopted)]
+        types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
         size = sum(size_of(task, one) for one in types)
         if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
             return ThisProcess().merge(task)
@@ -269,10 +289,9 @@ class BySize:
 
 def size_of(task: Task, type_: Type) -> int:
     """Return about how many entities of a type either side changed."""
-    base, ours, theirs = (
-        view.dataset(type_.table_key) for view in (task.three.base, task.three.ours, task.three.theirs)
-    )
-    return moved_estimate(base, theirs) + moved_estimate(base, ours)
+    base, *others = task.three.base_of(type_).states()
+    others += [view.dataset(type_.table_key) for view in (task.three.ours, task.three.theirs)]
+    return sum(moved_estimate(base, one) for one in others)
 
 
 def _parts(size: int, part: int) -> int:

@@ -13,11 +13,13 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.rows import AFTER, BEFORE, candidates, compare
+from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, conflict_of
 from omnigraph.engine.merge.resolution import Resolution
-from omnigraph.engine.merge.rows import RowMerge, as_merge, merge_rows
+from omnigraph.engine.merge.rows import RowMerge, Type, as_merge, merge_rows
 from omnigraph.engine.merge.settle import Resolutions
-from omnigraph.engine.merge.workers import Counted
+from omnigraph.engine.merge.three import Counted
+from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.stage import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
 from omnigraph.pipeline.keyfile import Slice, write_numbers
@@ -68,17 +70,17 @@ def look(job: MergeJob, task: LookTask) -> list[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """One range of ids of one type: what may have moved on either side, and what is decided about it.
+    """One range of ids of one type: what may have moved between the base and each other state, and what is decided.
 
-    Without `ours`, our side did not change the type. Only of what `is_staged` files are written.
+    Of a virtual base, moves lead from the first of its versions to each other one. Without `ours`, our side did not
+    change the type. Only of what `is_staged` files are written.
     """
 
     table_key: str
-    base: DatasetRef
+    base: MergeBase[DatasetRef]
     theirs: DatasetRef
-    their_moves: str | None
     ours: DatasetRef | None
-    our_moves: str | None
+    moves: Mapping[DatasetRef, str | None]
     is_staged: bool
     resolutions: tuple[Resolution, ...] = ()
 
@@ -100,13 +102,8 @@ class Merged:
 def merge_range(job: MergeJob, task: MergeTask) -> Merged:
     """Merge one range, stage it, and write down what set rules have to know of it."""
     type_ = job.catalog.type_of(task.table_key)
-    base, theirs = job.place.open(task.base), job.place.open(task.theirs)
-    moves = {"theirs": _moves(job, base, task.their_moves), "ours": _moves(job, base, task.our_moves)}
-    changes = compare(base, theirs, moves["theirs"])
-    if task.ours is None:
-        merge = as_merge(changes)
-    else:
-        merge = merge_rows(type_, compare(base, job.place.open(task.ours), moves["ours"]), changes)
+    moves = {ref: _moves(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
+    merge = _merge(job, task, type_, moves)
     resolutions = Resolutions(task.resolutions)
     merge = resolutions.settle(type_, merge)
     done = Merged(task.table_key, Counted.of(merge), open=resolutions.open)
@@ -116,16 +113,33 @@ def merge_range(job: MergeJob, task: MergeTask) -> Merged:
     return done if merge.changes_nothing else _staged(job, task, merge, moves, done)
 
 
-def _moves(job: MergeJob, base: Dataset, path: str | None) -> pa.Table:
+def _merge(job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table]) -> RowMerge:
+    base = job.place.open(task.base.first)
+    deltas = {ref: compare(base, job.place.open(ref), own) for ref, own in moves.items()}
+    if not task.base.is_virtual:
+        theirs = deltas[task.theirs]
+        return as_merge(theirs) if task.ours is None else merge_rows(type_, deltas[task.ours], theirs)
+    assert task.ours is not None, "of a virtual base nothing is unchanged"
+    for ref in set(task.base.states()) - {task.base.first}:
+        deltas[ref] = compare(base, job.place.open(ref), _moves(job, task, ref))
+    old, rows = images(deltas)
+    image = build_image(type_, task.base, lambda ref: rows.get(ref, old))
+    return merge_from_virtual(type_, image, rows[task.ours], rows[task.theirs])
+
+
+def _moves(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
+    path, base = task.moves[ref], job.place.open(task.base.first)
     return candidates(base, base) if path is None else read_table(job.place.store(), path)
 
 
-def _staged(job: MergeJob, task: MergeTask, merge: RowMerge, moves: Mapping[str, pa.Table], done: Merged) -> Merged:
+def _staged(
+    job: MergeJob, task: MergeTask, merge: RowMerge, moves: Mapping[DatasetRef, pa.Table], done: Merged
+) -> Merged:
     type_, store, committed = job.catalog.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
     target = job.place.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
     columns = key_columns(type_)
-    old = _places(committed, target, task.table_key, columns, _leaving(merge), moves)
+    old = _places(committed, target, task, columns, _leaving(merge), moves)
     if job.buckets:
         broken = broken_rows(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
         keys = write_key_files(job, type_, rows.select(columns), old)
@@ -150,23 +164,24 @@ def _leaving(merge: RowMerge) -> Ids:
 def _places(
     committed: CommittedElsewhere,
     target: Dataset,
-    table_key: str,
+    task: MergeTask,
     columns: list[str],
     ids: Ids,
-    moves: Mapping[str, pa.Table],
+    moves: Mapping[DatasetRef, pa.Table],
 ) -> pa.Table:
     """Return columns and addresses of the rows of our side with these ids, all of which are there.
 
     A row that our side left alone has the row id of the base; of the others it is known.
     """
     if len(ids) * _TAKE_COST < target.count():
-        row_ids = _row_ids(moves["theirs"], BEFORE, ids)
-        row_ids = pc.coalesce(_row_ids(moves["ours"], AFTER, ids), row_ids)
+        row_ids = _row_ids(moves[task.theirs], BEFORE, ids)
+        if task.ours is not None:
+            row_ids = pc.coalesce(_row_ids(moves[task.ours], AFTER, ids), row_ids)
         if not row_ids.null_count:
             found = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
             if one_array(found.column("id")).equals(ids):
                 return found
-    found = committed.places(table_key, columns, {"id": ids})
+    found = committed.places(task.table_key, columns, {"id": ids})
     assert found.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
     return found
 

@@ -162,6 +162,7 @@ class Merged(TypedDict):
     target: str
     outcome: Literal["already_up_to_date", "fast_forward", "merged", "conflicted"]
     base_commit_id: str | None
+    base_commit_ids: list[str]
     commit: str | None
     types: list[dict[str, Any]]
     conflicts: list[dict[str, Any]]

@@ -39,10 +39,10 @@ def fixed_versions(
     fixed |= {(one.parent, one.parent_version) for one in main.state.branches.values()}
     fixed |= {(one.branch_id, one.base_version) for one in intents}
     for one, two in combinations([head.head for head in heads if head.head], 2):
-        base = merge_base(one, two, commits.__getitem__)
-        # A merge reads the state that both sides have in common.
-        if base is not None:
-            fixed.add((commits[base].branch, commits[base].manifest_version))
+        # A merge reads the states that both sides have in common; where histories cross, also those below them.
+        base = merge_base(commits, one, two)
+        states = [] if base is None else [commits[commit_id] for commit_id in base.states()]
+        fixed |= {(state.branch, state.manifest_version) for state in states}
     return fixed
 
 

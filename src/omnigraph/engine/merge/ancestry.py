@@ -1,71 +1,197 @@
-"""Ancestry: which commit two histories have in common, and whether one is a part of the other.
+"""Ancestry: what two histories have in common, and whether one commit is part of the history of another.
 
-Pure: commits come through a lookup, so a walk reads only as far back as it has to.
+Pure: commits come through a lookup, so a walk reads only as far back as it has to. Times of commits decide in which
+order commits are visited, never what comes out: the clocks of writers may be wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from typing import Final, Generic, Protocol, TypeVar
 
 from omnigraph.ids import CommitId
-from omnigraph.limits import CLOCK_SKEW_SECONDS
+from omnigraph.limits import MERGE_BASE_COMMITS_MAX
 from omnigraph.manifest.model import Commit
 
-Lookup = Callable[[CommitId], Commit]
+T = TypeVar("T")
+V = TypeVar("V")
+
+_LEFT: Final = 1
+_RIGHT: Final = 2
+_COMMON: Final = _LEFT | _RIGHT
+# Part of the history of a common ancestor, and therefore none of the best ones.
+_STALE: Final = 4
 
 
-def merge_base(one: CommitId, two: CommitId, lookup: Lookup) -> CommitId | None:
-    """Return the common ancestor with the smallest sum of distances, the higher manifest version among equals.
+class Commits(Protocol):
+    """Commits by id: a dictionary, or whatever reads them when they are asked for."""
 
-    Distances run over both parents. None: the histories have nothing in common.
+    def __getitem__(self, commit_id: CommitId, /) -> Commit: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Joined(Generic[T]):
+    """One more state that a virtual base is made of, and what it has in common with those before it.
+
+    Without a `base`, nothing says which of two differing values is the older one.
     """
-    walks = (_Walk(one, lookup), _Walk(two, lookup))
-    met = [(0, one)] if one == two else []
-    depth = 0
-    # An ancestor as near as the best has no distance above its sum, so the walk need not go further than that.
-    while any(walk.frontier for walk in walks) and (not met or depth < min(met)[0]):
-        depth += 1
-        for walk, other in (walks, walks[::-1]):
-            found = walk.step()
-            met += [(walk.distances[at] + other.distances[at], at) for at in found if at in other.distances]
-    ranked = [(total, -lookup(commit_id).manifest_version, commit_id) for total, commit_id in met]
-    return min(ranked)[2] if ranked else None
+
+    state: T
+    base: MergeBase[T] | None
 
 
-def is_ancestor(older: CommitId, newer: CommitId, lookup: Lookup) -> bool:
+@dataclass(frozen=True, slots=True)
+class MergeBase(Generic[T]):
+    """What a merge starts from: one state, or a virtual one, made of several that are joined one by one."""
+
+    first: T
+    joined: tuple[Joined[T], ...] = ()
+
+    @property
+    def is_virtual(self) -> bool:
+        return bool(self.joined)
+
+    @property
+    def best(self) -> tuple[T, ...]:
+        """The best common ancestors, without what lies below them."""
+        return (self.first, *(one.state for one in self.joined))
+
+    def states(self) -> Iterator[T]:
+        """Yield all states, those below the best ones too, each as often as it occurs."""
+        yield self.first
+        for one in self.joined:
+            yield one.state
+            if one.base is not None:
+                yield from one.base.states()
+
+    def map(self, function: Callable[[T], V]) -> MergeBase[V]:
+        """Return the same base made of other states."""
+        joined = (
+            Joined(function(one.state), None if one.base is None else one.base.map(function)) for one in self.joined
+        )
+        return MergeBase(function(self.first), tuple(joined))
+
+    def reduced(self, key: Callable[[T], Hashable]) -> MergeBase[T]:
+        """Return the same base without joins that need no look at content: states of one key have the same."""
+        base = MergeBase(self.first)
+        for one in self.joined:
+            below = None if one.base is None else one.base.reduced(key)
+            known = None if below is None or below.is_virtual else key(below.first)
+            if key(one.state) == known or (not base.is_virtual and key(one.state) == key(base.first)):
+                continue
+            if not base.is_virtual and key(base.first) == known:
+                base = MergeBase(one.state)
+            else:
+                base = MergeBase(base.first, (*base.joined, Joined(one.state, below)))
+        return base
+
+
+def best_common_ancestors(commits: Commits, one: CommitId, two: CommitId) -> tuple[CommitId, ...]:
+    """Return the common ancestors that are no ancestors of another one, newest first, as `git merge-base --all` does.
+
+    A commit counts as its own ancestor. Several come out where histories were merged crosswise; none where they have
+    nothing in common. The cost is near linear in the number of commits that are newer than the result.
+    """
+    return _best(commits, (one,), (two,))
+
+
+def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
     """Tell whether a commit is part of the history of another; every commit is of its own."""
-    # What came after a commit was made after it, so anything clearly older leads nowhere.
-    oldest_us = lookup(older).created_at_us - CLOCK_SKEW_SECONDS * 1_000_000
-    pending, seen = [newer], {newer}
-    while pending:
-        commit_id = pending.pop()
-        if commit_id == older:
-            return True
-        for parent in _parents(lookup(commit_id)):
-            if parent not in seen and lookup(parent).created_at_us >= oldest_us:
-                seen.add(parent)
-                pending.append(parent)
-    return False
+    return older in _paint_down(commits, (older,), (newer,))
 
 
-class _Walk:
-    """A walk into the past from one commit, one generation a step."""
+def merge_base(commits: Commits, one: CommitId, two: CommitId) -> MergeBase[CommitId] | None:
+    """Return what a merge of two commits starts from; None: they have nothing in common.
 
-    def __init__(self, start: CommitId, lookup: Lookup) -> None:
-        self.distances = {start: 0}
-        self.frontier = [start]
-        self._lookup = lookup
+    Several best common ancestors are merged one by one, each time with the merge base of what was joined so far and the
+    next, as in git's recursive strategy. Past `MERGE_BASE_COMMITS_MAX` commits, what is older is not looked at.
+    """
+    return _Joining(commits).base((one,), two)
 
-    def step(self) -> list[CommitId]:
-        """Go one generation back; return the commits that are met for the first time."""
-        found: list[CommitId] = []
-        for commit_id in self.frontier:
-            for parent in _parents(self._lookup(commit_id)):
-                if parent not in self.distances:
-                    self.distances[parent] = self.distances[commit_id] + 1
-                    found.append(parent)
-        self.frontier = found
-        return found
+
+class _Joining:
+    """Builds the merge base of two commits, within a budget of commits that it may be made of."""
+
+    def __init__(self, commits: Commits) -> None:
+        self._commits = commits
+        self._left = MERGE_BASE_COMMITS_MAX
+
+    def base(self, ones: tuple[CommitId, ...], two: CommitId) -> MergeBase[CommitId] | None:
+        best = _best(self._commits, ones, (two,))
+        self._left -= len(best)
+        if not best:
+            return None
+        joined: list[Joined[CommitId]] = []
+        for number, commit_id in enumerate(best[1:], start=1):
+            # Histories that crossed again and again would be followed to their beginning.
+            below = self.base(best[:number], commit_id) if self._left > 0 else None
+            joined.append(Joined(commit_id, below))
+        return MergeBase(best[0], tuple(joined))
+
+
+def _best(commits: Commits, ones: Collection[CommitId], twos: Collection[CommitId]) -> tuple[CommitId, ...]:
+    found = _paint_down(commits, ones, twos)
+    if len(found) > 1:
+        # Clocks that were wrong can leave an ancestor of another among them.
+        found = {one for one in found if one not in _paint_down(commits, (one,), found - {one})}
+    return tuple(sorted(found, key=lambda one: (commits[one].created_at_us, one), reverse=True))
+
+
+def _paint_down(commits: Commits, ones: Collection[CommitId], twos: Collection[CommitId]) -> set[CommitId]:
+    """Return common ancestors of two sets of commits, with all of the best ones among them.
+
+    Paint-down to common, as in git: each side colours its ancestors, newest first; where both colours meet, the rest of
+    the way down is stale. The walk ends when all that waits is stale. No path to a best common ancestor leads through a
+    stale commit, so all of them are met, in whatever order commits are visited.
+    """
+    queue, colours = _Queue(commits), dict[CommitId, int]()
+    for starts, colour in ((ones, _LEFT), (twos, _RIGHT)):
+        for commit_id in starts:
+            colours[commit_id] = colours.get(commit_id, 0) | colour
+            queue.push(commit_id, colours)
+    met: set[CommitId] = set()
+    while queue.fresh:
+        commit_id = queue.pop()
+        colour = colours[commit_id]
+        if colour & _COMMON == _COMMON:
+            if not colour & _STALE:
+                met.add(commit_id)
+            if not queue.fresh:
+                break
+            colour |= _STALE
+        for parent in _parents(commits[commit_id]):
+            known = colours.get(parent, 0)
+            if known | colour != known:
+                colours[parent] = known | colour
+                queue.push(parent, colours)
+    return {commit_id for commit_id in met if not colours[commit_id] & _STALE}
+
+
+class _Queue:
+    """Commits to visit, newest first; `fresh` are those of them that are not stale."""
+
+    def __init__(self, commits: Commits) -> None:
+        self.fresh: set[CommitId] = set()
+        self._commits = commits
+        self._heap: list[tuple[int, CommitId]] = []
+        self._waiting: set[CommitId] = set()
+
+    def push(self, commit_id: CommitId, colours: dict[CommitId, int]) -> None:
+        if commit_id not in self._waiting:
+            self._waiting.add(commit_id)
+            heappush(self._heap, (-self._commits[commit_id].created_at_us, commit_id))
+        if colours[commit_id] & _STALE:
+            self.fresh.discard(commit_id)
+        else:
+            self.fresh.add(commit_id)
+
+    def pop(self) -> CommitId:
+        _, commit_id = heappop(self._heap)
+        self._waiting.discard(commit_id)
+        self.fresh.discard(commit_id)
+        return commit_id
 
 
 def _parents(commit: Commit) -> Iterator[CommitId]:

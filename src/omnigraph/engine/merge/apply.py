@@ -11,13 +11,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, refusal
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.resolution import Resolution
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.merge.stage import forks_of
-from omnigraph.engine.merge.three import Three, merge_all
-from omnigraph.engine.merge.workers import Counted, Settled, Task, ThisProcess, Workers
+from omnigraph.engine.merge.three import Counted, Three, merge_all
+from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.write.gate import rights, tells_of, unseen
 from omnigraph.ids import CommitId
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
@@ -30,11 +31,14 @@ from omnigraph.manifest.updates import SetVersion
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do."""
+    """What is to be applied to a branch: the way from `base` to `theirs`. Without them there is nothing to do.
+
+    `base_ids` are the commits that the base is, newest first: several where histories cross.
+    """
 
     outcome: Outcome
-    base_id: CommitId | None
-    base: View | None = None
+    base_ids: tuple[CommitId, ...]
+    base: MergeBase[View] | None = None
     theirs: View | None = None
     merged_parent: CommitId | None = None
 
@@ -61,18 +65,17 @@ class Application:
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
         three = self._three(sides.base, ours, sides.theirs)
-        merges, conflicts = merge_all(three, Resolutions(self.resolutions))
-        counts = {key: Counted.of(one) for key, one in merges.items() if not one.changes_nothing}
-        receipt = self._receipt(sides, counts, self._adopted(three), dry_run=True)
-        if not conflicts:
+        merged = merge_all(three, Resolutions(self.resolutions))
+        receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
+        if not merged.conflicts:
             return receipt
         return MergeReceipt(
             self.source,
             self.target,
             Outcome.CONFLICTED,
-            sides.base_id,
+            sides.base_ids,
             types=receipt.types,
-            conflicts=tuple(self._told(conflicts)),
+            conflicts=tuple(self._told(merged.conflicts)),
             dry_run=True,
             actor=self.core.actor,
         )
@@ -100,7 +103,6 @@ class Application:
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
         three = self._three(sides.base, ours, sides.theirs)
-        adopted = self._adopted(three)
         intents: list[Declared] = []
 
         def hold() -> Declared:
@@ -109,20 +111,22 @@ class Application:
             return intents[0]
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
-        settled = self.workers.merge(Task(three, self.resolutions, adopted, is_forward, hold))
+        settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
         self._refuse_conflicts(settled)
+        adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:
-            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_id)
+            nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
             # Whoever reads a taken over version needs it in its place by path.
             kernel.finish_links(sides.theirs.snapshot)
             forks = {fork for pin in adopted.values() for fork in forks_of(sides.theirs, pin, ours)}
-            properties[ADOPTED] = ",".join(sorted(forks))
+            if forks:
+                properties[ADOPTED] = ",".join(sorted(forks))
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
-            kernel.keep_history(sides.theirs.snapshot, after=sides.base_id)
+            kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
         plan = Plan(
             self.kind,
             settled.effects,
@@ -135,7 +139,7 @@ class Application:
         )
         return plan, self._receipt(sides, settled.counts, adopted)
 
-    def _three(self, base: View, ours: View, theirs: View) -> Three:
+    def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
         three = Three(base, ours, theirs)
         self._hidden = self.core.hidden(ours.snapshot) | self.core.hidden(theirs.snapshot)
@@ -156,8 +160,8 @@ class Application:
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
         raise refusal(told, what, is_cut=settled.is_cut)
 
-    def _adopted(self, three: Three) -> dict[str, Pin]:
-        """Return the types whose datasets are taken over as they are.
+    def _adoptable(self, three: Three) -> dict[str, Pin]:
+        """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
         """
@@ -183,7 +187,7 @@ class Application:
             self.source,
             self.target,
             sides.outcome,
-            sides.base_id,
+            sides.base_ids,
             types=tuple(counts),
             dry_run=dry_run,
             actor=self.core.actor,

@@ -6,7 +6,7 @@ Which outcome it is follows from history; the rest is `apply`.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.merge.ancestry import Lookup, is_ancestor, merge_base
+from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
@@ -56,12 +56,7 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
-    lookup = lookup_of(core, ours, theirs)
-    if is_ancestor(source, target, lookup):
-        return Sides(Outcome.ALREADY_UP_TO_DATE, source)
-    if is_ancestor(target, source, lookup):
-        return Sides(Outcome.FAST_FORWARD, target, ours, theirs, source)
-    base = merge_base(source, target, lookup)
+    base = merge_base(KnownCommits(core, ours, theirs), target, source)
     if base is None:
         raise GraphError(
             f"`{theirs.snapshot.branch}` and `{ours.snapshot.branch}` have no commit in common, so nothing says what"
@@ -70,7 +65,34 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
             source=theirs.snapshot.branch,
             target=ours.snapshot.branch,
         )
-    return Sides(Outcome.MERGED, base, core.whole(at=base), theirs, source)
+    if base.best == (source,):
+        return Sides(Outcome.ALREADY_UP_TO_DATE, base.best)
+    if base.best == (target,):
+        return Sides(Outcome.FAST_FORWARD, base.best, MergeBase(ours), theirs, source)
+    return Sides(Outcome.MERGED, base.best, load_base(core, base), theirs, source)
+
+
+def load_base(core: Core, base: MergeBase[CommitId]) -> MergeBase[View]:
+    """Return a merge base with the states of its commits.
+
+    What best common ancestors have in common in turn is left out where cleanup has removed a state of it, or the schema
+    was another one: their differences are unknown then, and conflicts take the place of a guess.
+    """
+    first = core.whole(at=base.first)
+    joined = [Joined(core.whole(at=one.state), _load_below(core, one.base, first)) for one in base.joined]
+    return MergeBase(first, tuple(joined))
+
+
+def _load_below(core: Core, base: MergeBase[CommitId] | None, above: View) -> MergeBase[View] | None:
+    if base is None:
+        return None
+    try:
+        loaded = load_base(core, base)
+    except GraphError as error:
+        if error.code != "graph.version_reclaimed":
+            raise
+        return None
+    return loaded if all(view.catalog.ir_hash == above.catalog.ir_hash for view in loaded.states()) else None
 
 
 def _refuse_recreated(core: Core, theirs: View) -> None:
@@ -86,15 +108,15 @@ def _refuse_recreated(core: Core, theirs: View) -> None:
         )
 
 
-def lookup_of(core: Core, *views: View) -> Lookup:
-    """Return a way to find commits that reads more than the views hold only when it must."""
-    known = {one.commit_id: one for view in views for one in view.snapshot.state.commits}
-    is_complete = False
+class KnownCommits:
+    """Commits by id; more than some views hold is read only when it must be."""
 
-    def lookup(commit_id: CommitId) -> Commit:
-        nonlocal known, is_complete
-        if commit_id not in known and not is_complete:
-            known, is_complete = core.kernel.all_commits() | known, True
-        return known[commit_id]
+    def __init__(self, core: Core, *views: View) -> None:
+        self._core = core
+        self._known = {one.commit_id: one for view in views for one in view.snapshot.state.commits}
+        self._is_complete = False
 
-    return lookup
+    def __getitem__(self, commit_id: CommitId) -> Commit:
+        if commit_id not in self._known and not self._is_complete:
+            self._known, self._is_complete = self._core.kernel.all_commits() | self._known, True
+        return self._known[commit_id]

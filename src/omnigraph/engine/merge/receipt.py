@@ -46,13 +46,14 @@ class TypeCount:
 class MergeReceipt:
     """A finished merge, revert or cherry-pick, or with `dry_run` what one would be.
 
-    `source` is the branch or commit that was merged. `types` leaves out what was adopted without a look at it.
+    `source` is the branch or commit that was merged. `bases` are the commits it started from, newest first: several
+    where histories cross. `types` leaves out what was adopted without a look at it.
     """
 
     source: str
     target: str
     outcome: Outcome
-    base: CommitId | None
+    bases: tuple[CommitId, ...]
     commit: Commit | None = None
     types: tuple[TypeCount, ...] = ()
     conflicts: tuple[Conflict, ...] = ()
@@ -60,6 +61,11 @@ class MergeReceipt:
     actor: str | None = None
     branch_deleted: bool = False
     branch_delete_error: str | None = None
+
+    @property
+    def base(self) -> CommitId | None:
+        """The newest commit that the merge started from."""
+        return self.bases[0] if self.bases else None
 
     def published(self, commit: Commit | None) -> MergeReceipt:
         """Return this receipt with the commit that made it so."""
@@ -71,6 +77,7 @@ class MergeReceipt:
             "target": self.target,
             "outcome": self.outcome.value,
             "base_commit_id": self.base,
+            "base_commit_ids": list(self.bases),
             "commit": self.commit.commit_id if self.commit else None,
             "types": [one.to_json() for one in self.types],
             "conflicts": [one.to_json() for one in self.conflicts],

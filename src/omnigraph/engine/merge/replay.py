@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.merge.ancestry import is_ancestor
+from omnigraph.engine.merge.ancestry import MergeBase, is_ancestor
 from omnigraph.engine.merge.apply import Application, Sides
-from omnigraph.engine.merge.merge import lookup_of
+from omnigraph.engine.merge.merge import KnownCommits
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.scope import on
@@ -35,13 +35,13 @@ def revert(
     def choose(ours: View) -> Sides:
         head = ours.snapshot.head
         assert head is not None, "every branch starts with a commit"
-        if not is_ancestor(commit.commit_id, head, lookup_of(core, ours)):
+        if not is_ancestor(KnownCommits(core, ours), commit.commit_id, head):
             raise UsageError(
                 f"branch `{branch.strip()}` does not have commit {commit.commit_id}, so there is nothing to revert",
                 commit_id=commit.commit_id,
                 branch=branch.strip(),
             )
-        return Sides(Outcome.MERGED, commit.commit_id, after, before)
+        return Sides(Outcome.MERGED, (commit.commit_id,), MergeBase(after), before)
 
     return _apply(core, "revert", commit, branch, choose, dry_run, resolutions)
 
@@ -58,7 +58,8 @@ def cherry_pick(
     """Apply the change of a commit of another branch."""
     core = admit(core, "change", on(branch), actor)
     commit, before, after = _states(core, commit_id)
-    sides = Sides(Outcome.MERGED, commit.parent, before, after)
+    assert commit.parent is not None, "a commit without a parent was refused"
+    sides = Sides(Outcome.MERGED, (commit.parent,), MergeBase(before), after)
     return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions)
 
 

@@ -15,10 +15,12 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.equal import Mask
 from omnigraph.engine.changes.rows import RowChanges
-from omnigraph.engine.merge.values import Unit, merge_columns, units_of
+from omnigraph.engine.merge.values import NOTHING_UNKNOWN, Unit, Unknown, merge_columns, units_of
 from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
 from omnigraph.rules.delta import Ids, is_among, one_array, without
 from omnigraph.rules.kernels import Numbers, pc
+
+Type = NodeType | EdgeType
 
 
 class Kind(StrEnum):
@@ -68,20 +70,61 @@ def as_merge(theirs: RowChanges) -> RowMerge:
     return RowMerge(theirs.inserted, theirs.after, _ids(theirs.deleted))
 
 
-def merge_rows(type_: NodeType | EdgeType, ours: RowChanges, theirs: RowChanges) -> RowMerge:
-    """Merge what two sides did to the rows of a type since their base."""
+def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown = NOTHING_UNKNOWN) -> RowMerge:
+    """Merge what two sides did to the rows of a type since their base, of which some may be unknown."""
+    sides = merge_sides(type_, ours, theirs, unknown)
+    clashes = [clash for one in sides.contests for clash in one.clashes(unknown)]
+    return RowMerge(sides.inserted, sides.updated, sides.deleted, tuple(sorted(clashes, key=lambda one: one.entity_id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Entities that nothing settles in full, row by row the same in all tables; None where they are absent.
+
+    `unsettled` tells in which rows a unit is left open; without any it is whether the entity exists at all.
+    """
+
+    kind: Kind
+    base: pa.Table | None
+    ours: pa.Table | None
+    theirs: pa.Table | None
+    merged: pa.Table | None = None
+    unsettled: tuple[tuple[Unit, Mask], ...] = ()
+
+    def clashes(self, unknown: Unknown) -> Iterator[Clash]:
+        tables = (self.base, self.ours, self.theirs, self.merged)
+        [rows, *_] = [one for one in tables if one is not None]
+        ids: Any = rows.column("id").to_pylist()
+        for row, entity_id in enumerate(ids):
+            columns = tuple(name for unit, open_ in self.unsettled if open_[row] for name in unit.columns)
+            base, *others = [None if one is None else one.slice(row, 1) for one in tables]
+            yield Clash(self.kind, entity_id, columns, None if base is None else unknown.known_of(base), *others)
+
+
+@dataclass(frozen=True, slots=True)
+class SideMerge:
+    """What a merge does to the rows of our side, and the entities it could not settle."""
+
+    inserted: pa.Table
+    updated: pa.Table
+    deleted: Ids
+    contests: tuple[Contest, ...]
+
+
+def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown) -> SideMerge:
+    """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
     touched = pa.concat_arrays([_ids(one) for one in (ours.inserted, ours.after, ours.deleted)])
     both_inserted = _Pair.of(ours.inserted, theirs.inserted)
     both_updated = _Pair.of(ours.after, theirs.after)
     base = theirs.before.take(both_updated.right)
-    settled_inserts, clashing_inserts = _merge_images(type_, both_inserted, None)
-    settled_updates, clashing_updates = _merge_images(type_, both_updated, base)
+    settled_inserts, open_inserts = _merge_images(type_, both_inserted, None, unknown)
+    settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)
     revived, removed, contested = _deletes_against_updates(type_, ours, theirs)
-    return RowMerge(
+    return SideMerge(
         pa.concat_tables([_untouched(theirs.inserted, touched), revived]).combine_chunks(),
         pa.concat_tables([_untouched(theirs.after, touched), settled_inserts, settled_updates]).combine_chunks(),
         pa.concat_arrays([without(_ids(theirs.deleted), touched), removed]),
-        tuple(sorted((*clashing_inserts, *clashing_updates, *contested), key=lambda one: one.entity_id)),
+        (open_inserts, open_updates, *contested),
     )
 
 
@@ -102,31 +145,22 @@ class _Pair:
         return cls(ours.take(left), theirs.take(right), left, right)
 
 
-def _merge_images(type_: NodeType | EdgeType, pair: _Pair, base: pa.Table | None) -> tuple[pa.Table, list[Clash]]:
+def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unknown) -> tuple[pa.Table, Contest]:
     """Return the rows to put in place of ours, and the entities in which something is left unsettled."""
     units = units_of(type_)
-    merged, unsettled = merge_columns(units, base, pair.ours, pair.theirs)
-    clashing = np.zeros(merged.num_rows, bool)
+    merged, unsettled = merge_columns(units, base, pair.ours, pair.theirs, unknown)
+    is_open = np.zeros(merged.num_rows, bool)
     for _, rows in unsettled:
-        clashing |= rows
+        is_open |= rows
     kind = Kind.DIVERGENT_INSERT if base is None else Kind.DIVERGENT_UPDATE
-    found = [
-        Clash(
-            kind,
-            pair.ours.column("id")[row].as_py(),
-            tuple(name for unit, rows in unsettled if rows[row] for name in unit.columns),
-            base.slice(row, 1) if base is not None else None,
-            pair.ours.slice(row, 1),
-            pair.theirs.slice(row, 1),
-            merged.slice(row, 1),
-        )
-        for row in np.flatnonzero(clashing).tolist()
-    ]
-    return merged.filter(pa.array(_changed(units, pair.ours, merged) & ~clashing)), found
+    ours, theirs, open_merged = (one.filter(pa.array(is_open)) for one in (pair.ours, pair.theirs, merged))
+    older = None if base is None else base.filter(pa.array(is_open))
+    contest = Contest(kind, older, ours, theirs, open_merged, tuple((unit, rows[is_open]) for unit, rows in unsettled))
+    return merged.filter(pa.array(changed_rows(units, pair.ours, merged) & ~is_open)), contest
 
 
-def _changed(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
-    """Return which rows are not what ours are; a merge with them as its own base finds out."""
+def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
+    """Return which rows are not what ours are; a merge without a base finds out."""
     everything = [Unit(unit.columns, MergeRule.FAIL) for unit in units]
     _, differences = merge_columns(everything, None, ours, merged)
     changed = np.zeros(ours.num_rows, bool)
@@ -136,25 +170,19 @@ def _changed(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
 
 
 def _deletes_against_updates(
-    type_: NodeType | EdgeType, ours: RowChanges, theirs: RowChanges
-) -> tuple[pa.Table, Ids, list[Clash]]:
+    type_: Type, ours: RowChanges, theirs: RowChanges
+) -> tuple[pa.Table, Ids, tuple[Contest, ...]]:
     """Return rows to bring back, ids to take out, and what neither is decided for; a type as a whole decides."""
     we_deleted = _Pair.of(ours.deleted, theirs.after)
     they_deleted = _Pair.of(ours.after, theirs.deleted)
     nothing, nobody = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)
     if type_.merge is MergeRule.OURS:
-        return nothing, nobody, []
+        return nothing, nobody, ()
     if type_.merge is MergeRule.THEIRS:
-        return we_deleted.theirs, _ids(they_deleted.theirs), []
-    clashes = [*_contested(we_deleted.ours, None, we_deleted.theirs)]
-    clashes += _contested(they_deleted.theirs, they_deleted.ours, None)
-    return nothing, nobody, clashes
-
-
-def _contested(base: pa.Table, ours: pa.Table | None, theirs: pa.Table | None) -> Iterator[Clash]:
-    for row in range(base.num_rows):
-        sides = [one.slice(row, 1) if one is not None else None for one in (ours, theirs)]
-        yield Clash(Kind.DELETE_VS_UPDATE, base.column("id")[row].as_py(), (), base.slice(row, 1), *sides)
+        return we_deleted.theirs, _ids(they_deleted.theirs), ()
+    by_us = Contest(Kind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
+    by_them = Contest(Kind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
+    return nothing, nobody, (by_us, by_them)
 
 
 def _untouched(rows: pa.Table, touched: Ids) -> pa.Table:

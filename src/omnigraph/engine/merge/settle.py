@@ -101,7 +101,7 @@ class Resolutions:
             if resolution is None:
                 raise refuse(f"`{entity_id}` of `{key}` breaks a rule as a whole; leave the `property` out")
             type_ = types[key]
-            rows = [three.row(view, type_, entity_id) for view in (three.base, three.ours, three.theirs)]
+            rows = three.rows(type_, entity_id)
             clash = Clash(Kind.DELETE_VS_UPDATE, entity_id, (), *rows)
             self._check_seen(key, clash, {None: resolution})
             if merge is None:
@@ -160,8 +160,12 @@ def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None
         assert isinstance(resolution.given, Mapping)
         return _row(type_, clash.entity_id, resolution.given)
     side = _side(clash, resolution.take)
-    if clash.merged is None or side is None:
+    if side is None:
+        return None
+    if clash.merged is None:
+        _refuse_unknown(clash, side, arrow_schema(type_).names)
         return side
+    _refuse_unknown(clash, side, clash.columns)
     # What merged by itself stays; the side is taken in what did not.
     return _with(clash.merged, {name: one_array(side.column(name)) for name in clash.columns})
 
@@ -185,6 +189,7 @@ def _by_property(
         side = _side(clash, resolution.take)
         if side is None:
             raise refuse(f"`{clash.entity_id}` has no `{resolution.take}` that `{name}` could be taken from")
+        _refuse_unknown(clash, side, columns)
         row = _with(row, {one: one_array(side.column(one)) for one in columns})
     assert row is not None
     done = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
@@ -193,6 +198,18 @@ def _by_property(
 
 def _side(clash: Clash, name: str) -> pa.Table | None:
     return {"ours": clash.ours, "theirs": clash.theirs, "base": clash.base}[name]
+
+
+def _refuse_unknown(clash: Clash, side: pa.Table, columns: Sequence[str]) -> None:
+    """Refuse to take from a virtual base what the states it is made of disagree about."""
+    missing = sorted(set(columns) - set(side.column_names))
+    if missing:
+        raise refuse(
+            f"`{clash.entity_id}` has no base to take `{missing[0]}` from: the histories cross, and the commits that"
+            " both sides have in common disagree about it; take `ours` or `theirs`, or give the value",
+            entity_id=clash.entity_id,
+            property=missing[0],
+        )
 
 
 def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:

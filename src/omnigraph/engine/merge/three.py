@@ -5,7 +5,7 @@ Reads only. Row conflicts end it before the rules are asked; either list is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,9 +13,11 @@ import pyarrow as pa
 
 from omnigraph.engine.changes.rows import AFTER, BEFORE, compare, row_changes
 from omnigraph.engine.core import View
+from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, conflict_from, conflict_of, image_of
 from omnigraph.engine.merge.rows import RowMerge, as_merge, merge_rows
 from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.errors import GraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -23,6 +25,7 @@ from omnigraph.manifest.model import Pin
 from omnigraph.rules.delta import Changes, Delta
 from omnigraph.rules.validate import validate
 from omnigraph.rules.violation import Violation
+from omnigraph.store.dataset import Dataset
 from omnigraph.store.lookup import ROW_ID, find
 
 # A merge tells all that is wrong with it.
@@ -35,12 +38,12 @@ Type = NodeType | EdgeType
 class Three:
     """The base, our side, which is merged into, and their side, which is merged; all of one schema."""
 
-    base: View
+    base: MergeBase[View]
     ours: View
     theirs: View
 
     def __post_init__(self) -> None:
-        hashes = {view.catalog.ir_hash for view in (self.base, self.ours, self.theirs)}
+        hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         if len(hashes) > 1:
             raise GraphError(
                 f"`{self.theirs.snapshot.branch}` and `{self.ours.snapshot.branch}` do not have the same schema, or not"
@@ -60,49 +63,114 @@ class Three:
     def types(self) -> Iterator[Type]:
         """Yield the types whose data their side changed, by key."""
         for _, one in sorted(self.by_key.items()):
-            theirs = self._pin(self.theirs, one)
-            if theirs.ref not in (self._pin(self.base, one).ref, self._pin(self.ours, one).ref):
+            known = [pin.ref for pin in (self.base_pin(one), self._pin(self.ours, one)) if pin is not None]
+            if self._pin(self.theirs, one).ref not in known:
                 yield one
 
     def is_ours_unchanged(self, type_: Type) -> bool:
-        return self._pin(self.ours, type_).ref == self._pin(self.base, type_).ref
+        base = self.base_pin(type_)
+        return base is not None and self._pin(self.ours, type_).ref == base.ref
 
     def pin(self, type_: Type) -> Pin:
         """Return where their side of a type lies."""
         return self._pin(self.theirs, type_)
 
+    def base_pin(self, type_: Type) -> Pin | None:
+        """Return where a type lies before either side; None: only a virtual base has it."""
+        base = self._base(type_)
+        return None if base.is_virtual else self._pin(base.first, type_)
+
+    def base_of(self, type_: Type) -> MergeBase[Dataset]:
+        """Return a type before either side; it is virtual only where states of the type have to be merged."""
+        return self._base(type_).map(lambda view: view.dataset(type_.table_key))
+
     def merge(self, type_: Type) -> RowMerge:
         """Merge the rows of one type."""
-        base, ours, theirs = (view.dataset(type_.table_key) for view in (self.base, self.ours, self.theirs))
-        changes = row_changes(base, theirs)
+        base, ours, theirs = self.base_of(type_), *(view.dataset(type_.table_key) for view in (self.ours, self.theirs))
+        if base.is_virtual:
+            return _merge_from_virtual(type_, base, ours, theirs)
+        changes = row_changes(base.first, theirs)
         if self.is_ours_unchanged(type_):
             return as_merge(changes)
-        return merge_rows(type_, row_changes(base, ours), changes)
+        return merge_rows(type_, row_changes(base.first, ours), changes)
 
-    def row(self, view: View, type_: Type, entity_id: str) -> pa.Table | None:
-        """Return one entity of one side as a table of one row."""
-        dataset = view.dataset(type_.table_key)
-        found = find(dataset, pa.array([entity_id], pa.string()))
-        rows = pa.table({"id": found.column("id"), BEFORE: pa.nulls(found.num_rows), AFTER: found.column(ROW_ID)})
-        return compare(None, dataset, rows).inserted if found.num_rows else None
+    def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
+        """Return one entity before either side, on ours and on theirs, as tables of one row."""
+        image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id))
+        sides = [_row(view.dataset(type_.table_key), entity_id) for view in (self.ours, self.theirs)]
+        base, ours, theirs = (one if one.num_rows else None for one in (image.unknown.known_of(image.rows), *sides))
+        return base, ours, theirs
+
+    def _base(self, type_: Type) -> MergeBase[View]:
+        return self.base.reduced(lambda view: self._pin(view, type_).ref)
 
     @staticmethod
     def _pin(view: View, type_: Type) -> Pin:
         return view.snapshot.state.pins[type_.table_key]
 
 
-def merge_all(three: Three, resolutions: Resolutions) -> tuple[dict[str, RowMerge], list[Conflict]]:
-    """Return what happens to each type that needs work, and every conflict that no resolution settles."""
+def _merge_from_virtual(type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset) -> RowMerge:
+    """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
+    reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
+    deltas = {dataset.ref: row_changes(reference, dataset) for dataset in (*others, ours, theirs)}
+    old, rows = images(deltas)
+    image = build_image(type_, base, lambda dataset: rows.get(dataset.ref, old))
+    return merge_from_virtual(type_, image, rows.get(ours.ref, old), rows.get(theirs.ref, old))
+
+
+def _row(dataset: Dataset, entity_id: str) -> pa.Table:
+    """Return one entity as a table of one row, or of none."""
+    found = find(dataset, pa.array([entity_id], pa.string()))
+    rows = pa.table({"id": found.column("id"), BEFORE: pa.nulls(found.num_rows), AFTER: found.column(ROW_ID)})
+    return compare(None, dataset, rows).inserted
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How many entities of one type a merge inserts, updates and deletes."""
+
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @classmethod
+    def of(cls, merge: RowMerge) -> Counted:
+        return cls(merge.inserted.num_rows, merge.updated.num_rows, len(merge.deleted))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMerge:
+    """What happens to each type that needs work, and every conflict that no resolution settles.
+
+    Types in `overruled` are not as their side has them, because a resolution decided about an entity of theirs.
+    """
+
+    merges: Mapping[str, RowMerge]
+    conflicts: Sequence[Conflict] = ()
+    overruled: frozenset[str] = frozenset()
+
+    @property
+    def counts(self) -> dict[str, Counted]:
+        return {key: Counted.of(one) for key, one in self.merges.items() if not one.changes_nothing}
+
+    def adopted(self, adoptable: Mapping[str, Pin]) -> dict[str, Pin]:
+        """Return which datasets can be taken over as they are."""
+        return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
+
+
+def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
+    """Merge all types, apply the resolutions, and hold what comes out against every rule."""
     merges = {one.table_key: resolutions.settle(one, three.merge(one)) for one in three.types()}
     clashes = [conflict_of(key, clash) for key, one in merges.items() for clash in one.clashes]
     if clashes:
-        return merges, clashes
-    violations = violations_of(three, merges)
+        return GraphMerge(merges, clashes)
+    decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
-        merges = resolutions.override(three, merges, violations)
-        violations = violations_of(three, merges)
+        decided = resolutions.override(three, merges, violations)
+        violations = violations_of(three, decided)
     resolutions.refuse_open()
-    return merges, [described(three, one) for one in violations]
+    overruled = frozenset(key for key, one in decided.items() if one is not merges.get(key))
+    return GraphMerge(decided, [described(three, one) for one in violations], overruled)
 
 
 def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:
@@ -121,5 +189,4 @@ def described(three: Three, violation: Violation) -> Conflict:
     if violation.entity_id is None or violation.type_key is None:
         return conflict_from(violation)
     type_ = three.by_key[violation.type_key]
-    views = (three.base, three.ours, three.theirs)
-    return conflict_from(violation, *(image_of(three.row(view, type_, violation.entity_id)) for view in views))
+    return conflict_from(violation, *(image_of(row) for row in three.rows(type_, violation.entity_id)))

@@ -5,16 +5,16 @@ Pure. Rows are aligned: row n of every table is the same entity.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.changes.equal import Mask, equal_values
 from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
-from omnigraph.rules.delta import one_array
+from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array
 from omnigraph.rules.kernels import Column, Numbers, arrays, pc
 
 
@@ -26,6 +26,43 @@ class Unit:
     rule: MergeRule
 
 
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What of a virtual base is undetermined, because the states it was joined from disagree: ids by columns of a unit.
+
+    An undetermined value differs from every other, so both sides count as changed there. An entity of which even the
+    existence is undetermined is there, with nothing known of it.
+    """
+
+    by_unit: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> Ids:
+        """The entities of which anything is undetermined."""
+        return pc.unique(pa.concat_arrays([NO_IDS, *self.by_unit.values()]))
+
+    def among(self, unit: Unit, ids: Ids) -> Mask:
+        """Return for which of some entities a unit is undetermined."""
+        return np.asarray(is_among(ids, self.by_unit.get(unit.columns, NO_IDS)), bool)
+
+    def joined(self, others: Iterable[tuple[Unit, Ids]]) -> Unknown:
+        """Return this and more."""
+        found = dict(self.by_unit)
+        for unit, ids in others:
+            if len(ids):
+                found[unit.columns] = pc.unique(pa.concat_arrays([found.get(unit.columns, NO_IDS), ids]))
+        return Unknown(found)
+
+    def known_of(self, row: pa.Table) -> pa.Table:
+        """Return a table of one row without the columns that are undetermined in it."""
+        ids = one_array(row.column("id"))
+        gone = [name for columns, own in self.by_unit.items() if is_among(ids, own).any() for name in columns]
+        return row.drop_columns(gone) if gone else row
+
+
+NOTHING_UNKNOWN: Final = Unknown()
+
+
 def units_of(type_: NodeType | EdgeType) -> tuple[Unit, ...]:
     """Return what can change in an entity of a type, each with the rule that settles it."""
     ends = (Unit(("src", "dst"), type_.merge),) if isinstance(type_, EdgeType) else ()
@@ -33,28 +70,40 @@ def units_of(type_: NodeType | EdgeType) -> tuple[Unit, ...]:
 
 
 def merge_columns(
-    units: Sequence[Unit], base: pa.Table | None, ours: pa.Table, theirs: pa.Table
+    units: Sequence[Unit],
+    base: pa.Table | None,
+    ours: pa.Table,
+    theirs: pa.Table,
+    unknown: Unknown = NOTHING_UNKNOWN,
 ) -> tuple[pa.Table, list[tuple[Unit, Mask]]]:
     """Return the merged rows, and for each unit that no rule settles, in which rows; there the merge holds ours.
 
-    Without a base nothing is known to be older, so every difference is a change on both sides.
+    Without a base, or where it is unknown, nothing is known to be older: every difference is a change on both sides.
     """
+    ids = one_array(ours.column("id"))
     merged = ours
     unsettled: list[tuple[Unit, Mask]] = []
     for unit in units:
         differs = ~_same(unit, ours, theirs)
         if not differs.any():
             continue
-        kept = np.zeros(len(differs), bool) if base is None else _same(unit, base, ours)
-        gone_back = np.zeros(len(differs), bool) if base is None else _same(unit, base, theirs)
+        known = np.zeros(len(differs), bool) if base is None else ~unknown.among(unit, ids)
+        kept = known if base is None else known & _same(unit, base, ours)
+        gone_back = known if base is None else known & _same(unit, base, theirs)
         diverged = differs & ~kept & ~gone_back
         if unit.rule is MergeRule.FAIL and diverged.any():
             unsettled.append((unit, diverged))
         for name in unit.columns:
-            columns = [None if one is None else one_array(one.column(name)) for one in (base, ours, theirs)]
-            column = _settled(unit.rule, columns[0], columns[1], columns[2], differs & kept, diverged)
+            mine, yours = (one_array(one.column(name)) for one in (ours, theirs))
+            older = None if base is None else _where(known, one_array(base.column(name)))
+            column = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
             merged = merged.set_column(merged.schema.get_field_index(name), merged.schema.field(name), column)
     return merged, unsettled
+
+
+def _where(known: Mask, values: Column) -> Column:
+    """Return values where they are known, and null elsewhere."""
+    return values if known.all() else values.take(pa.array(np.arange(len(values)), mask=~known))
 
 
 def _same(unit: Unit, one: pa.Table, two: pa.Table) -> Mask:

@@ -1,0 +1,129 @@
+"""Virtual bases: the one state that several best common ancestors are joined to, for the rows of one type.
+
+Pure. As in git's recursive strategy, the ancestors are merged with each other, by what they in turn have in common.
+What they disagree about is unknown in the result: it equals no value that a side can hold, so the merge above sees a
+change on both sides there, and settles it only if they agree or the schema has a rule. Nothing is written or published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.changes.rows import RowChanges
+from omnigraph.engine.merge.ancestry import MergeBase
+from omnigraph.engine.merge.rows import Contest, RowMerge, Type, changed_rows, merge_rows, merge_sides
+from omnigraph.engine.merge.values import NOTHING_UNKNOWN, Unit, Unknown, units_of
+from omnigraph.lang.catalog import MergeRule
+from omnigraph.rules.delta import Ids, is_among, last_of_each, one_array
+from omnigraph.rules.kernels import pc
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+_DIRECTED = (MergeRule.OURS, MergeRule.THEIRS)
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """The entities in question as one state has them, and what of them is unknown."""
+
+    rows: pa.Table
+    unknown: Unknown = NOTHING_UNKNOWN
+
+
+def merge_from_virtual(type_: Type, base: Image, ours: pa.Table, theirs: pa.Table) -> RowMerge:
+    """Merge the rows of two sides, as far as they are in question, from a virtual base."""
+    our_changes, their_changes = (difference(type_, base, Image(side)) for side in (ours, theirs))
+    return merge_rows(type_, our_changes, their_changes, base.unknown)
+
+
+def build_image(type_: Type, base: MergeBase[T], rows_of: Callable[[T], pa.Table]) -> Image:
+    """Return a base as an image, from the rows that each of its states has of the entities in question."""
+    image, undirected = Image(rows_of(base.first)), _undirected(type_)
+    for one in base.joined:
+        below = None if one.base is None else build_image(type_, one.base, rows_of)
+        image = _join(undirected, image, Image(rows_of(one.state)), below)
+    return image
+
+
+def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]:
+    """Return the rows that differ in any state, as the reference has them and as each state has them.
+
+    Deltas lead from one reference to each state; entities that none of them names are the same everywhere.
+    """
+    olds = [rows for one in deltas.values() for rows in (one.before, one.deleted)]
+    old = pa.concat_tables(olds).combine_chunks()
+    old = old.take(last_of_each(_ids(old)))
+    found = {}
+    for key, one in deltas.items():
+        touched = pa.concat_arrays([_ids(rows) for rows in (one.before, one.deleted)])
+        others = old.filter(pa.array(~is_among(_ids(old), touched)))
+        found[key] = pa.concat_tables([one.inserted, one.after, others]).combine_chunks()
+    return old, found
+
+
+def difference(type_: Type, before: Image, after: Image) -> RowChanges:
+    """Return what became of entities; one of which anything is unknown counts as updated."""
+    places = pc.index_in(_ids(before.rows), value_set=_ids(after.rows))
+    is_there = np.asarray(pc.is_valid(places).to_numpy(zero_copy_only=False), bool)
+    old, new = before.rows.filter(pa.array(is_there)), after.rows.take(places.drop_null())
+    ids = _ids(old)
+    changed = np.asarray(changed_rows(units_of(type_), old, new), bool)
+    changed |= is_among(ids, before.unknown.ids) | is_among(ids, after.unknown.ids)
+    return RowChanges(
+        inserted=after.rows.filter(pa.array(~is_among(_ids(after.rows), _ids(before.rows)))),
+        deleted=before.rows.filter(pa.array(~is_there)),
+        before=old.filter(pa.array(changed)),
+        after=new.filter(pa.array(changed)),
+    )
+
+
+def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
+    units = units_of(type_)
+    # Without a base what both have counts as inserted by both, and of the rest it is open whether it exists.
+    below = Image(left.rows.slice(0, 0)) if base is None else base
+    left_changes, right_changes = (difference(type_, below, side) for side in (left, right))
+    merge = merge_sides(type_, left_changes, right_changes, below.unknown)
+    placed = [merge.updated, merge.inserted, *(_placed(one) for one in merge.contests)]
+    gone = pa.concat_arrays([merge.deleted, *map(_ids, placed)])
+    rows = pa.concat_tables([left.rows.filter(pa.array(~is_among(_ids(left.rows), gone))), *placed]).combine_chunks()
+    unknown = left.unknown.joined(
+        (Unit(columns, MergeRule.FAIL), ids) for columns, ids in right.unknown.by_unit.items()
+    )
+    for contest in merge.contests:
+        ids = _ids(_placed(contest))
+        unknown = unknown.joined(
+            [(unit, ids.filter(pa.array(is_open))) for unit, is_open in contest.unsettled]
+            if contest.merged is not None
+            else [(unit, ids) for unit in units]
+        )
+    if base is None:
+        alone = difference(type_, left, right)
+        ids = pa.concat_arrays([_ids(alone.inserted), _ids(alone.deleted)])
+        unknown = unknown.joined((unit, ids) for unit in units)
+    return Image(rows, unknown)
+
+
+def _placed(contest: Contest) -> pa.Table:
+    """Return the rows that stand for contested entities: as far as they could be merged, or as one side has them."""
+    [rows, *_] = [one for one in (contest.merged, contest.ours, contest.theirs) if one is not None]
+    return rows
+
+
+def _undirected(type_: Type) -> Type:
+    """Return a type whose rules know no direction: of two ancestors, neither is merged into the other."""
+    properties = {
+        name: replace(one, merge=MergeRule.FAIL) if one.merge in _DIRECTED else one
+        for name, one in type_.properties.items()
+    }
+    merge = MergeRule.FAIL if type_.merge in _DIRECTED else type_.merge
+    return replace(type_, properties=properties, merge=merge)
+
+
+def _ids(rows: pa.Table) -> Ids:
+    return one_array(rows.column("id"))
