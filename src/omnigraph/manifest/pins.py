@@ -23,7 +23,7 @@ from omnigraph.manifest import formats, rows
 from omnigraph.manifest.model import TypeIdentity
 from omnigraph.store.catalogfile import read_overwritten
 from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.reach import NeededFiles, root_of
+from omnigraph.store.reach import NeededFiles
 from omnigraph.store.store import Store
 from omnigraph.store.versions import Place
 
@@ -75,7 +75,7 @@ def read_pins(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
 
 
 def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
-    needed = NeededFiles(root_of(store))
+    needed = NeededFiles()
     pins, tables = CatalogPins(needed=needed), []
     for ref in catalogs:
         table = _read_checked(store, ref, needed)

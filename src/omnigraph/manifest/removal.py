@@ -21,6 +21,7 @@ from omnigraph.store.versions import Place, versions_of
 
 # The versions of a dataset that stay, by fork.
 KeptVersions = Mapping[str | None, Collection[int]]
+_Tracked = tuple[TrackedFiles, TrackedFiles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +85,21 @@ class Planner:
         plans = {path: self._plan_by_content(path, kept[path], needed[path]) for path in kept}
         doubtful = [path for path, plan in plans.items() if plan.gone or any(map(self.may_go, plan.residue))]
         places = [(path, fork) for path in doubtful for fork in sorted(kept[path], key=str) if kept[path][fork]]
-        tasks = [partial(list_tracked, self.store, path, fork, set(kept[path][fork])) for path, fork in places]
+        tasks = [partial(self._list_tracked, path, fork, set(kept[path][fork])) for path, fork in places]
         listed = dict(zip(places, self.store.in_parallel(tasks), strict=True))
         for path in doubtful:
             own = {fork: listed[path, fork] for fork in kept[path] if (path, fork) in listed}
             plans[path] = self._confirm(plans[path], kept[path], own)
         return [plan if plan.path in doubtful else replace(plan, residue=()) for plan in plans.values()]
+
+    def _list_tracked(self, path: str, fork: str | None, kept: Collection[int]) -> _Tracked | OmniGraphError:
+        try:
+            return list_tracked(self.store, path, fork, kept)
+        except UnknownManifest as error:
+            return _disputed(path, f"what Lance lists for `{path}` cannot be interpreted: {error}")
+        except OmniGraphError as error:
+            # A failure stays with this dataset: without the second opinion nothing of it goes.
+            return error
 
     def _manifests(self, path: str, kept: KeptVersions) -> list[StoredManifest]:
         listed = [StoredManifest.of(DatasetRef(path, fork, one)) for fork in kept for one in sorted(kept[fork])]
@@ -124,11 +134,14 @@ class Planner:
         return min(missing, default=None)
 
     def _confirm(
-        self, plan: RemovalPlan, kept: KeptVersions, listed: Mapping[str | None, tuple[TrackedFiles, TrackedFiles]]
+        self, plan: RemovalPlan, kept: KeptVersions, listed: Mapping[str | None, _Tracked | OmniGraphError]
     ) -> RemovalPlan:
         """Compare a plan with what Lance lists, and tell the files of old versions from residue."""
         stays, goes = TrackedFiles(), TrackedFiles()
-        for fork, (own_stays, own_goes) in listed.items():
+        for fork, own in listed.items():
+            if isinstance(own, OmniGraphError):
+                return RemovalPlan(plan.path, error=own)
+            own_stays, own_goes = own
             if lost := sorted(set(kept[fork]) - own_stays.versions):
                 reason = f"Lance does not list version {lost[0]} of `{DatasetRef(plan.path, fork, 0).directory}`"
                 return RemovalPlan(plan.path, error=_disputed(plan.path, reason))

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from omnigraph.store.protobuf import read_message
+
 # Field numbers of Lance's protobuf messages (`table.proto`); those in the sets name no file.
 _MANIFEST_PLAIN: Final = frozenset({1, 3, 4, 7, 8, 11, 13, 14, 15, 16, 19, 20, 23})
 _FRAGMENTS, _METADATA, _INDEX_SECTION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION, _BASES = 2, 5, 6, 9, 10, 12, 18
@@ -59,8 +61,10 @@ def decode_manifest(raw: bytes) -> ManifestContent:
     """Return what a manifest file says; `UnknownManifest` when that is not certain."""
     try:
         return _decode(raw)
-    except (IndexError, UnicodeDecodeError) as error:
-        raise UnknownManifest(f"it is damaged: {error!r}") from error
+    except UnknownManifest:
+        raise
+    except ValueError as error:
+        raise UnknownManifest(f"it is damaged: {error}") from error
 
 
 def _decode(raw: bytes) -> ManifestContent:
@@ -70,7 +74,7 @@ def _decode(raw: bytes) -> ManifestContent:
     others: list[NamedFile] = []
     bases: dict[int, str] = {}
     metadata: dict[str, bytes] = {}
-    for number, value in _fields(_section(raw, int.from_bytes(raw[-16:-8], "little"))):
+    for number, value in read_message(_section(raw, int.from_bytes(raw[-16:-8], "little"))):
         if number == _FRAGMENTS:
             fragments.append(_message(value))
         elif number == _INDEX_SECTION:
@@ -81,7 +85,7 @@ def _decode(raw: bytes) -> ManifestContent:
             base, path = _base(_message(value))
             bases[base] = path
         elif number == _METADATA:
-            entry = dict(_fields(_message(value)))
+            entry = dict(read_message(_message(value)))
             metadata[_message(entry.get(1, b"")).decode()] = _message(entry.get(2, b""))
         elif number in (_READER_FLAGS, _WRITER_FLAGS):
             if _integer(value) & ~_KNOWN_FLAGS:
@@ -91,11 +95,20 @@ def _decode(raw: bytes) -> ManifestContent:
     return ManifestContent(tuple(fragments), tuple(others), bases, metadata)
 
 
-def decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
-    """Yield what a fragment needs: its data files with the folders of their larger blobs, and its deletions."""
+def decode_fragment(fragment: bytes) -> list[NamedFile]:
+    """Return what a fragment needs: its data files with the folders of their larger blobs, and its deletions."""
+    try:
+        return list(_decode_fragment(fragment))
+    except UnknownManifest:
+        raise
+    except ValueError as error:
+        raise UnknownManifest(f"it is damaged: {error}") from error
+
+
+def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
     fragment_id = 0
     deletions: bytes | None = None
-    for number, value in _fields(fragment):
+    for number, value in read_message(fragment):
         if number == _FRAGMENT_ID:
             fragment_id = _integer(value)
         elif number == _FILES:
@@ -111,14 +124,9 @@ def decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
         yield _deletion_file(deletions, fragment_id)
 
 
-def data_files(fragment: bytes) -> Iterator[NamedFile]:
-    """Yield the data files of a fragment alone."""
-    return (file for file in decode_fragment(fragment) if file.path.endswith(".lance"))
-
-
 def _data_file(message: bytes) -> tuple[str, int | None]:
     path, base = "", None
-    for number, value in _fields(message):
+    for number, value in read_message(message):
         if number == _FILE_PATH:
             path = _message(value).decode()
         elif number == _FILE_BASE:
@@ -133,7 +141,7 @@ def _data_file(message: bytes) -> tuple[str, int | None]:
 def _deletion_file(message: bytes, fragment_id: int) -> NamedFile:
     kind = version = unique = 0
     base = None
-    for number, value in _fields(message):
+    for number, value in read_message(message):
         if number == _DELETION_KIND:
             kind = _integer(value)
         elif number == _DELETION_VERSION:
@@ -150,13 +158,13 @@ def _deletion_file(message: bytes, fragment_id: int) -> NamedFile:
 
 
 def _indexes(section: bytes) -> Iterator[NamedFile]:
-    for number, value in _fields(section):
+    for number, value in read_message(section):
         if number != 1:
             raise UnknownManifest(f"its indexes have the unknown field {number}")
         uuid, base = b"", None
-        for inner, inner_value in _fields(_message(value)):
+        for inner, inner_value in read_message(_message(value)):
             if inner == _INDEX_UUID:
-                uuid = _message(dict(_fields(_message(inner_value))).get(1, b""))
+                uuid = _message(dict(read_message(_message(inner_value))).get(1, b""))
             elif inner == _INDEX_BASE:
                 base = _integer(inner_value)
             else:
@@ -167,7 +175,7 @@ def _indexes(section: bytes) -> Iterator[NamedFile]:
 
 
 def _base(message: bytes) -> tuple[int, str]:
-    fields = dict(_fields(message))
+    fields = dict(read_message(message))
     if not fields.keys() <= {_BASE_ID, _BASE_NAME, _BASE_IS_ROOT, _BASE_PATH} or not fields.get(_BASE_IS_ROOT):
         raise UnknownManifest("it inherits files from a place that is not a dataset")
     return _integer(fields.get(_BASE_ID, 0)), _message(fields.get(_BASE_PATH, b"")).decode()
@@ -196,36 +204,3 @@ def _integer(value: Value) -> int:
     if not isinstance(value, int):
         raise UnknownManifest("a number is stored as a message")
     return value
-
-
-def _fields(message: bytes) -> Iterator[tuple[int, Value]]:
-    """Yield the fields of a protobuf message by number; wire types 0, 1, 2 and 5 are all there are."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        if kind == 2:
-            length, at = _varint(message, at)
-        elif kind in (1, 5):
-            length = 8 if kind == 1 else 4
-        else:
-            raise UnknownManifest(f"it has the wire type {kind}")
-        if at + length > len(message):
-            raise UnknownManifest("it is cut off")
-        yield key >> 3, message[at : at + length]
-        at += length
-
-
-def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7

@@ -33,6 +33,10 @@ class StoredManifest:
     directory: str
     path: str
 
+    @property
+    def dataset(self) -> str:
+        return self.directory.partition("/tree/")[0]
+
     @classmethod
     def of(cls, ref: DatasetRef) -> StoredManifest:
         return cls(ref.directory, ref.manifest_path)
@@ -42,7 +46,6 @@ class StoredManifest:
 class NeededFiles:
     """Everything that some versions need: files by name, and folders that stay with all that is in them."""
 
-    root: str
     files: set[str] = field(default_factory=set)
     folders: set[str] = field(default_factory=set)
     _decoded: set[bytes] = field(default_factory=set)
@@ -54,7 +57,7 @@ class NeededFiles:
 
     def add_content(self, manifest: StoredManifest, content: ManifestContent) -> None:
         """Add what one version needs, by its decoded manifest."""
-        places = {base: relative_place(self.root, path) for base, path in content.bases.items()}
+        places = {base: inherited_place(manifest.dataset, path) for base, path in content.bases.items()}
         self._add_named(content.others, manifest.directory, places)
         # A fragment names the same files in every version of the same place.
         context = repr((manifest.directory, sorted(places.items()))).encode()
@@ -82,12 +85,19 @@ class NeededFiles:
         return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
 
 
-def relative_place(root: str, base: str) -> str:
-    """Return a place that a fork inherits files from, relative to the graph's root."""
-    place = f"{base.removeprefix('file://').strip('/')}/"
-    if not place.startswith(f"{root}/"):
-        raise UnknownManifest(f"it inherits files from `{base}`, outside of the graph")
-    return place.removeprefix(f"{root}/").strip("/")
+def inherited_place(dataset: str, base: str) -> str:
+    """Return a place that a fork inherits files from, relative to the graph's root.
+
+    Everything that a fork inherits lies in its own dataset, so an absolute path is known by its end, wherever the graph
+    was when the fork was made.
+
+    >>> inherited_place("nodes/1", "/old/nodes/1/tree/f"), inherited_place("nodes/1", "s3://b/g/nodes/1")
+    ('nodes/1/tree/f', 'nodes/1')
+    """
+    root, end, rest = f"{base}/".rpartition(f"/{dataset}/")
+    if not (root and end):
+        raise UnknownManifest(f"it inherits files from `{base}`, which is not in `{dataset}`")
+    return f"{dataset}/{rest}".rstrip("/")
 
 
 def _ancestors(path: str) -> Iterable[str]:
@@ -103,9 +113,7 @@ def read_needed(
 
     One request for each version that is not among those of `known`, which were read for another purpose.
     """
-    needed: dict[str, NeededFiles | UnknownManifest] = {
-        path: known.get(path) or NeededFiles(root_of(store)) for path in manifests
-    }
+    needed: dict[str, NeededFiles | UnknownManifest] = {path: known.get(path) or NeededFiles() for path in manifests}
     unread = {
         path: [one for one in listed if path not in known or one.path not in known[path].files]
         for path, listed in manifests.items()
@@ -127,18 +135,13 @@ def read_needed(
 def _read_batch(
     store: Store, path: str, manifests: Sequence[StoredManifest]
 ) -> tuple[str, NeededFiles | UnknownManifest]:
-    needed = NeededFiles(root_of(store))
+    needed = NeededFiles()
     for manifest in manifests:
         try:
             needed.add(manifest, store.objects.read(manifest.path))
         except UnknownManifest as error:
             return path, UnknownManifest(f"`{manifest.path}` cannot be interpreted: {error}")
     return path, needed
-
-
-def root_of(store: Store) -> str:
-    """Return the graph's root as forks spell it in the paths of what they inherit."""
-    return store.root.uri.removeprefix("file://").strip("/")
 
 
 @dataclass
@@ -161,13 +164,12 @@ class TrackedFiles:
         self.paths |= other.paths
         self.tokens |= other.tokens
 
-    def add(self, rows: pa.Table, here: str, root: str) -> None:
-        """Add rows of Lance's list; a fork also lists files of the datasets it came from, by their absolute base."""
+    def add(self, rows: pa.Table, dataset: str) -> None:
+        """Add rows of Lance's list; each file comes with the absolute place that it lies in."""
         self.versions.update(map(int, pc.unique(rows["version"]).to_numpy()))
         named = rows.group_by(["base_uri", "path", "type"]).aggregate([])
         for base, path, kind in zip(*(named[name].to_pylist() for name in ("base_uri", "path", "type")), strict=True):
-            folder = str(base).removeprefix("file://").strip("/").removeprefix(root).strip("/") or here
-            self.paths.add(f"{folder}/{path}")
+            self.paths.add(f"{inherited_place(dataset, base)}/{path}")
             if kind == "data file":
                 self.tokens.add(path.rpartition("/")[2].partition(".")[0])
             elif kind == "index file":
@@ -185,5 +187,5 @@ def list_tracked(store: Store, path: str, fork: str | None, kept: Collection[int
             is_kept = pc.is_in(batch.column("version").cast(pa.uint64()), value_set=wanted)
             rows = pa.Table.from_batches([batch])
             for part, mask in zip(tracked, (is_kept, pc.invert(is_kept)), strict=True):
-                part.add(rows.filter(mask), newest.ref.directory, root_of(store))
+                part.add(rows.filter(mask), path)
     return tracked

@@ -24,7 +24,7 @@ from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.manifest.removal import Listing
 from omnigraph.manifest.sweep import Claims
 from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.reach import NeededFiles, root_of
+from omnigraph.store.reach import NeededFiles
 from omnigraph.store.versions import Place
 
 
@@ -83,7 +83,7 @@ class KeptStates:
         self.alive = [one for one in self.intents if not one.is_dead and one.kind != CLEANUP]
         self.claims = Claims.of(self.alive)
         self.since_us = min([self.policy.now_us, *(one.began_us for one in self.alive)])
-        self.catalog_files = NeededFiles(root_of(self.kernel.store))
+        self.catalog_files = NeededFiles()
         pins = self._keep_catalogs(self._read_commits())
         for path in (LOG_PATH, AUDIT_PATH):
             self._keep_log(path)
