@@ -12,6 +12,7 @@ from contextlib import contextmanager
 # Plain monotonic time stands still during suspend, which is just when a deadline must not.
 _BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 _elapsed: Callable[[], float] = lambda: time.clock_gettime(_BOOT)  # noqa: E731 - the other seam
+_storage: Callable[[int], int] = lambda modified_us: modified_us  # noqa: E731 - storage's time, as an object shows it
 _wall: Callable[[], int] = lambda: time.time_ns() // 1_000  # noqa: E731 - one replaceable seam
 
 
@@ -25,23 +26,35 @@ def elapsed() -> float:
     return _elapsed()
 
 
+def storage_us(modified_us: int) -> int:
+    """Return storage's time in Unix microseconds, as the modification time of a just written object shows it.
+
+    Decisions about deletion rely on it alone; the wall clock of this machine may be years off.
+    """
+    return _storage(modified_us)
+
+
 def pause(seconds: float) -> None:
     """Wait a moment."""
     time.sleep(seconds)
 
 
 @contextmanager
-def replaced(wall: Callable[[], int] | None = None, elapsed: Callable[[], float] | None = None) -> Iterator[None]:
+def replaced(
+    wall: Callable[[], int] | None = None,
+    elapsed: Callable[[], float] | None = None,
+    storage: Callable[[int], int] | None = None,
+) -> Iterator[None]:
     """Let tests supply the clocks: a fixed instant, a counter, a clock that jumps.
 
     >>> with replaced(wall=lambda: 42):
     ...     now_us()
     42
     """
-    global _wall, _elapsed
-    before = (_wall, _elapsed)
-    _wall, _elapsed = wall or _wall, elapsed or _elapsed
+    global _wall, _elapsed, _storage
+    before = (_wall, _elapsed, _storage)
+    _wall, _elapsed, _storage = wall or _wall, elapsed or _elapsed, storage or _storage
     try:
         yield
     finally:
-        _wall, _elapsed = before
+        _wall, _elapsed, _storage = before

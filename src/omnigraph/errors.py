@@ -79,6 +79,13 @@ _TABLE = (
     ErrorKind("query.overflow", 400, 1, False, "A number that a query computes does not fit its type."),
     ErrorKind("query.cancelled", 499, 1, False, "The caller cancelled the query."),
     ErrorKind("storage.drift", 409, 1, False, "A foreign tool wrote a type's dataset by path; run repair."),
+    ErrorKind(
+        "storage.reachability",
+        500,
+        1,
+        False,
+        "It is not certain what a dataset still needs; nothing of it was removed.",
+    ),
     ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
     ErrorKind(
         "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to get it."
@@ -232,6 +239,12 @@ class DriftDetected(OmniGraphError):
     """A dataset moved by path, outside of any commit of the graph."""
 
     code = "storage.drift"
+
+
+class ReachabilityDisputed(OmniGraphError):
+    """Two computations of what a dataset's kept versions need disagree; nothing of that dataset was removed."""
+
+    code = "storage.reachability"
 
 
 class BudgetExceeded(OmniGraphError):

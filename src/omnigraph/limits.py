@@ -64,9 +64,10 @@ POSITION_BUILD_ROWS_MAX: Final = 100_000
 TAIL_FRAGMENTS_MAX: Final = 16
 
 # Maintenance: how often a type is optimized because writers replaced it meanwhile, and how long versions of the catalog
-# are safe from cleanup, in deadlines of a publish.
+# are safe from cleanup, in deadlines of a publish; how many versions one thread of cleanup reads before it reports.
 OPTIMIZE_ATTEMPTS_MAX: Final = 3
 CLEANUP_DEADLINES_MIN: Final = 10
+REACH_BATCH_VERSIONS: Final = 64
 
 # Reconciling: how many small fragments, and rows that an index misses, a type may have before a background round looks
 # after it; how large it may be for that, and how many types one round takes on.

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain import cleanup as module
-from omnigraph.engine.maintain import retention
+from omnigraph.engine.maintain import kept, retention
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
@@ -21,11 +21,11 @@ from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.intent import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
+from omnigraph.manifest.pins import CatalogPins, read_pins
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.fragments import scan_whole_rows
 from omnigraph.store.objects import ObjectInfo, Objects
 from omnigraph.store.store import Store
-from omnigraph.store.versions import Version, versions_of
 from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 
@@ -77,21 +77,22 @@ def test_cleanup_keep_leaves_exactly_the_newest(graph: Graph) -> None:
 
 
 def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    other, at_version, snapshot = og.open(graph.uri), Kernel.at_version, Kernel.snapshot
+    other, snapshot = og.open(graph.uri), Kernel.snapshot
     other.branches.create("gone")
     other.branches.create("away")
 
-    def delete_then_look(kernel: Kernel, branch: str, version: int) -> Snapshot:
+    def delete_then_look(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         if "gone" in other.branches.list():
             other.branches.delete("gone")
-        return at_version(kernel, branch, version)
+            shutil.rmtree(Path(graph.uri, "__manifest", "tree", next(ref.branch for ref in catalogs if ref.branch)))
+        return read_pins(store, catalogs)
 
     def delete_then_open(kernel: Kernel, branch: str = "main") -> Snapshot:
         if branch == "away" and kernel is graph.core.kernel and "away" in other.branches.list():
             other.branches.delete("away")
         return snapshot(kernel, branch)
 
-    monkeypatch.setattr(Kernel, "at_version", delete_then_look)
+    monkeypatch.setattr(kept, "read_pins", delete_then_look)
     monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
     with hours_later():
         graph.cleanup(keep=3)
@@ -100,16 +101,15 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
 
 
 def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    def begin_then_look(store: Store, path: str, fork: str | None, modified: Mapping[str, int]) -> dict[int, Version]:
-        if path == AUDIT_PATH:
-            audit.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
-        return versions_of(store, path, fork, modified)
+    def begin_then_look(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
+        audit.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
+        return read_pins(store, catalogs)
 
-    monkeypatch.setattr(module, "versions_of", begin_then_look)
+    monkeypatch.setattr(kept, "read_pins", begin_then_look)
     with hours_later():
         report = graph.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
-    assert len(audit.read(graph.core.kernel.store)) == 1
+    assert len(audit.read(graph.core.kernel.store)) >= 1
 
 
 def full_log(graph: Graph) -> DatasetRef:
@@ -242,7 +242,7 @@ def test_cleanup_that_forgets_what_is_protected_is_caught(
     graph: Graph, protect: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     protect(graph)
-    monkeypatch.setattr(module, "fixed_versions", lambda commits, snapshots, intents: set())
+    monkeypatch.setattr(kept, "fixed_versions", lambda commits, snapshots, intents: set())
     with hours_later():
         graph.cleanup(keep=1)
     assert readable(graph) != [2, 6]
@@ -255,7 +255,7 @@ def test_cleanup_last_minutes_stay(graph: Graph) -> None:
 
 def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
-    monkeypatch.setattr(module, "DEADLINE_US", 0)
+    monkeypatch.setattr(kept, "DEADLINE_US", 0)
     graph.cleanup(keep=1)
     assert readable(graph) == [6]
 
@@ -311,7 +311,7 @@ def test_cleanup_file_that_is_not_where_storage_lists_it_ends_it(graph: Graph, m
     monkeypatch.setattr(
         type(graph.core.kernel.store.objects),
         "list",
-        lambda self, prefix: (one for one in listed(self, prefix) if one.path != lost),
+        lambda self, prefix: [one for one in listed(self, prefix) if one.path != lost],
     )
     with hours_later(), pytest.raises(GraphError, match="no version was removed"):
         graph.cleanup(keep=100)

@@ -170,7 +170,9 @@ def write_held_up(graph: Graph, seconds: float) -> None:
 
     with (
         clock.replaced(
-            wall=lambda: wall + int(seconds * 1_000_000) * is_later, elapsed=lambda: elapsed + seconds * is_later
+            wall=lambda: wall + int(seconds * 1_000_000) * is_later,
+            elapsed=lambda: elapsed + seconds * is_later,
+            storage=lambda modified_us: modified_us + int(seconds * 1_000_000) * is_later,
         ),
         failpoints.armed({Point.COMMIT_SYNCED: hold_up}),
     ):

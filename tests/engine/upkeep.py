@@ -13,9 +13,10 @@ from omnigraph.manifest.kernel import _Queue
 
 @contextmanager
 def hours_later(hours: float = 2) -> Iterator[None]:
-    """Let it be so much later, by the clock and by what has passed since the process began."""
-    now, elapsed = clock.now_us() + int(hours * 3_600_000_000), clock.elapsed() + hours * 3_600
-    with clock.replaced(wall=lambda: now, elapsed=lambda: elapsed):
+    """Let it be so much later: by our clock, by storage's, and by what has passed since the process began."""
+    later_us = int(hours * 3_600_000_000)
+    now, elapsed = clock.now_us() + later_us, clock.elapsed() + hours * 3_600
+    with clock.replaced(lambda: now, lambda: elapsed, lambda modified_us: modified_us + later_us):
         yield
 
 

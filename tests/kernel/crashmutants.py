@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
-from omnigraph.engine.maintain.cleanup import _Cleanup as Cleanup
 from omnigraph.engine.merge import workers
-from omnigraph.manifest import audit, commit_log, sweep
+from omnigraph.manifest import audit, commit_log, removal, sweep
 from omnigraph.manifest import init as birth
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import State
 from omnigraph.manifest.owner import Owner
 from omnigraph.store.dataset import Dataset
+from omnigraph.store.reach import NeededFiles, TrackedFiles, list_tracked
 from omnigraph.store.store import Staged, Store, Strict
 
 
@@ -30,7 +30,7 @@ def link_before_publish() -> None:
 
 def sweep_ignores_live_owners() -> None:
     """Every owner counts as dead."""
-    Owner.is_dead = lambda self, heartbeat_us: True  # type: ignore[method-assign]
+    Owner.is_dead = lambda self, silent_us: True  # type: ignore[method-assign]
 
 
 def sweep_ignores_intents() -> None:
@@ -45,14 +45,13 @@ def sweep_ignores_intents() -> None:
 def sweep_ignores_links() -> None:
     """Staged manifests of published versions count as residue, and nobody finishes them first."""
     Kernel.finish_links = lambda self, snapshot: 0  # type: ignore[method-assign]
-    unnamed = sweep._unnamed
-    vars(sweep)["_unnamed"] = lambda kernel, path, files, forks, waiting: unnamed(kernel, path, files, forks, set())
+    vars(sweep)["waiting_manifests"] = lambda kernel, snapshots, listing: []
 
 
 def sweep_ignores_forks() -> None:
     """Only what main reads is alive."""
 
-    vars(sweep)["_live_forks"] = lambda path, files, snapshots: set()
+    vars(sweep)["_live_forks"] = lambda listing, path, snapshots: set()
 
 
 def publish_skips_sync() -> None:
@@ -111,14 +110,15 @@ def merge_publishes_half() -> None:
 
 
 def cleanup_forgets_shared_files() -> None:
-    """What a version that goes has in common with one that stays counts as its own."""
-    look = Cleanup.look
+    """What a version that goes has in common with one that stays counts as its own, by both computations."""
+    covers = NeededFiles.covers
 
-    def broken(self: Cleanup) -> None:
-        look(self)
-        self.needed = set()
+    def blind(store: Store, path: str, fork: str | None, kept: Collection[int]) -> tuple[TrackedFiles, TrackedFiles]:
+        stays, goes = list_tracked(store, path, fork, kept)
+        return TrackedFiles(stays.versions), goes
 
-    Cleanup.look = broken  # type: ignore[method-assign]
+    NeededFiles.covers = lambda self, path: "/data/" not in path and covers(self, path)  # type: ignore[method-assign]
+    vars(removal)["list_tracked"] = blind
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

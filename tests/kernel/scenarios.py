@@ -318,8 +318,8 @@ def _optimize(kernel: Kernel) -> None:
 
 
 def _cleanup(kernel: Kernel) -> None:
-    now = clock.now_us() + 2 * 3_600_000_000
-    with clock.replaced(wall=lambda: now):
+    later_us = 2 * 3_600_000_000
+    with clock.replaced(storage=lambda modified_us: modified_us + later_us):
         cleanup(Core(kernel), 1, None, dry_run=False, actor=None)
 
 

@@ -108,12 +108,12 @@ def claims_of(store: Store) -> list[ObjectInfo]:
 
 
 def _is_abandoned(store: Store, claim: str) -> bool:
-    body = store.objects.read_if_exists(claim)
-    if body is None:
+    body, info = store.objects.read_if_exists(claim), store.objects.info(claim)
+    if body is None or info is None:
         return False
     try:
-        members = orjson.loads(body)
-        return Owner.from_json(members["owner"]).is_dead(members["started_at"])
+        owner = Owner.from_json(orjson.loads(body)["owner"])
+        return owner.is_dead(0 if owner.is_here else store.objects.read_time() - info.modified_us)
     except (ValueError, KeyError, TypeError) as error:
         raise GraphError(
             f"the claim `{claim}` cannot be read; if no process is creating a graph here, delete it",

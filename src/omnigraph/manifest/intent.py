@@ -6,18 +6,19 @@ An intent blocks nobody. Its owner keeps it fresh and removes it at the end; a s
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, OmniGraphError
+from omnigraph.errors import ConflictError, OmniGraphError, StorageError, StorageKind
 from omnigraph.ids import BranchId, OperationId, new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, HEARTBEAT_SECONDS
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.owner import Owner, this_process
+from omnigraph.store.objects import ObjectInfo
 from omnigraph.store.store import Store
 
 FOLDER = "__recovery"
@@ -40,6 +41,10 @@ class Intent:
     started_at_us: int
     heartbeat_us: int
     paths: tuple[str, ...] = ()
+    # By storage's clock: when it was first written, and for how long it has been silent. The times above are the
+    # owner's own and only shown.
+    stored_at_us: int | None = None
+    silent_us: int = field(default=0, compare=False)
 
     @property
     def object_path(self) -> str:
@@ -47,7 +52,12 @@ class Intent:
 
     @property
     def is_dead(self) -> bool:
-        return self.owner.is_dead(self.heartbeat_us)
+        return self.owner.is_dead(self.silent_us)
+
+    @property
+    def began_us(self) -> int:
+        """When the work began, by storage's clock: files of this work are not older."""
+        return self.started_at_us if self.stored_at_us is None else self.stored_at_us
 
     def to_bytes(self) -> bytes:
         members = {
@@ -61,13 +71,14 @@ class Intent:
             "owner": self.owner.to_json(),
             "started_at": self.started_at_us,
             "heartbeat": self.heartbeat_us,
+            "stored_at": self.stored_at_us,
             "paths": list(self.paths),
         }
         return orjson.dumps(members, option=orjson.OPT_INDENT_2)
 
     @classmethod
-    def from_bytes(cls, body: bytes) -> Intent:
-        """Return a stored intent; ValueError when it is not one that this release can judge."""
+    def from_bytes(cls, body: bytes, modified_us: int = 0) -> Intent:
+        """Return an intent that was stored at a time; ValueError when it is not one that this release can judge."""
         try:
             members = orjson.loads(body)
             if members["format"] != FORMAT:
@@ -83,6 +94,8 @@ class Intent:
                 members["started_at"],
                 members["heartbeat"],
                 tuple(members["paths"]),
+                # A first write does not know its time yet; then nothing of the work is older than the object itself.
+                members.get("stored_at") or min(members["started_at"], modified_us),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"not an intent: {error!r}") from error
@@ -112,6 +125,16 @@ class Declared:
             self._written = self.intent.to_bytes()
             self.store.objects.write(self.intent.object_path, self._written)
             self._beaten_at = begun
+            if self.intent.stored_at_us is None:
+                # The next beat writes it down; until then the object's own time says the same.
+                info = self.store.objects.info(self.intent.object_path)
+                self.intent = replace(self.intent, stored_at_us=info.modified_us if info else None)
+
+    @property
+    def now_us(self) -> int:
+        """Storage's time when the intent was written: what has an age is compared with it, never with our clock."""
+        assert self.intent.stored_at_us is not None, "an intent that is held was written"
+        return clock.storage_us(self.intent.stored_at_us)
 
     def beat(self) -> None:
         self.staging()
@@ -201,15 +224,27 @@ def _keep_fresh(held: Declared, stop: threading.Event) -> None:
 
 def pending(store: Store) -> tuple[list[Intent], list[str]]:
     """Return the intents that lie in storage, oldest first, and the names of those that cannot be read."""
-    intents: list[Intent] = []
+    intents: list[tuple[Intent, ObjectInfo]] = []
     unreadable: list[str] = []
-    for info in store.objects.list(FOLDER):
-        if not info.path.endswith(".json"):
-            continue
+    listed = [info for info in store.objects.list(FOLDER) if info.path.endswith(".json")]
+    for info in listed:
         try:
             body = store.objects.read_if_exists(info.path)
             if body is not None:
-                intents.append(Intent.from_bytes(body))
+                intents.append((Intent.from_bytes(body, info.modified_us), info))
         except (ValueError, OmniGraphError):
             unreadable.append(info.path)
-    return sorted(intents, key=lambda one: one.operation_id), unreadable
+    # Only owners elsewhere are judged by their silence, so storage's time is rarely needed.
+    now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
+    judged = [replace(intent, silent_us=now_us - info.modified_us) for intent, info in intents]
+    return sorted(judged, key=lambda one: one.operation_id), unreadable
+
+
+def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
+    """Return storage's time; for somebody who may only read, the youngest beat is the best lower bound there is."""
+    try:
+        return store.objects.read_time()
+    except StorageError as error:
+        if error.storage_kind is not StorageKind.CONFIGURATION:
+            raise
+        return clock.storage_us(max(info.modified_us for info in listed))

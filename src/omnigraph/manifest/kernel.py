@@ -423,7 +423,7 @@ class Kernel:
         if (cached := self.store.cached(pin.ref)) is not None:
             return cached
         link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
-        if link is not None and self.read_only and not self._is_linked(link):
+        if link is not None and self.read_only and not self.is_linked(link):
             return self.store.open_unlinked(link.ref, link.manifest)
         if link is not None and not self.read_only:
             self._finish(link)
@@ -445,20 +445,20 @@ class Kernel:
     def displaced(self, snapshot: Snapshot, pin: Pin) -> bool:
         """Tell whether a foreign tool wrote where a published version of a type still has to be linked."""
         link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
-        return link is not None and self.store.has_version(link.ref) and not self._is_linked(link)
+        return link is not None and self.store.has_version(link.ref) and not self.is_linked(link)
 
     def finish_links(self, snapshot: Snapshot) -> int:
         """Put every published version of a snapshot in its place by path; return how many were not there."""
         return sum([self._finish(link) for link in self._unfinished(snapshot)])
 
     def _finish(self, link: Link) -> bool:
-        is_missing = not self._is_linked(link)
+        is_missing = not self.is_linked(link)
         if is_missing:
             self.store.link(link.ref, link.manifest)
         self._linked.add(link.ref)
         return is_missing
 
-    def _is_linked(self, link: Link) -> bool:
+    def is_linked(self, link: Link) -> bool:
         """Tell whether a version's own manifest is in its place; a foreign tool may have written there first."""
         staged = self.store.objects.read_if_exists(link.manifest)
         # The staged name is taken away only after the version was linked.

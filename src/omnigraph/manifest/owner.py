@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 
-from omnigraph import clock
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
 
 
@@ -30,11 +29,19 @@ class Owner:
     def from_json(cls, members: Mapping[str, object]) -> Owner:
         return cls(str(members["host"]), int(str(members["pid"])), str(members["started"]))
 
-    def is_dead(self, heartbeat_us: int) -> bool:
-        """Tell whether nobody can be working on this any more."""
-        if self.host == _host():
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this machine, where the process itself can be looked for."""
+        return self.host == _host()
+
+    def is_dead(self, silent_us: int) -> bool:
+        """Tell whether nobody can be working on this any more; `silent_us` has passed by storage's clock since a beat.
+
+        Two machines never agree on the time, and either may be years off; so neither of their clocks is asked.
+        """
+        if self.is_here:
             return _start_of(self.pid) != self.started
-        return clock.now_us() - heartbeat_us > HEARTBEAT_LOST_SECONDS * 1_000_000
+        return silent_us > HEARTBEAT_LOST_SECONDS * 1_000_000
 
 
 def this_process() -> Owner:

@@ -50,7 +50,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-_KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit"}
+KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit"}
 _Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
 
 
@@ -250,7 +250,7 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
         row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
         found.setdefault(row["object_type"], []).append(row)
     # Every publish writes all rows anew, so a kind that we do not know would be lost with the next one.
-    if unknown := sorted(found.keys() - _KINDS):
+    if unknown := sorted(found.keys() - KINDS):
         raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
     (head,), (schema,) = found["graph_head"], found["schema"]
     names = ("source", "ir", "ir_hash", "shape_hash")

@@ -6,9 +6,10 @@ names, that no live intent claims, and that are older than any attempt could be.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from math import inf
+from typing import Final
 
 from omnigraph import clock, failpoints
 from omnigraph.errors import DriftDetected
@@ -22,10 +23,14 @@ from omnigraph.manifest.init import CLAIM_PREFIX
 from omnigraph.manifest.intent import Intent, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
-from omnigraph.store.dataset import DatasetRef
+from omnigraph.manifest.removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk, remove
 from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from omnigraph.store.objects import ObjectInfo
-from omnigraph.store.residue import fork_of, is_kept_by_lance, named_files
+from omnigraph.store.reach import StoredManifest
+from omnigraph.store.residue import dataset_of
+
+# Later than any time that storage knows.
+NEVER_US: Final = 1 << 62
 
 
 @dataclass
@@ -39,6 +44,11 @@ class SweepReport:
     bytes_removed: int = 0
     unreadable: list[str] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
+    disputed: list[str] = field(default_factory=list)
+
+    def add(self, removed: Collection[ObjectInfo]) -> None:
+        self.files_removed += len(removed)
+        self.bytes_removed += sum(info.size_bytes for info in removed)
 
     def count(self, outcome: Outcome) -> None:
         if outcome is Outcome.ROLLED_FORWARD:
@@ -50,34 +60,64 @@ class SweepReport:
 def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
     """Finish links, resolve the intents of dead owners, and remove residue older than the given age."""
     report = SweepReport()
-    finish_links(kernel, report)
-    claims = resolve_intents(kernel, report)
+    claims = settle(kernel, report)
     if report.unreadable:
         # What an unreadable intent claims is unknown, so everything might be claimed.
         return report
-    snapshots, before_us = kernel.live_snapshots(), _before(older_than_seconds)
-    for residue in _old_residue(kernel, snapshots, claims, before_us):
-        _remove(kernel, residue, report)
-    _drop_empty_folders(kernel, snapshots, claims, before_us)
+    snapshots, age = kernel.live_snapshots(), Age.of(kernel, claims, older_than_seconds)
+    plans, strays = plan_residue(kernel, snapshots, age)
+    for plan in plans:
+        if plan.error is not None or plan.missing is not None:
+            report.disputed.append(plan.path)
+            continue
+        remove(kernel.store, plan)
+        report.add([*plan.of_versions, *plan.residue])
+    delete_in_bulk(kernel.store, strays)
+    report.add(strays)
+    drop_empty_folders(kernel, snapshots, age)
     return report
+
+
+def settle(kernel: Kernel, report: SweepReport) -> Claims:
+    """Finish links and the intents of dead owners; return what live ones claim."""
+    finish_links(kernel, report)
+    return resolve_intents(kernel, report)
 
 
 def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
     """Tell what a sweep would do about intents and residue, without touching anything."""
+    intents, report, staged = preview_intents(kernel)
+    gone = {one.path: one for one in staged}
+    if not report.unreadable:
+        age = Age.of(kernel, Claims.of(intents), older_than_seconds)
+        plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
+        gone |= {one.path: one for plan in plans for one in (*plan.of_versions, *plan.residue)}
+        gone |= {one.path: one for one in strays}
+    report.add(gone.values())
+    return report
+
+
+def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[ObjectInfo]]:
+    """Return all intents, what would become of the dead ones, and the files that would go with these."""
     intents, unreadable = pending(kernel.store)
     report = SweepReport(unreadable=unreadable)
-    claims = Claims.of(intents)
-    gone: dict[str, ObjectInfo] = {}
+    claims, staged = Claims.of(intents), list[ObjectInfo]()
     for intent in intents:
         if intent.is_dead:
             outcome, _ = _judge(kernel, intent)
             report.count(outcome)
-            gone |= {one.path: one for one in _staged_by(kernel, intent, outcome, claims)}
-    if not unreadable:
-        old = _old_residue(kernel, kernel.live_snapshots(), claims, _before(older_than_seconds))
-        gone |= {one.path: one for one in old}
-    report.files_removed, report.bytes_removed = len(gone), sum(one.size_bytes for one in gone.values())
-    return report
+            staged += _staged_by(kernel, intent, outcome, claims)
+    return intents, report, staged
+
+
+def read_time(kernel: Kernel) -> int:
+    """Return storage's time for a look that changes nothing.
+
+    Whoever may only read cannot ask for it. The youngest file gives a lower bound, so that less looks old.
+    """
+    if not kernel.read_only:
+        return kernel.store.objects.read_time()
+    return clock.storage_us(max((one.modified_us for one in kernel.store.objects.list("")), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,16 +131,36 @@ class Claims:
     def of(cls, intents: list[Intent]) -> Claims:
         alive = [one for one in intents if not one.is_dead]
         paths = tuple(path for one in alive for path in one.paths)
-        return cls(paths, min((one.started_at_us for one in alive), default=None))
+        return cls(paths, min((one.began_us for one in alive), default=None))
 
     @property
     def young_us(self) -> float:
-        """From when on anything might belong to live work; storage may have dated it by another clock."""
+        """From when on anything might belong to live work; storage's own times are coarse and may be late."""
         return inf if self.since_us is None else self.since_us - CLOCK_SKEW_SECONDS * 1_000_000
 
     def spares(self, info: ObjectInfo) -> bool:
         """Tell whether a file might belong to live work."""
         return info.modified_us >= self.young_us or info.path.startswith(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Which files that nothing names are old enough to go, and claimed by nobody: all by storage's clock."""
+
+    claims: Claims
+    before_us: int
+
+    @classmethod
+    def of(cls, kernel: Kernel, claims: Claims, seconds: float) -> Age:
+        # Whatever is there is older than nothing, and storage need not be asked.
+        return cls(claims, NEVER_US) if seconds <= 0 else cls.at(read_time(kernel), claims, seconds)
+
+    @classmethod
+    def at(cls, now_us: int, claims: Claims, seconds: float) -> Age:
+        return cls(claims, now_us - int(seconds * 1_000_000))
+
+    def may_go(self, info: ObjectInfo) -> bool:
+        return info.modified_us <= self.before_us and not self.claims.spares(info)
 
 
 def finish_links(kernel: Kernel, report: SweepReport) -> None:
@@ -124,36 +184,23 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
     return claims
 
 
-def _before(seconds: float) -> int:
-    return clock.now_us() - int(seconds * 1_000_000)
-
-
-def _old_residue(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, before_us: int) -> Iterator[ObjectInfo]:
-    for residue in _residue(kernel, snapshots):
-        if residue.modified_us <= before_us and not claims.spares(residue):
-            yield residue
-
-
-def _drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], claims: Claims, before_us: int) -> None:
+def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
     """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
     folders = {"nodes", "edges", f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
-    folders |= {f"{directory}/_indices" for pin in pins for directory in (pin.path, pin.ref.directory)}
+    # Indexes and larger blobs have folders of their own.
+    places = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
+    folders |= {f"{directory}/{inside}" for directory in places for inside in ("_indices", "data")}
     for folder in sorted(folders):
-        kernel.store.objects.drop_empty(folder, int(min(before_us, claims.young_us)))
-
-
-def _remove(kernel: Kernel, info: ObjectInfo, report: SweepReport) -> None:
-    kernel.store.objects.delete(info.path)
-    report.files_removed += 1
-    report.bytes_removed += info.size_bytes
+        kernel.store.objects.drop_empty(folder, int(min(age.before_us, age.claims.young_us)))
 
 
 def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport) -> None:
     outcome, commit_id = _judge(kernel, intent)
     report.count(outcome)
-    for info in _staged_by(kernel, intent, outcome, claims):
-        _remove(kernel, info, report)
+    staged = _staged_by(kernel, intent, outcome, claims)
+    delete_in_bulk(kernel.store, staged)
+    report.add(staged)
     audit.record(kernel.store, AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind))
     kernel.store.objects.delete(intent.object_path)
 
@@ -173,8 +220,11 @@ def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims)
     """
     if outcome is Outcome.ROLLED_FORWARD or not intent.paths:
         return []
-    found = [one for one in _residue(kernel, kernel.live_snapshots()) if one.path.startswith(intent.paths)]
-    return [one for one in found if not one.path.startswith(claims.paths)]
+    # Its files have no age to wait for: that nobody works on them any more is known.
+    snapshots, of_intent = kernel.live_snapshots(), Age(Claims(claims.paths), NEVER_US)
+    plans, strays = plan_residue(kernel, snapshots, of_intent, {dataset_of(path) for path in intent.paths})
+    found = [*strays, *(one for plan in plans for one in (*plan.of_versions, *plan.residue))]
+    return [one for one in found if one.path.startswith(intent.paths)]
 
 
 def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
@@ -186,60 +236,77 @@ def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
     return None
 
 
-def _residue(kernel: Kernel, snapshots: list[Snapshot]) -> Iterator[ObjectInfo]:
-    """Yield every file of the graph that no version of any live branch names, and half-written control objects."""
-    files = kernel.store.objects.list("")
+def plan_residue(
+    kernel: Kernel, snapshots: list[Snapshot], age: Age, only: Collection[str] | None = None
+) -> tuple[list[RemovalPlan], list[ObjectInfo]]:
+    """Return what goes because no version of any live branch names it: by dataset, and what belongs to none."""
+    listing = Listing.read(kernel.store)
+    known = known_datasets(snapshots)
+    adopted = _adopted_forks(kernel, {snapshot.state.branch_id for snapshot in snapshots})
+    kept = {path: _every_version(listing, path, snapshots, adopted) for path in sorted(known)}
+    if only is not None:
+        kept = {path: versions for path, versions in kept.items() if path in only}
+    planner = Planner(kernel.store, listing, age.may_go, waiting_manifests(kernel, snapshots, listing))
+    return planner.plan(kept), find_strays(listing, known, age)
+
+
+def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
+    """Return the datasets that live branches know: the catalog, the logs, their types, and types that they dropped."""
+    known = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
+    for snapshot in snapshots:
+        known |= {pin.path for pin in snapshot.state.pins.values()}
+        known |= {one.path for one in snapshot.state.tombstones}
+    return known
+
+
+def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[ObjectInfo]:
+    """Return what goes and belongs to no dataset: types that no branch knows, and half-written control objects."""
     # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
     leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
-    branch_ids = {snapshot.state.branch_id for snapshot in snapshots}
-    links = {link for snapshot in snapshots for link in snapshot.links}
-    waiting = {link.manifest for link in links if not kernel.store.has_version(link.ref)}
-    known = {pin.path for snapshot in snapshots for pin in snapshot.state.pins.values()}
-    known |= {one.path for snapshot in snapshots for one in snapshot.state.tombstones}
-    adopted = _adopted_forks(kernel, branch_ids)
-    owned: dict[str, list[ObjectInfo]] = {path: [] for path in (MANIFEST_PATH, LOG_PATH, AUDIT_PATH, *known)}
-    for info in files:
-        parts = info.path.split("/")
-        dataset = "/".join(parts[:2]) if parts[0] in ("nodes", "edges") else parts[0]
-        if dataset in owned:
-            owned[dataset].append(info)
-        elif parts[0] in ("nodes", "edges") or parts[-1].startswith(leftovers):
-            yield info
-    for path, inside in sorted(owned.items()):
-        forks = {one for one in branch_ids if one} if path == MANIFEST_PATH else _live_forks(path, inside, snapshots)
-        forks |= adopted & {fork_of(info.path, path) for info in inside}
-        yield from _unnamed(kernel, path, inside, forks, waiting)
+    strays = []
+    for dataset, objects in listing.objects.items():
+        if dataset in known:
+            continue
+        is_type = dataset.startswith(("nodes/", "edges/"))
+        strays += [info for info in objects if is_type or info.path.rpartition("/")[2].startswith(leftovers)]
+    return [info for info in strays if age.may_go(info)]
 
 
-def _live_forks(path: str, files: list[ObjectInfo], snapshots: list[Snapshot]) -> set[str]:
+def waiting_manifests(kernel: Kernel, snapshots: Iterable[Snapshot], listing: Listing) -> list[StoredManifest]:
+    """Return the manifests of published versions that are not linked yet, or that a foreign tool keeps out."""
+    links = {link for snapshot in snapshots for link in snapshot.links if link.manifest in listing.names}
+    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.is_linked(link)]
+
+
+def _every_version(listing: Listing, path: str, snapshots: list[Snapshot], adopted: Collection[str]) -> KeptVersions:
+    """Return all versions of a dataset and of the forks that live branches have any use for."""
+    live = {snapshot.state.branch_id for snapshot in snapshots}
+    if path == MANIFEST_PATH:
+        forks: set[str | None] = set(live)
+    else:
+        forks = _live_forks(listing, path, snapshots) | {None}
+        forks |= listing.forks(path).intersection(adopted)
+    return {fork: list(listing.versions.get((path, fork), ())) for fork in forks}
+
+
+def _live_forks(listing: Listing, path: str, snapshots: list[Snapshot]) -> set[str | None]:
     """Return the forks of a dataset that a live branch reads, or has ever published to."""
     pinned = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
     live = {snapshot.state.branch_id for snapshot in snapshots}
-    published: set[str] = set()
-    for info in files:
-        fork = fork_of(info.path, path)
-        base = DatasetRef(path, fork, int((fork.split("-") + ["0"])[1] or 0))
-        is_version = info.path.startswith(f"{base.directory}/_versions/") and info.path.endswith(".manifest")
-        if fork_owner(fork) in live and is_version and info.path != base.manifest_path:
+    published: set[str | None] = set()
+    for fork in listing.forks(path):
+        # The version that a fork was made of is not one that was published to it.
+        versions = listing.versions.get((path, fork), {}).keys()
+        if fork is not None and fork_owner(fork) in live and versions - {_base_version(fork)}:
             published.add(fork)
-    return {fork for fork in pinned | published if fork}
+    return pinned | published
+
+
+def _base_version(fork: str) -> int:
+    return int((fork.split("-") + ["0"])[1] or 0)
 
 
 def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
     """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
     commits = (one for one in kernel.all_commits().values() if one.branch in live)
     return {fork for one in commits for fork in one.adopted_forks}
-
-
-def _unnamed(
-    kernel: Kernel, path: str, files: list[ObjectInfo], live_forks: Collection[str], waiting: set[str]
-) -> Iterator[ObjectInfo]:
-    named = waiting | named_files(kernel.store, path, None)
-    for fork in live_forks:
-        named |= named_files(kernel.store, path, fork)
-    for info in files:
-        fork = fork_of(info.path, path)
-        is_dropped = bool(fork) and fork not in live_forks
-        # A fork may read files of one that is no longer alive itself, so what is named stays wherever it lies.
-        if info.path not in named and (is_dropped or not is_kept_by_lance(info.path, live_forks)):
-            yield info

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 install()
 
-_MAX_VERSION = (1 << 64) - 1
+MAX_VERSION = (1 << 64) - 1
 
 # Values belong into expressions, which carry their type; texts are for what expressions cannot name.
 Filter: TypeAlias = str | pc.Expression
@@ -61,7 +61,7 @@ def manifest_name(version: int) -> str:
     >>> manifest_name(1)
     '18446744073709551614.manifest'
     """
-    return f"{_MAX_VERSION - version:020d}.manifest"
+    return f"{MAX_VERSION - version:020d}.manifest"
 
 
 class Dataset:

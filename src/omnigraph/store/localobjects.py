@@ -41,11 +41,12 @@ class LocalObjects:
             return file.read()
         return None
 
-    def size(self, path: str) -> int | None:
+    def info(self, path: str) -> ObjectInfo | None:
         self._meter.count("head", path)
         with self._failing("look at", path), suppress(*_ABSENT):
             status = os.stat(self._full(path))
-            return None if stat.S_ISDIR(status.st_mode) else status.st_size
+            if not stat.S_ISDIR(status.st_mode):
+                return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
         return None
 
     def put(self, path: str, data: bytes) -> None:
@@ -92,6 +93,12 @@ class LocalObjects:
         self._meter.count("delete", path)
         with self._failing("delete", path), suppress(*_ABSENT):
             os.unlink(self._full(path))
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        self._meter.count("delete", paths[0])
+        for path in paths:
+            with self._failing("delete", path), suppress(*_ABSENT):
+                os.unlink(self._full(path))
 
     def delete_prefix(self, prefix: str) -> int:
         self._meter.count("list", prefix)

@@ -6,14 +6,14 @@ Adds to its backends what both share: checked paths, failpoints around every cha
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from omnigraph import failpoints
+from omnigraph import clock, failpoints, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.store.backend import Backend, ObjectInfo
-from omnigraph.store.localobjects import LocalObjects
+from omnigraph.store.localobjects import TEMPORARY_PREFIX, LocalObjects
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.uri import Location
 
@@ -45,11 +45,31 @@ class Objects:
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such an object; not being allowed to look is an error. One request."""
-        return self._backend.size(_checked(path)) is not None
+        return self._backend.info(_checked(path)) is not None
 
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None if there is no such object; one request."""
-        return self._backend.size(_checked(path))
+        info = self._backend.info(_checked(path))
+        return None if info is None else info.size_bytes
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """Return size and modification time, or None if there is no such object; one request."""
+        return self._backend.info(_checked(path))
+
+    def read_time(self) -> int:
+        """Return storage's own time in Unix microseconds: that of an object which is written for it and removed.
+
+        The local clock may be years off; whatever compares with the age of files must ask storage.
+        """
+        probe = f"{TEMPORARY_PREFIX}time-{ids.new_ulid()}"
+        try:
+            self._backend.put(probe, b"")
+            info = self._backend.info(probe)
+        finally:
+            self._backend.delete(probe)
+        if info is None:
+            raise StorageError(f"`{probe}` was removed while its time was read; try again", kind=StorageKind.TRANSIENT)
+        return clock.storage_us(info.modified_us)
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below the directory `prefix` (`""`: all), by path, with what crashed writers left."""
@@ -77,6 +97,14 @@ class Objects:
         """Remove the object; that there is none is fine. After power loss it may be there again."""
         with _change(f"delete {path}"):
             self._backend.delete(_checked(path))
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove many objects, in bulk where storage can; there is no order among them."""
+        for path in paths:
+            _checked(path)
+        if paths:
+            with _change(f"delete_many {len(paths)} {paths[0]}"):
+                self._backend.delete_many(paths)
 
     def delete_prefix(self, prefix: str) -> int:
         """Remove everything below a directory and return how many objects that were; the root itself is refused."""

@@ -12,7 +12,7 @@ _BYTES: Final = 2
 
 
 def read_message(message: bytes) -> Parts:
-    """Split a protobuf message into its (field number, value) parts.
+    """Split a protobuf message into its (field number, value) parts; ValueError when it is damaged.
 
     >>> read_message(b"\\x12\\x01n\\x18\\x07")
     ((2, b'n'), (3, 7))
@@ -22,9 +22,10 @@ def read_message(message: bytes) -> Parts:
     while position < len(message):
         key, position = _read_varint(message, position)
         number, position = _read_varint(message, position)
-        assert key & 7 in (_VARINT, _BYTES), f"wire type {key & 7} in a message of Lance"
         if key & 7 == _VARINT:
             parts.append((key >> 3, number))
+        elif key & 7 != _BYTES or position + number > len(message):
+            raise ValueError(f"a part of wire type {key & 7} and length {number} ends after the message")
         else:
             parts.append((key >> 3, message[position : position + number]))
             position += number
@@ -49,6 +50,8 @@ def write_message(parts: Iterable[tuple[int, int | bytes]]) -> bytes:
 def _read_varint(message: bytes, position: int) -> tuple[int, int]:
     number = shift = 0
     while True:
+        if position >= len(message):
+            raise ValueError("a message ends within a number")
         byte = message[position]
         position += 1
         number |= (byte & 0x7F) << shift

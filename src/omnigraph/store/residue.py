@@ -1,4 +1,4 @@
-"""Residue: telling the files that some version of a dataset names from those that nothing names.
+"""Residue: whose file a stored name is, and which names Lance keeps for itself.
 
 Only looks; what to do about it is the sweep's business.
 """
@@ -7,44 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from omnigraph.errors import StorageError, StorageKind
-from omnigraph.store.dataset import lance_errors
-from omnigraph.store.store import Store
+
+def dataset_of(path: str) -> str:
+    """Return the dataset that a file belongs to by its place, or its first folder.
+
+    >>> dataset_of("nodes/a/data/f.lance"), dataset_of("__manifest/_versions/1.manifest")
+    ('nodes/a', '__manifest')
+    """
+    parts = path.split("/")
+    return "/".join(parts[:2]) if parts[0] in ("nodes", "edges") else parts[0]
 
 
-def named_files(store: Store, path: str, fork: str | None) -> set[str]:
-    """Return every file that a version of this dataset or fork names, relative to the graph's root."""
-    try:
-        newest = store.open_latest(path, fork)
-    except StorageError as error:
-        if error.storage_kind is StorageKind.NOT_FOUND:
-            return set()
-        raise
-    with lance_errors(f"listing the files of {newest.ref}"):
-        tracked = newest.lance.tracked_files().read_all()
-    here = newest.ref.directory
-    root = store.root.uri.strip("/")
-    found: set[str] = set()
-    for base, file in zip(tracked["base_uri"].to_pylist(), tracked["path"].to_pylist(), strict=True):
-        # A fork also names files of the dataset it came from; Lance gives those with their absolute base.
-        folder = str(base).removeprefix("file://").strip("/").removeprefix(root).strip("/") or here
-        found.add(f"{folder}/{file}")
-    return found
-
-
-def fork_of(path: str, dataset: str) -> str:
-    """Return the fork that a file of a dataset belongs to, or an empty string.
+def fork_of(path: str, dataset: str) -> str | None:
+    """Return the fork that a file of a dataset belongs to; None is the dataset itself.
 
     >>> fork_of("nodes/a/tree/B-1-x/data/f.lance", "nodes/a"), fork_of("nodes/a/data/f.lance", "nodes/a")
-    ('B-1-x', '')
+    ('B-1-x', None)
     """
     inside = path.removeprefix(f"{dataset}/")
-    return inside.split("/")[1] if inside.startswith("tree/") else ""
+    return inside.split("/")[1] if inside.startswith("tree/") else None
 
 
-def is_kept_by_lance(path: str, live_forks: Collection[str]) -> bool:
-    """Tell whether Lance itself owns a file that no version lists: its version hint, and the names of live forks."""
+def is_kept_by_lance(path: str, dataset: str, live_forks: Collection[str | None]) -> bool:
+    """Tell whether Lance itself owns a file that no version lists: the version hint and the name of a live fork."""
     folder, _, name = path.rpartition("/")
     if folder.endswith("_refs/branches"):
         return name.removesuffix(".json") in live_forks
-    return name == "latest_version_hint.json"
+    return name == "latest_version_hint.json" and fork_of(path, dataset) in live_forks

@@ -5,7 +5,7 @@ The client retries on its own, within bounds; what it gives up on is named by th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
@@ -22,6 +22,7 @@ from omnigraph.store.meter import Meter
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
+    from obstore import ObjectMeta
     from obstore.store import S3Config
 
 # The most that one bulk request of S3 lists or deletes.
@@ -86,11 +87,11 @@ class S3Objects:
             except FileNotFoundError:
                 return None
 
-    def size(self, path: str) -> int | None:
+    def info(self, path: str) -> ObjectInfo | None:
         self._meter.count("head", path)
         with self._failing("look at", path):
             try:
-                return obstore.head(self._store, path)["size"]
+                return self._info(obstore.head(self._store, path))
             except FileNotFoundError:
                 return None
 
@@ -122,7 +123,7 @@ class S3Objects:
         data = self.get(staged)
         if data is not None:
             return self.put_if_absent(final, data)
-        if self.size(final) is not None:
+        if self.info(final) is not None:
             return False
         raise from_client_error(FileNotFoundError(), "link", self._name(staged))
 
@@ -131,13 +132,22 @@ class S3Objects:
         with self._failing("list", prefix):
             for batch in obstore.list(self._store, prefix or None, chunk_size=BATCH_OBJECTS):
                 for entry in batch:
-                    modified_us = int(entry["last_modified"].timestamp() * 1_000_000)
-                    yield ObjectInfo(entry["path"], entry["size"], modified_us)
+                    yield self._info(entry)
+
+    def _info(self, entry: ObjectMeta) -> ObjectInfo:
+        return ObjectInfo(entry["path"], entry["size"], int(entry["last_modified"].timestamp() * 1_000_000))
 
     def delete(self, path: str) -> None:
         self._meter.count("delete", path)
         with self._failing("delete", path, Effect.UNKNOWN):
             obstore.delete(self._store, path)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        for begin in range(0, len(paths), BATCH_OBJECTS):
+            batch = list(paths[begin : begin + BATCH_OBJECTS])
+            self._meter.count("delete", batch[0])
+            with self._failing("delete", batch[0], Effect.UNKNOWN):
+                obstore.delete(self._store, batch)
 
     def delete_prefix(self, prefix: str) -> int:
         count = 0

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import pairwise
 
-from omnigraph.engine.merge.ancestry import merge_base
+from omnigraph.engine.maintain.merge_points import merge_points
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CLEANUP_DEADLINES_MIN, PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest.intent import Intent
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.store.versions import Version
 
 DEADLINE_US = CLEANUP_DEADLINES_MIN * PUBLISH_DEADLINE_SECONDS * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What was asked for; a version goes only when every given part lets it go."""
+    """What was asked for, and storage's time; a version goes only when every given part lets it go."""
 
     keep: int | None
     older_than_seconds: float | None
@@ -38,19 +37,18 @@ def fixed_versions(
     fixed = {(one.branch, one.manifest_version) for one in main.state.tags.values()}
     fixed |= {(one.parent, one.parent_version) for one in main.state.branches.values()}
     fixed |= {(one.branch_id, one.base_version) for one in intents}
-    for one, two in combinations([head.head for head in heads if head.head], 2):
-        # A merge reads the states that both sides have in common; where histories cross, also those below them.
-        base = merge_base(commits, one, two)
-        states = [] if base is None else [commits[commit_id] for commit_id in base.states()]
-        fixed |= {(state.branch, state.manifest_version) for state in states}
-    return fixed
+    # A merge reads the states that both sides have in common; a branch may still be made of a tag.
+    tips = [head.head for head in heads if head.head] + [tag.commit_id for tag in main.state.tags.values()]
+    points = merge_points(commits, tips)
+    return fixed | {(commits[one].branch, commits[one].manifest_version) for one in points}
 
 
-def kept_versions(versions: Mapping[int, Version], commits: Collection[int], policy: Policy, since_us: int) -> set[int]:
+def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy: Policy, since_us: int) -> set[int]:
     """Return which versions of one branch's catalog stay: recent ones, and whatever was current since a moment.
 
-    `commits` are the versions that commits made; names of branches and tags make others, which do not count as kept.
-    `since_us` is the begin of the oldest live work; nobody may lose what was current when it began.
+    `versions` says when each was written. `commits` are the versions that commits made; names of branches and tags make
+    others, which do not count as kept. `since_us` is the begin of the oldest live work; nobody may lose what was
+    current when it began. All times are storage's.
     """
     newest_first = sorted(versions, reverse=True)
     cutoff = min(policy.now_us - DEADLINE_US, since_us)
@@ -58,7 +56,7 @@ def kept_versions(versions: Mapping[int, Version], commits: Collection[int], pol
     kept = {number for number in newest_first if number in commits}
     kept = set(sorted(kept, reverse=True)[: max(policy.keep or 0, 1)]) | set(newest_first[:1])
     for newer, older in pairwise(newest_first):
-        replaced_us = versions[newer].modified_us
+        replaced_us = versions[newer]
         is_asked_for = policy.older_than_seconds is not None and replaced_us >= asked
         if replaced_us >= cutoff or is_asked_for:
             kept.add(older)

@@ -1,0 +1,191 @@
+"""Reachability: which files the kept versions of a dataset need, found out twice by independent means.
+
+`NeededFiles` follows the manifests' own content and the rules by which we write; `TrackedFiles` is what Lance lists. A
+file is deleted only when neither reaches it. Only looks; what to do about it is decided above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import blake2b
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.limits import REACH_BATCH_VERSIONS
+from omnigraph.store.dataset import DatasetRef, lance_errors
+from omnigraph.store.manifest_file import (
+    ManifestContent,
+    NamedFile,
+    UnknownManifest,
+    decode_fragment,
+    decode_manifest,
+)
+from omnigraph.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class StoredManifest:
+    """A manifest in storage, and the directory that its names are relative to; a staged one has another name."""
+
+    directory: str
+    path: str
+
+    @property
+    def dataset(self) -> str:
+        return self.directory.partition("/tree/")[0]
+
+    @classmethod
+    def of(cls, ref: DatasetRef) -> StoredManifest:
+        return cls(ref.directory, ref.manifest_path)
+
+
+@dataclass
+class NeededFiles:
+    """Everything that some versions need: files by name, and folders that stay with all that is in them."""
+
+    files: set[str] = field(default_factory=set)
+    folders: set[str] = field(default_factory=set)
+    _decoded: set[bytes] = field(default_factory=set)
+
+    def add(self, manifest: StoredManifest, raw: bytes) -> None:
+        """Add what one version needs; `UnknownManifest` when that is not certain."""
+        content = decode_manifest(raw)
+        self.add_content(manifest, content)
+
+    def add_content(self, manifest: StoredManifest, content: ManifestContent) -> None:
+        """Add what one version needs, by its decoded manifest."""
+        places = {base: inherited_place(manifest.dataset, path) for base, path in content.bases.items()}
+        self._add_named(content.others, manifest.directory, places)
+        # A fragment names the same files in every version of the same place.
+        context = repr((manifest.directory, sorted(places.items()))).encode()
+        for fragment in content.fragments:
+            key = blake2b(fragment, digest_size=16, key=blake2b(context, digest_size=16).digest()).digest()
+            if key not in self._decoded:
+                self._decoded.add(key)
+                self._add_named(decode_fragment(fragment), manifest.directory, places)
+        self.files.add(manifest.path)
+
+    def _add_named(self, named: Iterable[NamedFile], directory: str, places: dict[int, str]) -> None:
+        for one in named:
+            if one.base is not None and one.base not in places:
+                raise UnknownManifest(f"it names a file of the unknown place {one.base}")
+            path = f"{directory if one.base is None else places[one.base]}/{one.path}"
+            (self.folders if path.endswith("/") else self.files).add(path)
+
+    def update(self, other: NeededFiles) -> None:
+        """Add what other versions need."""
+        self.files |= other.files
+        self.folders |= other.folders
+
+    def covers(self, path: str) -> bool:
+        """Tell whether a stored file is needed."""
+        return path in self.files or any(f"{folder}/" in self.folders for folder in _ancestors(path))
+
+
+def inherited_place(dataset: str, base: str) -> str:
+    """Return a place that a fork inherits files from, relative to the graph's root.
+
+    Everything that a fork inherits lies in its own dataset, so an absolute path is known by its end, wherever the graph
+    was when the fork was made.
+
+    >>> inherited_place("nodes/1", "/old/nodes/1/tree/f"), inherited_place("nodes/1", "s3://b/g/nodes/1")
+    ('nodes/1/tree/f', 'nodes/1')
+    """
+    root, end, rest = f"{base}/".rpartition(f"/{dataset}/")
+    if not (root and end):
+        raise UnknownManifest(f"it inherits files from `{base}`, which is not in `{dataset}`")
+    return f"{dataset}/{rest}".rstrip("/")
+
+
+def _ancestors(path: str) -> Iterable[str]:
+    while "/" in path:
+        path = path.rpartition("/")[0]
+        yield path
+
+
+def read_needed(
+    store: Store, manifests: Mapping[str, Sequence[StoredManifest]], known: Mapping[str, NeededFiles]
+) -> dict[str, NeededFiles | UnknownManifest]:
+    """Return what the versions of each dataset need, or why that is not certain.
+
+    One request for each version that is not among those of `known`, which were read for another purpose.
+    """
+    needed: dict[str, NeededFiles | UnknownManifest] = {path: known.get(path) or NeededFiles() for path in manifests}
+    unread = {
+        path: [one for one in listed if path not in known or one.path not in known[path].files]
+        for path, listed in manifests.items()
+    }
+    tasks = [
+        partial(_read_batch, store, path, listed[begin : begin + REACH_BATCH_VERSIONS])
+        for path, listed in unread.items()
+        for begin in range(0, len(listed), REACH_BATCH_VERSIONS)
+    ]
+    for path, part in store.in_parallel(tasks):
+        so_far = needed[path]
+        if isinstance(part, UnknownManifest):
+            needed[path] = part
+        elif isinstance(so_far, NeededFiles):
+            so_far.update(part)
+    return needed
+
+
+def _read_batch(
+    store: Store, path: str, manifests: Sequence[StoredManifest]
+) -> tuple[str, NeededFiles | UnknownManifest]:
+    needed = NeededFiles()
+    for manifest in manifests:
+        try:
+            needed.add(manifest, store.objects.read(manifest.path))
+        except UnknownManifest as error:
+            return path, UnknownManifest(f"`{manifest.path}` cannot be interpreted: {error}")
+    return path, needed
+
+
+@dataclass
+class TrackedFiles:
+    """What Lance lists for some versions.
+
+    Compared by name and by the unique part of a name wherever it stands in a path: the list leaves out files that go
+    with a listed one, as the blobs beside a data file.
+    """
+
+    versions: set[int] = field(default_factory=set)
+    paths: set[str] = field(default_factory=set)
+    tokens: set[str] = field(default_factory=set)
+
+    def reaches(self, path: str) -> bool:
+        """Tell whether a stored file may belong to a listed one."""
+        return path in self.paths or any(segment.partition(".")[0] in self.tokens for segment in path.split("/"))
+
+    def update(self, other: TrackedFiles) -> None:
+        self.paths |= other.paths
+        self.tokens |= other.tokens
+
+    def add(self, rows: pa.Table, dataset: str) -> None:
+        """Add rows of Lance's list; each file comes with the absolute place that it lies in."""
+        self.versions.update(map(int, pc.unique(rows["version"]).to_numpy()))
+        named = rows.group_by(["base_uri", "path", "type"]).aggregate([])
+        for base, path, kind in zip(*(named[name].to_pylist() for name in ("base_uri", "path", "type")), strict=True):
+            self.paths.add(f"{inherited_place(dataset, base)}/{path}")
+            if kind == "data file":
+                self.tokens.add(path.rpartition("/")[2].partition(".")[0])
+            elif kind == "index file":
+                self.tokens.add(path.removeprefix("_indices/").partition("/")[0])
+
+
+def list_tracked(store: Store, path: str, fork: str | None, kept: Collection[int]) -> tuple[TrackedFiles, TrackedFiles]:
+    """Return what Lance lists for the kept versions of a dataset or fork, and what it lists for the others."""
+    newest = store.open_latest(path, fork)
+    tracked = (TrackedFiles(), TrackedFiles())
+    wanted = pa.array(sorted(kept), pa.uint64())
+    with lance_errors(f"listing the files of {newest.ref}"):
+        # In batches: a long history lists the same names over and over.
+        for batch in newest.lance.tracked_files():
+            is_kept = pc.is_in(batch.column("version").cast(pa.uint64()), value_set=wanted)
+            rows = pa.Table.from_batches([batch])
+            for part, mask in zip(tracked, (is_kept, pc.invert(is_kept)), strict=True):
+                part.add(rows.filter(mask), path)
+    return tracked
