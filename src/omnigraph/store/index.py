@@ -22,6 +22,7 @@ from omnigraph.failpoints import Point
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
+from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index
@@ -70,10 +71,14 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which of the dataset's fragments an index knows; the others are scanned."""
+    """Which of the dataset's fragments an index knows; the others are scanned.
+
+    `false` are fragments that the index claims although rows of them are newer than it; they are among the uncovered.
+    """
 
     indexed: frozenset[int]
     uncovered: frozenset[int]
+    false: frozenset[int] = frozenset()
 
 
 _NO_VECTORS: Final = "the column holds no vector yet"
@@ -98,17 +103,24 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
-    """Stage all missing indexes that can be built, as one transaction; `missing` tells which those are."""
-    plan = Renewal(_missing_segments(dataset, specs))
+    """Stage all missing indexes that can be built, and those of false coverage, as one transaction.
+
+    `missing` and `misleading` tell which those are.
+    """
+    false = set(misleading(dataset))
+    folds = _folds(dataset, frozenset(), {spec.name for spec in false}) if false else Renewal(())
+    plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
     return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
 
 
-def renewal(dataset: Dataset, specs: Sequence[IndexSpec]) -> Renewal:
+def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
     """Return the segments for missing indexes and for fragments that indexes do not cover yet.
 
-    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
+    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
+    is built again if its coverage is false, if most of its fragments are gone, or if it covers a `shrunk` fragment: one
+    that was rewritten without its deleted rows, which the segment would answer for ever.
     """
-    folds = _folds(dataset)
+    folds = _folds(dataset, frozenset(shrunk))
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
 
 
@@ -158,35 +170,89 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     """Return the coverage of every index, by index name."""
     live = frozenset(_live(dataset))
     found = {}
+    honest = _Honesty(dataset)
     for name, _, _, segments in _indexes(dataset):
-        known = {fragment for segment in segments for fragment in segment.fragment_ids}
-        found[name] = Coverage(live & known, live - known)
+        known = frozenset().union(*(honest.coverage(segment) for segment in segments))
+        claimed = {fragment for segment in segments for fragment in segment.fragment_ids}
+        found[name] = Coverage(known, live - known, (live & claimed) - known)
     return found
+
+
+def claimed_fragments(dataset: Dataset) -> frozenset[int]:
+    """Return the fragments that any index claims to cover, as Lance sees it."""
+    return frozenset(one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids)
+
+
+def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
+    """Return the segments of a column's index, each with the fragments whose rows it really knows."""
+    honest = _Honesty(dataset)
+    return [
+        (segment, honest.coverage(segment))
+        for _, own, found, segments in _indexes(dataset)
+        if (own, found) == (column, kind)
+        for segment in segments
+    ]
+
+
+class _Honesty:
+    """Tells claimed from real coverage: no row of a covered fragment may be newer than the segment.
+
+    A writer that hands Lance a wrong list of fields makes it add new fragments to old segments.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._fragments = {fragment.fragment_id: fragment for fragment in dataset.lance.get_fragments()}
+        self._newest: dict[int, int] = {}
+
+    def coverage(self, segment: Index) -> frozenset[int]:
+        claimed = self._fragments.keys() & set(segment.fragment_ids)
+        return frozenset(one for one in claimed if self._newest_row(one) <= segment.dataset_version)
+
+    def _newest_row(self, fragment_id: int) -> int:
+        if fragment_id not in self._newest:
+            self._newest[fragment_id] = newest_row_version(self._dataset, self._fragments[fragment_id])
+        return self._newest[fragment_id]
 
 
 def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BTREE) -> int:
     """Return how many rows a lookup by a column has to scan, because no index of the kind covers them."""
-    rows = _live(dataset)
-    known = {
-        fragment
-        for _, own, found, segments in _indexes(dataset)
-        if (own, found) == (column, kind)
-        for segment in segments
-        for fragment in segment.fragment_ids
-    }
-    return sum(count for fragment, count in rows.items() if fragment not in known)
+    known = frozenset().union(*(covered for _, covered in segments_of(dataset, column, kind)))
+    return sum(count for fragment, count in _live(dataset).items() if fragment not in known)
 
 
-def _folds(dataset: Dataset) -> Renewal:
+def misleading(dataset: Dataset) -> list[IndexSpec]:
+    """Return the indexes that claim fragments which they do not know."""
+    false = {name for name, one in coverage(dataset).items() if one.false}
+    return [IndexSpec(column, kind, name) for name, column, kind, _ in _indexes(dataset) if name in false]
+
+
+def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
     rows = _live(dataset)
+    honest = _Honesty(dataset)
     wanted: list[Segment] = []
     superseded: list[Index] = []
     for name, column, kind, segments in _indexes(dataset):
-        fragments, replaced = _fold_plan(segments, rows)
+        if names is not None and name not in names:
+            continue
+        spoilt = [one for one in segments if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk)]
+        kept = [one for one in segments if one not in spoilt]
+        fragments, replaced = _fold_plan(kept, rows)
         if fragments:
             wanted.append(Segment(IndexSpec(column, kind, name), tuple(sorted(fragments))))
-            superseded.extend(replaced)
+            superseded += [*spoilt, *replaced]
     return Renewal(tuple(wanted), tuple(superseded))
+
+
+def _is_spoilt(
+    segment: Index, kind: IndexKind, rows: Mapping[int, int], covered: frozenset[int], shrunk: frozenset[int]
+) -> bool:
+    """Tell whether a segment must be built again, because it claims what it does not know or knows what is gone."""
+    claimed = set(segment.fragment_ids)
+    if covered != claimed & rows.keys():
+        return True
+    # Lance drops the coverage of a b-tree that is rewritten, and reads rows by address; it keeps no rows that are gone.
+    return kind is not IndexKind.BTREE and (bool(covered & shrunk) or len(covered) < len(claimed - rows.keys()))
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
