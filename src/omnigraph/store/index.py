@@ -334,6 +334,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
                     segment.dataset_version_at_last_update,
                     segment.fragment_ids,
                     segment.index_version,
+                    base_id=segment.base_id,
                 )
                 for segment in one.segments
             ]

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from omnigraph.store.text import RowIds, Scores
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.live import RowIds
 
 Vectors: TypeAlias = NDArray[np.float32]
 Positions: TypeAlias = NDArray[np.intp]

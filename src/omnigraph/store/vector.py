@@ -18,8 +18,11 @@ from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 from omnigraph.store.index import IndexKind
 from omnigraph.store.matrix import Clusters, Matrix, Vectors, ranked
-from omnigraph.store.text import TOLD_ROWS_MAX, RowIds, Scores
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.live import RowIds
 
+# Up to this many candidates are looked at one by one.
+TOLD_ROWS_MAX: Final = 10_000
 # Below this many rows reading all vectors once costs less than asking an index.
 UNINDEXED_ROWS_MAX: Final = 20_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
