@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -16,12 +16,15 @@ import pyarrow as pa
 from lance import LanceOperation, Transaction
 from lance.bitmap import Bitmap
 from lance.dataset import Index
+from numpy.typing import NDArray
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
+from omnigraph.store.kmeans import find_nested_centres
 from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
@@ -59,6 +62,8 @@ class Segment:
 
     spec: IndexSpec
     fragments: tuple[int, ...]
+    # The centres of the partitions of a vector index, when they are decided; parts that are merged share them.
+    centres: NDArray[np.float32] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +85,9 @@ class Coverage:
     uncovered: frozenset[int]
     false: frozenset[int] = frozenset()
 
+
+# Vectors of which the centre of a partition is computed.
+_SAMPLED_PER_PARTITION: Final = 32
 
 _NO_VECTORS: Final = "the column holds no vector yet"
 
@@ -180,7 +188,9 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
 
 def claimed_fragments(dataset: Dataset) -> frozenset[int]:
     """Return the fragments that any index claims to cover, as Lance sees it."""
-    return frozenset(one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids)
+    return frozenset(
+        one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids
+    )
 
 
 def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
@@ -192,6 +202,13 @@ def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[In
         if (own, found) == (column, kind)
         for segment in segments
     ]
+
+
+def base_uri(dataset: Dataset, segment: Index) -> str:
+    """Return where the directory with the files of a segment lies; a fork inherits segments of what it came from."""
+    if segment.base_id is None:
+        return dataset.store.root.child(dataset.ref.directory).uri
+    return str(dataset.lance.base_paths()[segment.base_id].path)
 
 
 class _Honesty:
@@ -274,13 +291,14 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
 def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
     spec = wanted.spec
+    wanted = with_centres(dataset, wanted)
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
         segment = handle.create_index_uncommitted(
-            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(dataset, spec)
+            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
         )
         if spec.kind is IndexKind.FULLTEXT:
             # Text segments are written as parts; only the merge gives them the files that queries read.
@@ -298,18 +316,47 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
         return copy(dataset.lance).merge_existing_index_segments(list(segments))
 
 
-def _options(dataset: Dataset, spec: IndexSpec) -> dict[str, Any]:
-    match spec.kind:
+def _options(wanted: Segment) -> dict[str, Any]:
+    match wanted.spec.kind:
         case IndexKind.BTREE:
             return {"index_type": "BTREE"}
         case IndexKind.FULLTEXT:
             return {"index_type": "INVERTED", "with_position": True}
         case IndexKind.VECTOR:
-            column = dataset.schema.field(spec.column).type
-            assert isinstance(column, pa.FixedSizeListType)
-            # With one partition any centroid will do, and a given one spares the training.
-            centroids = np.zeros((1, column.list_size), np.float32)
-            return {"index_type": "IVF_FLAT", "metric": "L2", "num_partitions": 1, "ivf_centroids": centroids}
+            assert wanted.centres is not None
+            partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+            return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
+
+
+def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
+    """Decide the partitions of a vector index by the number of vectors; few make one partition."""
+    if wanted.spec.kind is not IndexKind.VECTOR or wanted.centres is not None:
+        return wanted
+    column = dataset.schema.field(wanted.spec.column).type
+    assert isinstance(column, pa.FixedSizeListType)
+    live = _live(dataset)
+    rows = sum(live[fragment] for fragment in wanted.fragments)
+    count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
+    # With one partition any centre will do.
+    centres = np.zeros((1, column.list_size), np.float32)
+    sample = (
+        _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size) if count > 1 else centres
+    )
+    return replace(wanted, centres=find_nested_centres(sample, count) if len(sample) > count else centres)
+
+
+def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) -> NDArray[np.float32]:
+    """Return about a share of the vectors of some fragments, evenly spread."""
+    parts = []
+    with lance_errors(f"reading `{wanted.spec.column}` of {dataset.ref}", dataset):
+        for fragment in dataset.lance.get_fragments():
+            if fragment.fragment_id in wanted.fragments:
+                rows = fragment.count_rows()
+                places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
+                taken = fragment.take(np.unique(places).tolist(), columns=[wanted.spec.column])
+                parts.append(taken.column(0).combine_chunks().drop_null().flatten().to_numpy())
+    numbers: NDArray[np.float32] = np.concatenate(parts).astype(np.float32, copy=False)
+    return numbers.reshape(-1, dimension)
 
 
 def _live(dataset: Dataset) -> dict[int, int]:

@@ -28,7 +28,9 @@ class LiveRows:
         fragments = dataset.fragments
         self._fragment_ids = [fragment.id for fragment in fragments]
         self._ends = np.cumsum([fragment.num_rows for fragment in fragments])
-        assert len(self.ids) == (int(self._ends[-1]) if len(fragments) else 0), "a scan returns the rows of all fragments"
+        assert len(self.ids) == (int(self._ends[-1]) if len(fragments) else 0), (
+            "a scan returns the rows of all fragments"
+        )
         is_sorted = len(self.ids) < 2 or bool(np.all(self.ids[1:] > self.ids[:-1]))
         self._order = None if is_sorted else np.argsort(self.ids, kind="stable")
         self._sorted = self.ids if self._order is None else self.ids[self._order]
@@ -42,6 +44,13 @@ class LiveRows:
         is_live = self._sorted[places] == rows
         found: Positions = places if self._order is None else self._order[places]
         return np.where(is_live, found, -1)
+
+    def chosen(self, rows: RowIds, flags: Flags) -> Flags:
+        """Return which rows live and are at a flagged position."""
+        places = self.positions(rows)
+        found: Flags = places >= 0
+        found[found] = flags[places[found]]
+        return found
 
     def in_fragments(self, fragment_ids: Collection[int]) -> Flags:
         """Return which positions lie in some fragments."""

@@ -20,6 +20,7 @@ from lance.query import MatchQuery
 from omnigraph.store import bm25
 from omnigraph.store.corpus import Ints, count_words
 from omnigraph.store.dataset import Dataset, lance_errors
+from omnigraph.store.index import base_uri
 from omnigraph.store.live import Flags, LiveRows, Positions, RowIds
 
 _ROW_ID: Final = "_rowid"
@@ -51,7 +52,7 @@ def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
     """Read the lengths of all rows that a segment was built on; they never change."""
     folder = f"_indices/{segment.uuid}"
     with lance_errors(f"reading an index of {dataset.ref}", dataset):
-        session = LanceFileSession(_base(dataset, segment), storage_options=dataset.store.lance_options or None)
+        session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
         names = sorted(name for name in session.list(folder) if name.endswith("_docs.lance"))
         parts = [session.open_reader(name, columns=[_ROW_ID, _LENGTH]).read_all().to_table() for name in names]
     if not parts:
@@ -59,13 +60,6 @@ def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
     dataset.store.meter.count("search", str(dataset.ref))
     table = pa.concat_tables(parts)
     return Lengths(table.column(_ROW_ID).to_numpy(), table.column(_LENGTH).to_numpy().astype(np.int32))
-
-
-def _base(dataset: Dataset, segment: Index) -> str:
-    if segment.base_id is None:
-        return dataset.store.root.child(dataset.ref.directory).uri
-    base = dataset.lance.base_paths()[segment.base_id]
-    return str(base.path)
 
 
 class IndexedTexts:

@@ -14,6 +14,7 @@ from omnigraph.engine.core import Lru, View
 from omnigraph.engine.read.search.embed import Embedder, from_settings
 from omnigraph.limits import SEARCH_CACHE_MAX
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.partitions import PartitionCache
 from omnigraph.store.store import Store
 from omnigraph.store.text import TextCache, TextSearch
 from omnigraph.store.vector import VectorSearch
@@ -26,6 +27,7 @@ class _Prepared:
     texts: Lru[_Key, TextSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
     vectors: Lru[_Key, VectorSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
     cache: TextCache = field(default_factory=TextCache)
+    partitions: PartitionCache = field(default_factory=PartitionCache)
     embedder: Embedder | None = None
 
 
@@ -43,7 +45,8 @@ def text_search(view: View, node_type: str, name: str) -> TextSearch:
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    return _of(view).vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name))
+    prepared = _of(view)
+    return prepared.vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
 
 
 def embedder_of(view: View) -> Embedder:
