@@ -18,11 +18,11 @@ _SAMPLE_ROWS: Final = 16_384
 _ROUNDS: Final = 4
 
 
-def find_centres(vectors: Vectors, count: int) -> Vectors:
+def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors:
     """Return the centres of so many clusters, from a sample of the vectors."""
     sample = vectors[:: max(len(vectors) // _SAMPLE_ROWS, 1)]
     centres = _spread_out(sample, min(count, len(sample)))
-    for _ in range(_ROUNDS):
+    for _ in range(rounds):
         labels = label(sample, centres)
         order = np.argsort(labels, kind="stable")
         held, starts = np.unique(labels[order], return_index=True)

@@ -29,6 +29,8 @@ TOLD_ROWS_MAX: Final = 10_000
 SEARCHES_BEFORE_CLUSTERS: Final = 8
 # Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
 READ_SHARE_MIN: Final = 4
+# How far partitions reach is measured once for each index, by reading all of it; so an index is searched as a whole first.
+SEARCHES_BEFORE_BALLS: Final = 4
 # Lance computes squares of distances in single precision: how far one may be off, as a part of itself, per dimension.
 _ROUNDING: Final = 4 * float(np.finfo(np.float32).eps)
 _ASKED_MAX: Final = 65_536
@@ -162,6 +164,7 @@ class IndexedVectors:
         self._live = live
         self._cache = cache
         self._known: Flags | None = None
+        self._searches = 0
 
     @property
     def known(self) -> Flags:
@@ -176,25 +179,28 @@ class IndexedVectors:
         Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
         """
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
-        bounds = [one.bounds(query) for one in indexes]
+        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
+        self._searches += 1
+        if self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes):
+            return self._compared(query, flags, limit, share)
+        for one in indexes:
+            one.measure()
         places = [(number, place) for number, one in enumerate(indexes) for place in range(len(one.sizes))]
-        far, least = (np.concatenate(one) for one in zip(*bounds, strict=True))
+        least = np.concatenate([one.bounds(query) for one in indexes])
         sizes = np.concatenate([one.sizes for one in indexes])
-        by_centre = np.argsort(far)
-        # The first ones are those whose centres are nearest, as many as should hold enough.
-        share = max(int(np.count_nonzero(flags)), 1) / max(int(sizes.sum()), 1)
-        first = by_centre[: int(np.searchsorted(np.cumsum(sizes[by_centre]), limit / share)) + 1]
-        found = self._read(indexes, [places[one] for one in first], flags).nearest(query, limit)
+        found = (np.empty(0, np.uint64), np.empty(0))
         is_read = np.zeros(len(places), np.bool_)
-        is_read[first] = True
         while True:
             reach = found[1][limit - 1] if len(found[1]) >= limit else np.inf
             left = np.flatnonzero(~is_read & (least <= reach))
             if len(left) == 0:
                 return found
-            if READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
+            if len(found[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
                 return self._compared(query, flags, limit, share)
-            following = left[np.argsort(least[left])][: max(len(left) // 2, 8)]
+            left = left[np.argsort(least[left], kind="stable")]
+            # As many as should hold enough, and then half of what is left, because every look makes that less.
+            enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
+            following = left[: max(enough, len(left) // 2) if len(found[1]) >= limit else enough]
             more = self._read(indexes, [places[one] for one in following], flags).nearest(query, limit)
             is_read[following] = True
             found = ranked(np.concatenate([found[0], more[0]]), np.concatenate([found[1], more[1]]), limit)
