@@ -92,6 +92,11 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
 SEARCH_CACHE_MAX: Final = 8
+TEXT_CACHE_BYTES_MAX: Final = 268_435_456
+VECTOR_PARTITION_ROWS: Final = 512
+VECTOR_PARTITIONS_MAX: Final = 4_096
+VECTOR_UNPARTITIONED_ROWS_MAX: Final = 20_000
+VECTOR_CACHE_BYTES_MAX: Final = 268_435_456
 VECTOR_MATRIX_BYTES_MAX: Final = 134_217_728
 EMBED_TEXTS_MAX: Final = 128
 EMBED_RESPONSE_BYTES_MAX: Final = 64 * 1024 * 1024

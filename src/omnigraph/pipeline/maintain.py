@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 
@@ -79,7 +79,8 @@ class Spread:
         return self.start().run("compacting", work, tasks, list(map(compact.task_bytes, tasks)))
 
     def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
-        parts = [_parts(dataset, one) for one in wanted]
+        # Parts of one segment can be merged because they have the same partitions.
+        parts = [_parts(dataset, index.with_centres(dataset, one)) for one in wanted]
         flat = [_Part(dataset.ref, part) for own in parts for part in own]
         if not flat:
             return []
@@ -130,7 +131,7 @@ def _parts(dataset: Dataset, segment: Segment) -> list[Segment]:
             held = 0
         runs[-1].append(fragment)
         held += rows[fragment]
-    return [Segment(segment.spec, tuple(run)) for run in runs]
+    return [replace(segment, fragments=tuple(run)) for run in runs]
 
 
 def rewrite_elsewhere(place: Place, ref: DatasetRef, task: Task) -> Rewritten:

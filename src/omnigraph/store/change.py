@@ -5,7 +5,7 @@ Staging writes data files that nothing names yet; abandoning a change leaves onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -62,6 +62,24 @@ def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
     fragments = _write(dataset, rows, "append")
     dataset.store.positions.foresee(dataset, rows, fragments)
     return fragments
+
+
+def replacing(
+    dataset: Dataset, emptied: Sequence[int], updated: Sequence[FragmentMetadata], added: Sequence[FragmentMetadata]
+) -> LanceOperation.Update:
+    """Return the operation that adds fragments and takes replaced rows out of others; the one way to build it.
+
+    The new rows have row ids of their own, so no index knows them. Lance would add the new fragments to the coverage of
+    every index whose column is not named here, and their rows would never be found.
+    """
+    return LanceOperation.Update(
+        removed_fragment_ids=list(emptied),
+        updated_fragments=list(updated),
+        new_fragments=list(added),
+        fields_modified=[],
+        fields_for_preserving_frag_bitmap=list(dataset.field_ids.values()),
+        update_mode="rewrite_rows",
+    )
 
 
 def overwrite(dataset: Dataset, rows: pa.Table) -> Change:

@@ -22,7 +22,7 @@ from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.delete import mark_gone
 from omnigraph.store.deletions import deletion_path
 from omnigraph.store.fragments import read_fragment
-from omnigraph.store.index import coverage, last_covered
+from omnigraph.store.index import claimed_fragments, last_covered
 from omnigraph.store.lookup import ROW_ADDRESS
 
 # One part of a compaction and what came of it; both travel between processes.
@@ -159,6 +159,16 @@ def kept_fragments(base: Dataset, onto: Dataset, rewrite: Change | None) -> froz
     return frozenset(kept)
 
 
+def shrunk_fragments(rewrite: Change) -> frozenset[int]:
+    """Return the fragments that a rewrite wrote without rows which were deleted from those that they replace."""
+    return frozenset(
+        fragment.id
+        for group in _groups(rewrite)
+        if any(one.deletion_file is not None for one in group.old_fragments)
+        for fragment in group.new_fragments
+    )
+
+
 def task_bytes(task: Task) -> int:
     """Return how much a task reads."""
     return sum(file.file_size_bytes or 0 for fragment in task.fragments for file in fragment.files)
@@ -184,7 +194,7 @@ def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
     # Asking for coverage costs more than looking at sizes, and most commits end here.
     if not tail:
         return None
-    covered = frozenset().union(*(one.indexed for one in coverage(dataset).values()))
+    covered = claimed_fragments(dataset)
     if covered.intersection(fragment.id for fragment in tail):
         tail = _tail(_after_last(fragments, covered), fragments_max)
     if not tail:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, LanceFragment
 
-from omnigraph.store.change import Change, changed
+from omnigraph.store.change import Change, changed, replacing
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
 from omnigraph.store.store import Store
@@ -93,14 +93,9 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
     if gone == 0:
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
-    operation = LanceOperation.Update(
-        removed_fragment_ids=[one.fragment_id for one in marked if one.text is None],
-        updated_fragments=[_parsed(one.text) for one in marked if one.text is not None and one.rows],
-        new_fragments=list(map(_parsed, fragments)),
-        fields_modified=[],
-        fields_for_preserving_frag_bitmap=[],
-        update_mode="rewrite_rows",
-    )
+    emptied = [one.fragment_id for one in marked if one.text is None]
+    updated = [_parsed(one.text) for one in marked if one.text is not None and one.rows]
+    operation = replacing(dataset, emptied, updated, list(map(_parsed, fragments)))
     return changed(dataset, operation, dataset.count() + row_count(fragments) - gone)
 
 

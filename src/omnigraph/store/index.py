@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
@@ -16,12 +16,16 @@ import pyarrow as pa
 from lance import LanceOperation, Transaction
 from lance.bitmap import Bitmap
 from lance.dataset import Index
+from numpy.typing import NDArray
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
+from omnigraph.store.kmeans import find_nested_centres
+from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index
@@ -58,6 +62,8 @@ class Segment:
 
     spec: IndexSpec
     fragments: tuple[int, ...]
+    # The centres of the partitions of a vector index, when they are decided; parts that are merged share them.
+    centres: NDArray[np.float32] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,18 @@ class Renewal:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """Which of the dataset's fragments an index knows; the others are scanned."""
+    """Which of the dataset's fragments an index knows; the others are scanned.
+
+    `false` are fragments that the index claims although rows of them are newer than it; they are among the uncovered.
+    """
 
     indexed: frozenset[int]
     uncovered: frozenset[int]
+    false: frozenset[int] = frozenset()
 
+
+# Vectors of which the centre of a partition is computed.
+_SAMPLED_PER_PARTITION: Final = 32
 
 _NO_VECTORS: Final = "the column holds no vector yet"
 
@@ -98,17 +111,24 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
-    """Stage all missing indexes that can be built, as one transaction; `missing` tells which those are."""
-    plan = Renewal(_missing_segments(dataset, specs))
+    """Stage all missing indexes that can be built, and those of false coverage, as one transaction.
+
+    `missing` and `misleading` tell which those are.
+    """
+    false = set(misleading(dataset))
+    folds = _folds(dataset, frozenset(), {spec.name for spec in false}) if false else Renewal(())
+    plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
     return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
 
 
-def renewal(dataset: Dataset, specs: Sequence[IndexSpec]) -> Renewal:
+def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
     """Return the segments for missing indexes and for fragments that indexes do not cover yet.
 
-    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset.
+    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
+    is built again if its coverage is false, if most of its fragments are gone, or if it covers a `shrunk` fragment: one
+    that was rewritten without its deleted rows, which the segment would answer for ever.
     """
-    folds = _folds(dataset)
+    folds = _folds(dataset, frozenset(shrunk))
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
 
 
@@ -158,35 +178,98 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     """Return the coverage of every index, by index name."""
     live = frozenset(_live(dataset))
     found = {}
+    honest = _Honesty(dataset)
     for name, _, _, segments in _indexes(dataset):
-        known = {fragment for segment in segments for fragment in segment.fragment_ids}
-        found[name] = Coverage(live & known, live - known)
+        known = frozenset().union(*(honest.coverage(segment) for segment in segments))
+        claimed = {fragment for segment in segments for fragment in segment.fragment_ids}
+        found[name] = Coverage(known, live - known, (live & claimed) - known)
     return found
+
+
+def claimed_fragments(dataset: Dataset) -> frozenset[int]:
+    """Return the fragments that any index claims to cover, as Lance sees it."""
+    return frozenset(
+        one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids
+    )
+
+
+def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
+    """Return the segments of a column's index, each with the fragments whose rows it really knows."""
+    honest = _Honesty(dataset)
+    return [
+        (segment, honest.coverage(segment))
+        for _, own, found, segments in _indexes(dataset)
+        if (own, found) == (column, kind)
+        for segment in segments
+    ]
+
+
+def base_uri(dataset: Dataset, segment: Index) -> str:
+    """Return where the directory with the files of a segment lies; a fork inherits segments of what it came from."""
+    if segment.base_id is None:
+        return dataset.store.root.child(dataset.ref.directory).uri
+    return str(dataset.lance.base_paths()[segment.base_id].path)
+
+
+class _Honesty:
+    """Tells claimed from real coverage: no row of a covered fragment may be newer than the segment.
+
+    A writer that hands Lance a wrong list of fields makes it add new fragments to old segments.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._fragments = {fragment.fragment_id: fragment for fragment in dataset.lance.get_fragments()}
+        self._newest: dict[int, int] = {}
+
+    def coverage(self, segment: Index) -> frozenset[int]:
+        claimed = self._fragments.keys() & set(segment.fragment_ids)
+        return frozenset(one for one in claimed if self._newest_row(one) <= segment.dataset_version)
+
+    def _newest_row(self, fragment_id: int) -> int:
+        if fragment_id not in self._newest:
+            self._newest[fragment_id] = newest_row_version(self._dataset, self._fragments[fragment_id])
+        return self._newest[fragment_id]
 
 
 def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BTREE) -> int:
     """Return how many rows a lookup by a column has to scan, because no index of the kind covers them."""
-    rows = _live(dataset)
-    known = {
-        fragment
-        for _, own, found, segments in _indexes(dataset)
-        if (own, found) == (column, kind)
-        for segment in segments
-        for fragment in segment.fragment_ids
-    }
-    return sum(count for fragment, count in rows.items() if fragment not in known)
+    known = frozenset().union(*(covered for _, covered in segments_of(dataset, column, kind)))
+    return sum(count for fragment, count in _live(dataset).items() if fragment not in known)
 
 
-def _folds(dataset: Dataset) -> Renewal:
+def misleading(dataset: Dataset) -> list[IndexSpec]:
+    """Return the indexes that claim fragments which they do not know."""
+    false = {name for name, one in coverage(dataset).items() if one.false}
+    return [IndexSpec(column, kind, name) for name, column, kind, _ in _indexes(dataset) if name in false]
+
+
+def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
     rows = _live(dataset)
+    honest = _Honesty(dataset)
     wanted: list[Segment] = []
     superseded: list[Index] = []
     for name, column, kind, segments in _indexes(dataset):
-        fragments, replaced = _fold_plan(segments, rows)
+        if names is not None and name not in names:
+            continue
+        spoilt = [one for one in segments if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk)]
+        kept = [one for one in segments if one not in spoilt]
+        fragments, replaced = _fold_plan(kept, rows)
         if fragments:
             wanted.append(Segment(IndexSpec(column, kind, name), tuple(sorted(fragments))))
-            superseded.extend(replaced)
+            superseded += [*spoilt, *replaced]
     return Renewal(tuple(wanted), tuple(superseded))
+
+
+def _is_spoilt(
+    segment: Index, kind: IndexKind, rows: Mapping[int, int], covered: frozenset[int], shrunk: frozenset[int]
+) -> bool:
+    """Tell whether a segment must be built again, because it claims what it does not know or knows what is gone."""
+    claimed = set(segment.fragment_ids)
+    if covered != claimed & rows.keys():
+        return True
+    # Lance drops the coverage of a b-tree that is rewritten, and reads rows by address; it keeps no rows that are gone.
+    return kind is not IndexKind.BTREE and (bool(covered & shrunk) or len(covered) < len(claimed - rows.keys()))
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
@@ -208,13 +291,14 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
 def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     """Write the files of one segment; nothing names them yet."""
     spec = wanted.spec
+    wanted = with_centres(dataset, wanted)
     failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
         segment = handle.create_index_uncommitted(
-            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(dataset, spec)
+            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
         )
         if spec.kind is IndexKind.FULLTEXT:
             # Text segments are written as parts; only the merge gives them the files that queries read.
@@ -232,18 +316,47 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
         return copy(dataset.lance).merge_existing_index_segments(list(segments))
 
 
-def _options(dataset: Dataset, spec: IndexSpec) -> dict[str, Any]:
-    match spec.kind:
+def _options(wanted: Segment) -> dict[str, Any]:
+    match wanted.spec.kind:
         case IndexKind.BTREE:
             return {"index_type": "BTREE"}
         case IndexKind.FULLTEXT:
             return {"index_type": "INVERTED", "with_position": True}
         case IndexKind.VECTOR:
-            column = dataset.schema.field(spec.column).type
-            assert isinstance(column, pa.FixedSizeListType)
-            # With one partition any centroid will do, and a given one spares the training.
-            centroids = np.zeros((1, column.list_size), np.float32)
-            return {"index_type": "IVF_FLAT", "metric": "L2", "num_partitions": 1, "ivf_centroids": centroids}
+            assert wanted.centres is not None
+            partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+            return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
+
+
+def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
+    """Decide the partitions of a vector index by the number of vectors; few make one partition."""
+    if wanted.spec.kind is not IndexKind.VECTOR or wanted.centres is not None:
+        return wanted
+    column = dataset.schema.field(wanted.spec.column).type
+    assert isinstance(column, pa.FixedSizeListType)
+    live = _live(dataset)
+    rows = sum(live[fragment] for fragment in wanted.fragments)
+    count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
+    # With one partition any centre will do.
+    centres = np.zeros((1, column.list_size), np.float32)
+    sample = (
+        _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size) if count > 1 else centres
+    )
+    return replace(wanted, centres=find_nested_centres(sample, count) if len(sample) > count else centres)
+
+
+def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) -> NDArray[np.float32]:
+    """Return about a share of the vectors of some fragments, evenly spread."""
+    parts = []
+    with lance_errors(f"reading `{wanted.spec.column}` of {dataset.ref}", dataset):
+        for fragment in dataset.lance.get_fragments():
+            if fragment.fragment_id in wanted.fragments:
+                rows = fragment.count_rows()
+                places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
+                taken = fragment.take(np.unique(places).tolist(), columns=[wanted.spec.column])
+                parts.append(taken.column(0).combine_chunks().drop_null().flatten().to_numpy())
+    numbers: NDArray[np.float32] = np.concatenate(parts).astype(np.float32, copy=False)
+    return numbers.reshape(-1, dimension)
 
 
 def _live(dataset: Dataset) -> dict[int, int]:
@@ -268,6 +381,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
                     segment.dataset_version_at_last_update,
                     segment.fragment_ids,
                     segment.index_version,
+                    base_id=segment.base_id,
                 )
                 for segment in one.segments
             ]

@@ -10,17 +10,16 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from omnigraph.store.text import RowIds, Scores
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.kmeans import Vectors, find_centres, label
+from omnigraph.store.live import RowIds
 
-Vectors: TypeAlias = NDArray[np.float32]
 Positions: TypeAlias = NDArray[np.intp]
 
 _BLOCK_ROWS: Final = 16_384
 # Clusters of so many vectors or more are worth being looked at, or passed over, as one.
 _CLUSTER_ROWS: Final = 128
 _CLUSTERS_MAX: Final = 256
-_SAMPLE_ROWS: Final = 16_384
-_ROUNDS: Final = 4
 # Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
 _SLACK: Final = 1e-9
 
@@ -80,8 +79,9 @@ class Clusters:
     def __init__(self, matrix: Matrix) -> None:
         # Sizes beyond what numbers can tell make a cluster that is never passed over.
         with np.errstate(all="ignore"):
-            centres = _centres(matrix.vectors)
-            labels = _labels(matrix.vectors, centres)
+            count = min(_CLUSTERS_MAX, max(len(matrix.vectors) // _CLUSTER_ROWS, 1))
+            centres = find_centres(matrix.vectors, count) if len(matrix.vectors) else matrix.vectors
+            labels = label(matrix.vectors, centres)
             order = np.argsort(labels, kind="stable")
             self.matrix = Matrix(matrix.rows[order], matrix.vectors[order])
             self._bounds = np.searchsorted(labels[order], np.arange(len(centres) + 1))
@@ -142,38 +142,3 @@ def ranked(rows: RowIds, distances: Scores, limit: int | None) -> tuple[RowIds, 
         rows, distances = rows[near], distances[near]
     order = np.lexsort((rows, distances))
     return rows[order], distances[order]
-
-
-def _centres(vectors: Vectors) -> Vectors:
-    """Return the centres of clusters that are as small as a few rounds can make them."""
-    sample = vectors[:: max(len(vectors) // _SAMPLE_ROWS, 1)]
-    centres = _spread_out(sample, min(_CLUSTERS_MAX, max(len(vectors) // _CLUSTER_ROWS, 1)))
-    for _ in range(_ROUNDS):
-        labels = _labels(sample, centres)
-        order = np.argsort(labels, kind="stable")
-        held, starts = np.unique(labels[order], return_index=True)
-        sums = np.add.reduceat(sample[order].astype(np.float64), starts)
-        centres[held] = sums / np.diff(np.append(starts, len(sample)))[:, None]
-    return centres
-
-
-def _spread_out(sample: Vectors, count: int) -> Vectors:
-    """Return vectors of a sample that are far from each other: each next one is the farthest from those before."""
-    squares = np.einsum("ij,ij->i", sample, sample)
-    chosen = [0]
-    nearest = np.full(len(sample), np.inf, np.float32)
-    for _ in range(count - 1):
-        one = chosen[-1]
-        np.minimum(nearest, squares + squares[one] - 2 * (sample @ sample[one]), out=nearest)
-        chosen.append(int(np.argmax(nearest)))
-    return sample[chosen].copy()
-
-
-def _labels(vectors: Vectors, centres: Vectors) -> Positions:
-    """Return about the nearest centre of every vector; a near one will do, since radii are measured afterwards."""
-    halves = np.einsum("ij,ij->i", centres, centres) / 2
-    labels = np.empty(len(vectors), np.intp)
-    for start in range(0, len(vectors), _BLOCK_ROWS):
-        block = vectors[start : start + _BLOCK_ROWS]
-        labels[start : start + _BLOCK_ROWS] = np.argmin(halves - block @ centres.T, axis=1)
-    return labels

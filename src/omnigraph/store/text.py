@@ -1,48 +1,46 @@
-"""Text search on one pinned version: its full-text index where that is right, an index in memory where it is not.
+"""Text search on one pinned version: words, and relevance as BM25 over the rows that live there.
 
-Both analyse text alike, so an entity is found or not whether or not the column is indexed; only scores may differ
-slightly while an index lags behind the data. Typing errors are looked up among the words that occur, because an index
-keeps stems and a stem is no measure of how a word was misspelt.
+Occurrences of words come from the full-text index where it knows the rows, and from texts analysed in memory where it does
+not; statistics and scores are computed from both together, so an index changes neither results nor scores. Typing errors
+are looked up among the words that occur, because an index keeps stems and a stem is no measure of how a word was misspelt.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import count
-from threading import Lock
+from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
 
-import lance
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance.dataset import serialize_row_addrs
-from lance.query import MatchQuery
-from numpy.typing import NDArray
 
+from omnigraph.limits import TEXT_CACHE_BYTES_MAX
+from omnigraph.store import bm25
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.corpus import Corpus, Ints, count_words, spellings, words_of
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.fields import field_ids
-from omnigraph.store.index import IndexKind
+from omnigraph.store.index import IndexKind, segments_of
+from omnigraph.store.live import LiveRows, Positions, RowIds, live_rows
 from omnigraph.store.spelling import Words
+from omnigraph.store.textindex import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
 
-RowIds: TypeAlias = NDArray[np.uint64]
-Scores: TypeAlias = NDArray[np.float64]
-
-# Up to this many candidates Lance is told where to look; above it, telling costs more than looking everywhere.
-TOLD_ROWS_MAX: Final = 10_000
-
-# Equal scores are frequent, so more are asked for at once than are wanted, and far more if that was too few.
+# Equal scores are frequent, so more are asked for at once than are wanted, and more again if that was too few.
 _ASKED_MORE: Final = 4
+_ASKED_MAX: Final = 4_096
+# A query of more different words is answered from the texts: asking an index for each of them would take longer.
+_INDEXED_WORDS_MAX: Final = 64
+# Occurrences that are kept for the next query on the same version.
+_KEPT_OCCURRENCES_MAX: Final = 4_000_000
 
 _ROW_ID: Final = "_rowid"
-_SCORE: Final = "_score"
-_TEXT: Final = "text"
 _BETWEEN_WORDS: Final = r"[^\p{L}\p{N}\p{M}]+"
-_MOVED: Final = "_row_last_updated_at_version > _row_created_at_version"
 _NO_ROWS: Final[RowIds] = np.empty(0, np.uint64)
-_NO_TEXTS: Final = pa.table({_TEXT: pa.array([], pa.string()), _ROW_ID: pa.array([], pa.uint64())})
-_names: Final = count()
+
+# Rows by position, in order, with how often each holds a word.
+Occurrences: TypeAlias = tuple[Positions, Ints]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,54 +50,38 @@ class Hits:
     rows: RowIds
     scores: Scores
 
-    def among(self, candidates: RowIds) -> Hits:
-        keep = np.isin(self.rows, candidates)
-        return Hits(self.rows[keep], self.scores[keep])
-
-    def without(self, rows: RowIds) -> Hits:
-        keep = ~np.isin(self.rows, rows)
-        return Hits(self.rows[keep], self.scores[keep])
-
-    def joined(self, other: Hits) -> Hits:
-        return _ranked(np.concatenate([self.rows, other.rows]), np.concatenate([self.scores, other.scores]))
-
-    def best(self, limit: int | None) -> Hits:
-        """Return the best, and all that are as good as the last of them."""
-        if limit is None or limit >= len(self.rows):
-            return self
-        end = int(np.searchsorted(-self.scores, -self.scores[limit - 1], "right")) if limit else 0
-        return Hits(self.rows[:end], self.scores[:end])
-
 
 NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
 
 
-class MemoryIndex:
-    """A full-text index of some texts, in memory; it is gone with the last reference."""
+class TextCache:
+    """Analysed texts of fragments, and lengths that segments of indexes hold: neither depends on a version."""
 
-    def __init__(self, texts: pa.Table, **options: Any) -> None:
-        self._rows = _row_ids(texts)
-        if texts.num_rows == 0:
-            return
-        with lance_errors("indexing text in memory"):
-            self._lance = lance.write_dataset(texts.select([_TEXT]), f"memory://text-{next(_names)}")
-            self._lance.create_scalar_index(_TEXT, "INVERTED", with_position=False, **options)
+    def __init__(self, bytes_max: int = TEXT_CACHE_BYTES_MAX) -> None:
+        self._entries: OrderedDict[Hashable, Corpus | Lengths] = OrderedDict()
+        self._bytes_max = bytes_max
+        self._lock = Lock()
 
-    def search(self, text: str) -> Hits:
-        if len(self._rows) == 0:
-            return NO_HITS
-        query = MatchQuery(text, _TEXT)
-        with lance_errors("searching text in memory"):
-            # Without stable row ids and with one fragment, a row id is the position of the text.
-            found = self._lance.to_table(columns=[_SCORE], full_text_query=query, with_row_id=True)
-        return _ranked(self._rows[_row_ids(found)], _scores(found))
+    def get(self, key: Hashable) -> Any:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Hashable, entry: Corpus | Lengths) -> None:
+        with self._lock:
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
+            size = sum(one.nbytes for one in self._entries.values())
+            while size > self._bytes_max and len(self._entries) > 1:
+                size -= self._entries.popitem(last=False)[1].nbytes
 
 
 class Vocabulary:
     """The distinct words of a column, to be asked for those that resemble a given one."""
 
-    def __init__(self, texts: pa.Table) -> None:
-        self._words = Words(_words(texts.column(_TEXT).combine_chunks()))
+    def __init__(self, texts: Any) -> None:
+        self._words = Words(_words(texts))
 
     def similar(self, text: str, edits: int) -> str:
         """Return a text of all words that are within so many edits of any word of the given one."""
@@ -114,133 +96,230 @@ def _words(texts: Any) -> Any:
 
 
 class TextSearch:
-    """How to search one column of one pinned version: which index, and what it does not know."""
+    """How to search one column of one pinned version."""
 
-    def __init__(self, dataset: Dataset, column: str) -> None:
+    def __init__(self, dataset: Dataset, column: str, cache: TextCache | None = None) -> None:
         self._dataset = dataset
         self._column = column
-        self._segments = _segments(dataset, column)
-        self._lock = Lock()
-        self._extra: MemoryIndex | None = None
+        self._cache = cache or TextCache()
+        self._live = live_rows(dataset)
+        self._lock = RLock()
         self._vocabulary: Vocabulary | None = None
-        # Segments of different ages can both know a row that was rewritten in between, and Lance then finds it by
-        # its old text too. Such rows are searched in memory.
-        self._moved = self._moved_rows() if len(self._segments) > 1 else _NO_ROWS
-        self._is_complete = len(self._segments) == 1 and self._covered() >= {one.id for one in dataset.fragments}
+        self._indexed = self._index()
+        self._prepared: _Texts | None = None
 
     def search(self, text: str, candidates: RowIds | None = None, limit: int | None = None) -> Hits:
         """Return the rows that hold any word of the text, among the candidates if there are any, best first.
 
         Rows as good as the last one within the limit come along, so that the caller can break the tie.
         """
-        if self._is_complete and candidates is None and limit:
-            return self._best_indexed(text, limit)
-        if not self._segments:
-            hits = self._unknown().search(text)
-        elif len(self._segments) == 1:
-            # Lance scans what one segment does not cover with the same analyser.
-            hits = self._indexed(text, candidates, None, fast_search=False)
-        else:
-            known = self._indexed(text, candidates, None, fast_search=True).without(self._moved)
-            hits = known.joined(self._unknown().search(text))
-        if candidates is not None:
-            hits = hits.among(candidates)
-        return hits.best(limit)
-
-    def _best_indexed(self, text: str, limit: int) -> Hits:
-        asked = _ASKED_MORE * limit + _ASKED_MORE
-        while True:
-            hits = self._indexed(text, None, asked, fast_search=True)
-            best = hits.best(limit)
-            # What is cut off is worse for certain only if something worse was seen.
-            if len(hits.rows) < asked or len(best.rows) < len(hits.rows):
+        repeats = Counter(words_of(text))
+        if not repeats or limit == 0 or (candidates is not None and len(candidates) == 0):
+            return NO_HITS
+        spelt = spellings(text)
+        is_indexed = len(repeats) <= _INDEXED_WORDS_MAX and repeats.keys() <= spelt.keys()
+        if is_indexed and candidates is None and limit and limit * _ASKED_MORE <= _ASKED_MAX:
+            best = self._attempt(lambda texts: texts.best(text, repeats, spelt, limit))
+            if best is not None:
                 return best
-            asked *= _ASKED_MORE**2
+        found = self._attempt(lambda texts: texts.scored(repeats, spelt)) if is_indexed else None
+        places, scores = found or self._unindexed().scored(repeats, spelt)
+        if candidates is not None:
+            kept = np.isin(self._live.ids[places], candidates)
+            places, scores = places[kept], scores[kept]
+        return _best(self._live.ids[places], scores, limit)
 
-    def search_misspelt(self, text: str, edits: int) -> Hits:
+    def matches(self, text: str) -> RowIds:
+        """Return the rows that hold any word of the text."""
+        words = sorted(set(words_of(text)))
+        places = self._texts().matches(text, words) if words else np.empty(0, np.intp)
+        return self._live.ids[places]
+
+    def matches_misspelt(self, text: str, edits: int) -> RowIds:
         """Return the rows that hold a word within so many edits of any word of the text."""
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary(self._texts(lambda fragment: True))
-        return self.search(self._vocabulary.similar(text, edits))
+                self._vocabulary = Vocabulary(self._read(None).column(self._column))
+        return self.matches(self._vocabulary.similar(text, edits))
 
-    def _indexed(self, text: str, candidates: RowIds | None, limit: int | None, *, fast_search: bool) -> Hits:
-        is_told = candidates is not None and len(candidates) <= TOLD_ROWS_MAX
-        if candidates is not None and len(candidates) == 0:
-            return NO_HITS
-        self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
-            found = self._dataset.lance.scanner(
-                columns=[_SCORE],
-                full_text_query=MatchQuery(text, self._column),
-                limit=limit,
-                with_row_id=True,
-                fast_search=fast_search,
-                row_addr_allowlist=serialize_row_addrs(candidates.tolist())
-                if is_told and candidates is not None
-                else None,
-            ).to_table()
-        return _ranked(_row_ids(found), _scores(found))
+    def _attempt(self, ask: Any) -> Any:
+        """Ask with the index as long as it can be read; without it from then on."""
+        try:
+            return ask(self._texts())
+        except Unreadable:
+            self._unindexed()
+            return None
 
-    def _unknown(self) -> MemoryIndex:
-        """Index what the built index does not know, or knows wrongly, once per version."""
+    def _texts(self) -> _Texts:
         with self._lock:
-            if self._extra is None:
-                self._extra = MemoryIndex(self._unknown_texts())
-            return self._extra
+            if self._prepared is None:
+                self._prepared = self._assembled(self._indexed)
+            return self._prepared
 
-    def _unknown_texts(self) -> pa.Table:
-        covered = self._covered()
-        parts = [self._texts(lambda fragment: fragment not in covered)]
-        if len(self._moved):
-            parts.append(self._texts(lambda fragment: fragment in covered, _MOVED))
-        return pa.concat_tables(parts)
+    def _unindexed(self) -> _Texts:
+        with self._lock:
+            if self._prepared is None or self._prepared.indexed is not None:
+                self._prepared = self._assembled(None)
+            return self._prepared
 
-    def _texts(self, is_wanted: Callable[[int], bool], filter_: str | None = None) -> pa.Table:
-        fragments = [one for one in self._dataset.lance.get_fragments() if is_wanted(one.fragment_id)]
-        if not fragments:
-            return _NO_TEXTS
+    def _assembled(self, indexed: IndexedTexts | None) -> _Texts:
+        parts = []
+        for fragment in self._dataset.fragments:
+            span = self._live.span(fragment.id)
+            if indexed is None or not indexed.known[span].all():
+                parts.append((self._corpus(fragment, span), span))
+        return _Texts(self._dataset, self._column, self._live, indexed, parts)
+
+    def _corpus(self, fragment: Any, span: slice) -> Corpus:
+        """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
+        number = self._dataset.field_ids[self._column]
+        key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
+        known = self._cache.get(key)
+        if known is None or not np.isin(self._live.ids[span], known.rows, assume_unique=True).all():
+            texts = self._read(fragment.id)
+            known = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
+            self._cache.put(key, known)
+        return known
+
+    def _read(self, fragment_id: int | None) -> pa.Table:
+        wanted = [one for one in self._dataset.lance.get_fragments() if fragment_id in (None, one.fragment_id)]
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
         with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
-            found = self._dataset.lance.scanner(
-                columns=[self._column], filter=filter_, fragments=fragments, with_row_id=True
-            ).to_table()
-        return found.select([self._column, _ROW_ID]).rename_columns([_TEXT, _ROW_ID]).cast(_NO_TEXTS.schema)
+            return self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True).to_table()
 
-    def _moved_rows(self) -> RowIds:
-        covered = self._covered()
-        fragments = [one for one in self._dataset.lance.get_fragments() if one.fragment_id in covered]
-        with lance_errors(f"reading {self._dataset.ref}", self._dataset):
-            found = self._dataset.lance.scanner(
-                columns=[], filter=_MOVED, fragments=fragments, with_row_id=True
-            ).to_table()
-        return _row_ids(found)
-
-    def _covered(self) -> set[int]:
-        return {fragment for segment in self._segments for fragment in segment}
+    def _index(self) -> IndexedTexts | None:
+        segments = []
+        try:
+            for segment, covered in segments_of(self._dataset, self._column, IndexKind.FULLTEXT):
+                lengths = self._cache.get(segment.uuid)
+                if lengths is None:
+                    lengths = read_lengths(self._dataset, segment)
+                    self._cache.put(segment.uuid, lengths)
+                segments.append((lengths, covered))
+        except Unreadable:
+            return None
+        return IndexedTexts(self._dataset, self._column, self._live, segments) if segments else None
 
 
-def _segments(dataset: Dataset, column: str) -> list[frozenset[int]]:
-    """Return the fragments of every segment of the column's full-text index."""
-    number = field_ids(dataset.lance.lance_schema)[column]
-    with lance_errors(f"listing the indexes of {dataset.ref}"):
-        indexes: Iterable[Any] = dataset.lance.describe_indices()
-        return [
-            frozenset(segment.fragment_ids)
-            for index in indexes
-            if index.index_type.lower() == IndexKind.FULLTEXT.lower() and list(index.fields) == [number]
-            for segment in index.segments
-        ]
+class _Texts:
+    """All texts of a version: those that an index knows, and those in memory, as one collection."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        column: str,
+        live: LiveRows,
+        indexed: IndexedTexts | None,
+        parts: Sequence[tuple[Corpus, slice]],
+    ) -> None:
+        self._dataset = dataset
+        self._column = column
+        self._live = live
+        self.indexed = indexed
+        self._lengths = np.zeros(len(live.ids), np.int32) if indexed is None else indexed.lengths.copy()
+        # Where each row in memory is among the positions; -1 for those that are gone, or known to the index.
+        self._parts = []
+        for corpus, _ in parts:
+            places = live.positions(corpus.rows)
+            if indexed is not None:
+                places[np.append(indexed.known, False)[places]] = -1
+            self._lengths[places[places >= 0]] = corpus.lengths[places >= 0]
+            self._parts.append((corpus, places))
+        self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
+        self._kept: dict[str, Occurrences] = {}
+        self._frequencies: dict[str, int] = {}
+        self._lock = Lock()
+
+    def matches(self, text: str, words: Sequence[str]) -> Positions:
+        """Return the positions of rows that hold any of the words, which are those of the text."""
+        found = [places[corpus.occurrences(word)[0]] for word in words for corpus, places in self._parts]
+        if self.indexed is not None:
+            found.append(self.indexed.matches(text))
+        places = np.unique(np.concatenate([np.empty(0, np.intp), *found]))
+        return places[places >= 0]
+
+    def scored(self, repeats: Counter[str], spelt: dict[str, str]) -> tuple[Positions, Scores]:
+        """Return the positions of all rows that match, and their scores."""
+        occurrences = {word: self._occurrences(word, spelt.get(word, word)) for word in repeats}
+        matching = np.unique(np.concatenate([places for places, _ in occurrences.values()]))
+        counts = {}
+        for word, (places, numbers) in occurrences.items():
+            counts[word] = np.zeros(len(matching), np.int32)
+            counts[word][np.searchsorted(matching, places)] = numbers
+        frequencies = {word: len(places) for word, (places, _) in occurrences.items()}
+        lengths = self._lengths[matching]
+        return matching, bm25.scores(self._statistics, lengths, counts, frequencies, repeats)
+
+    def best(self, text: str, repeats: Counter[str], spelt: dict[str, str], limit: int) -> Hits | None:
+        """Return the best hits without looking at all; None when the index alone cannot tell them.
+
+        The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
+        """
+        if self.indexed is None or self._parts or self.indexed.has_gone_rows:
+            return None
+        frequencies = self._frequencies_of(repeats, spelt)
+        if frequencies is None:
+            return None
+        asked = _ASKED_MORE * limit + _ASKED_MORE
+        while asked <= _ASKED_MAX:
+            places, rough, is_all = self.indexed.best(text, asked)
+            scores = self._rescored(places, repeats, frequencies)
+            hits = _best(self._live.ids[places], scores, limit)
+            # What was not proposed is worse for certain only if it is worse than the last of the best by more than
+            # what single precision may hide.
+            if is_all or hits.scores[-1] > rough[-1] * (1.0 + 2 * ROUNDING * len(repeats)):
+                return hits
+            asked *= _ASKED_MORE**2
+        return None
+
+    def _rescored(self, places: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
+        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column).to_pylist()
+        words = count_words(texts)
+        counts = {word: np.array([one[word] for one in words], np.int32) for word in repeats}
+        return bm25.scores(self._statistics, self._lengths[places], counts, frequencies, repeats)
+
+    def _frequencies_of(self, repeats: Counter[str], spelt: dict[str, str]) -> dict[str, int] | None:
+        assert self.indexed is not None
+        for word in repeats:
+            if word not in self._frequencies:
+                known = self._kept.get(word)
+                number = len(known[0]) if known is not None else self.indexed.frequency(word, spelt[word])
+                if number is None:
+                    number = len(self._occurrences(word, spelt[word])[0])
+                self._frequencies[word] = number
+        return {word: self._frequencies[word] for word in repeats}
+
+    def _occurrences(self, word: str, spelling: str) -> Occurrences:
+        known = self._kept.get(word)
+        if known is not None:
+            return known
+        found = [] if self.indexed is None else [self.indexed.occurrences(word, spelling)]
+        for corpus, places in self._parts:
+            documents, counts = corpus.occurrences(word)
+            is_here = places[documents] >= 0
+            found.append((places[documents[is_here]], counts[is_here]))
+        rows = np.concatenate([np.empty(0, np.intp), *(one for one, _ in found)])
+        counts = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers in found)])
+        order = np.argsort(rows, kind="stable")
+        occurrences = (rows[order], counts[order])
+        with self._lock:
+            if sum(len(one) for one, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
+                self._kept.clear()
+            self._kept[word] = occurrences
+        return occurrences
 
 
-def _ranked(rows: RowIds, scores: Scores) -> Hits:
+def _best(rows: RowIds, scores: Scores, limit: int | None) -> Hits:
+    """Return the best in order, and all that are as good as the last of them."""
+    if limit is not None and limit < len(rows):
+        kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+        rows, scores = rows[kept], scores[kept]
     order = np.lexsort((rows, -scores))
     return Hits(rows[order], scores[order])
 
 
-def _row_ids(table: pa.Table) -> RowIds:
-    return table.column(_ROW_ID).to_numpy().astype(np.uint64, copy=False)
-
-
-def _scores(table: pa.Table) -> Scores:
-    return table.column(_SCORE).to_numpy().astype(np.float64)
+def _one_array(column: Any) -> Any:
+    """Return a column as one array; texts beyond what 32-bit offsets reach get wide ones."""
+    if column.nbytes > 2**31 - 2**20:
+        column = column.cast(pa.large_string())
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

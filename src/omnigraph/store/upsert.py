@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from lance import LanceOperation
 
 from omnigraph.errors import KeyConflict, OmniGraphError
-from omnigraph.store.change import Change, append, changed, write_rows
+from omnigraph.store.change import Change, append, changed, replacing, write_rows
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import mark_gone
 from omnigraph.store.lookup import ID, ROW_ADDRESS, find, ids_of
@@ -32,15 +31,7 @@ def upsert(dataset: Dataset, rows: pa.Table, found: pa.Table | None = None) -> C
         # An append can be rebased onto a newer version without being staged again; an update cannot.
         return append(dataset, rows)
     updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
-    operation = LanceOperation.Update(
-        removed_fragment_ids=emptied,
-        updated_fragments=updated,
-        new_fragments=write_rows(dataset, rows),
-        fields_modified=[],
-        # No index knows the new fragments, whatever it covers.
-        fields_for_preserving_frag_bitmap=list(dataset.field_ids.values()),
-        update_mode="rewrite_rows",
-    )
+    operation = replacing(dataset, emptied, updated, write_rows(dataset, rows))
     return changed(dataset, operation, dataset.count() + rows.num_rows - found.num_rows)
 
 

@@ -1,48 +1,61 @@
 """Vector search on one pinned version: exact Euclidean distances, with or without an index.
 
-An index only proposes rows; distances are always computed by us, in double precision, from the stored vectors. A column
-that is searched often is kept in memory, in clusters, as long as it is not too large.
+An index only tells which vectors need not be looked at; distances are always computed by us, in double precision, from
+vectors of rows that live. A column that is searched often is kept in memory, in clusters, as long as it is not too large.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from threading import Lock
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from lance.dataset import serialize_row_addrs
+from lance.dataset import Index
 
-from omnigraph.limits import VECTOR_MATRIX_BYTES_MAX
+from omnigraph.limits import VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.bm25 import Scores
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.fields import field_ids
-from omnigraph.store.index import IndexKind
-from omnigraph.store.matrix import Clusters, Matrix, Vectors, ranked
-from omnigraph.store.text import TOLD_ROWS_MAX, RowIds, Scores
+from omnigraph.store.index import IndexKind, segments_of
+from omnigraph.store.kmeans import Vectors
+from omnigraph.store.live import Flags, LiveRows, Positions, RowIds, live_rows
+from omnigraph.store.matrix import Clusters, Matrix, ranked
+from omnigraph.store.partitions import PartitionCache, Partitions
 
-# Below this many rows reading all vectors once costs less than asking an index.
-UNINDEXED_ROWS_MAX: Final = 20_000
+# Up to this many candidates are looked at one by one.
+TOLD_ROWS_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
-_PROBES_MIN: Final = 32
+# Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
+READ_SHARE_MIN: Final = 4
+# How far partitions reach is measured once for each index, by reading all of it; so an index is searched as a whole first.
+SEARCHES_BEFORE_BALLS: Final = 4
+# Lance computes squares of distances in single precision: how far one may be off, as a part of itself, per dimension.
+_ROUNDING: Final = 4 * float(np.finfo(np.float32).eps)
+_ASKED_MAX: Final = 65_536
 _ROW_ID: Final = "_rowid"
+_DISTANCE: Final = "_distance"
 
 
 class VectorSearch:
     """How to search one vector column of one pinned version."""
 
-    def __init__(self, dataset: Dataset, column: str) -> None:
+    def __init__(self, dataset: Dataset, column: str, cache: PartitionCache | None = None) -> None:
         self._dataset = dataset
         self._column = column
         kind = dataset.schema.field(column).type
         assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is no vector"
         self.dimension = kind.list_size
-        self._is_large = dataset.count() > UNINDEXED_ROWS_MAX
-        self._is_indexed = self._is_large and _has_index(dataset, column)
+        self._live = live_rows(dataset)
+        self._is_large = dataset.count() > VECTOR_UNPARTITIONED_ROWS_MAX
+        segments = segments_of(dataset, column, IndexKind.VECTOR) if self._is_large else []
+        self._index = IndexedVectors(dataset, column, self._live, segments, cache or PartitionCache())
         self._fits = dataset.count() * self.dimension * 4 <= VECTOR_MATRIX_BYTES_MAX
         self._lock = Lock()
         self._searches = 0
         self._matrix: Matrix | None = None
+        self._rest: Matrix | None = None
         self._clusters: Clusters | None = None
 
     def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
@@ -58,12 +71,41 @@ class VectorSearch:
                 return self._clustered().nearest(query, limit)
         if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
             return self._taken(candidates).nearest(query, limit)
-        is_told = candidates is None or len(candidates) <= TOLD_ROWS_MAX
-        if self._is_indexed and limit is not None and is_told:
-            return self._taken(self._proposed(query, candidates, limit)).nearest(query, limit)
+        if self._index.segments and limit is not None and self._matrix is None:
+            found = self._by_index(query, candidates, limit)
+            if found is not None:
+                return found
         if self._fits:
             return self._all().among(candidates).nearest(query, limit)
-        return self._streamed(query, candidates, limit)
+        return self._streamed(query, candidates, limit, None)
+
+    def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores] | None:
+        """Search what the index knows by its partitions, and what it does not know as it is."""
+        if candidates is None:
+            flags = self._index.known
+        else:
+            flags = np.zeros(len(self._live.ids), np.bool_)
+            flags[self._live.positions(candidates)] = True
+            flags &= self._index.known
+        known = self._index.nearest(query, flags, limit)
+        if known is None:
+            return None
+        others = self._unknown(query, candidates, limit)
+        return ranked(np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]]), limit)
+
+    def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
+        fragments = [one.id for one in self._dataset.fragments if one.id not in self._index.covered]
+        rows = sum(one.num_rows for one in self._dataset.fragments if one.id in fragments)
+        if rows == 0:
+            return np.empty(0, np.uint64), np.empty(0, np.float64)
+        if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
+            return self._streamed(query, candidates, limit, fragments)
+        with self._lock:
+            if self._rest is None:
+                table = self._dataset.read_fragments(fragments, self._column)
+                column = table.column(self._column).combine_chunks()
+                self._rest = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
+        return self._rest.among(candidates).nearest(query, limit)
 
     def _clustered(self) -> Clusters:
         matrix = self._all()
@@ -74,22 +116,8 @@ class VectorSearch:
                 self._matrix = self._clusters.matrix
             return self._clusters
 
-    def _proposed(self, query: Vectors, candidates: RowIds | None, limit: int) -> RowIds:
-        # Lance ranks in single precision, so a few more than asked for make sure that the best are among them.
-        nearest = {"column": self._column, "q": query, "k": 2 * limit + 16, "minimum_nprobes": _PROBES_MIN}
-        self._dataset.store.meter.count("search", str(self._dataset.ref))
-        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
-            found = self._dataset.lance.scanner(
-                columns=["_distance"],
-                nearest=nearest,
-                prefilter=True,
-                with_row_id=True,
-                row_addr_allowlist=None if candidates is None else serialize_row_addrs(candidates.tolist()),
-            ).to_table()
-        rows: RowIds = found.column(_ROW_ID).to_numpy()
-        return np.unique(rows)
-
     def _taken(self, rows: RowIds) -> Matrix:
+        rows = rows[self._live.positions(rows) >= 0]
         vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
         return Matrix.of(rows, vectors, self.dimension)
 
@@ -101,19 +129,131 @@ class VectorSearch:
                 self._matrix = Matrix.of(rows, table.column(self._column).combine_chunks(), self.dimension)
             return self._matrix
 
-    def _streamed(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
+    def _streamed(
+        self, query: Vectors, candidates: RowIds | None, limit: int | None, fragments: Sequence[int] | None
+    ) -> tuple[RowIds, Scores]:
         rows, distances = np.empty(0, np.uint64), np.empty(0, np.float64)
-        for batch in self._dataset.batches([self._column], with_row_id=True):
-            part = Matrix.of(batch.column(_ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
-            near, far = part.among(candidates).nearest(query, limit)
-            rows, distances = ranked(np.concatenate([rows, near]), np.concatenate([distances, far]), limit)
+        wanted = [
+            one for one in self._dataset.lance.get_fragments() if fragments is None or one.fragment_id in fragments
+        ]
+        self._dataset.store.meter.count("scan", str(self._dataset.ref))
+        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
+            scanner = self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True)
+            for batch in scanner.to_batches():
+                part = Matrix.of(batch.column(_ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
+                near, far = part.among(candidates).nearest(query, limit)
+                rows, distances = ranked(np.concatenate([rows, near]), np.concatenate([distances, far]), limit)
         return rows, distances
 
 
-def _has_index(dataset: Dataset, column: str) -> bool:
-    number = field_ids(dataset.lance.lance_schema)[column]
-    with lance_errors(f"listing the indexes of {dataset.ref}"):
-        return any(
-            index.index_type.lower() == IndexKind.VECTOR.lower() and list(index.fields) == [number]
-            for index in dataset.lance.describe_indices()
-        )
+class IndexedVectors:
+    """The segments of one column's index, seen from one version."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        column: str,
+        live: LiveRows,
+        segments: Sequence[tuple[Index, frozenset[int]]],
+        cache: PartitionCache,
+    ) -> None:
+        self.segments = segments
+        self.covered = frozenset().union(*(covered for _, covered in segments))
+        self._dataset = dataset
+        self._column = column
+        self._live = live
+        self._cache = cache
+        self._known: Flags | None = None
+        self._searches = 0
+
+    @property
+    def known(self) -> Flags:
+        """Which rows the index knows."""
+        if self._known is None:
+            self._known = self._live.in_fragments(self.covered)
+        return self._known
+
+    def nearest(self, query: Vectors, flags: Flags, limit: int) -> tuple[RowIds, Scores] | None:
+        """Return the nearest of the flagged rows; None when neither partitions nor Lance can tell them in time.
+
+        Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
+        """
+        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
+        self._searches += 1
+        if self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes):
+            return self._compared(query, flags, limit, share)
+        for one in indexes:
+            one.measure()
+        places = [(number, place) for number, one in enumerate(indexes) for place in range(len(one.sizes))]
+        least = np.concatenate([one.bounds(query) for one in indexes])
+        sizes = np.concatenate([one.sizes for one in indexes])
+        found = (np.empty(0, np.uint64), np.empty(0))
+        is_read = np.zeros(len(places), np.bool_)
+        while True:
+            reach = found[1][limit - 1] if len(found[1]) >= limit else np.inf
+            left = np.flatnonzero(~is_read & (least <= reach))
+            if len(left) == 0:
+                return found
+            if len(found[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
+                return self._compared(query, flags, limit, share)
+            left = left[np.argsort(least[left], kind="stable")]
+            # As many as should hold enough, and then half of what is left, because every look makes that less.
+            enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
+            following = left[: max(enough, len(left) // 2) if len(found[1]) >= limit else enough]
+            more = self._read(indexes, [places[one] for one in following], flags).nearest(query, limit)
+            is_read[following] = True
+            found = ranked(np.concatenate([found[0], more[0]]), np.concatenate([found[1], more[1]]), limit)
+
+    def _read(self, indexes: Sequence[Partitions], places: Sequence[tuple[int, int]], flags: Flags) -> Matrix:
+        """Return the flagged rows of some partitions; what is gone, or not this segment's to tell, is left out."""
+        rows, vectors = [np.empty(0, np.uint64)], [np.empty((0, indexes[0].dimension), np.float32)]
+        self._dataset.store.meter.count("search", str(self._dataset.ref))
+        # Several segments may remember a row; one is right about it.
+        told = [flags if len(indexes) == 1 else flags & self._live.in_fragments(own) for _, own in self.segments]
+        for number, place in places:
+            part = indexes[number].read(place)
+            kept = self._live.chosen(part.rows, told[number])
+            rows.append(part.rows[kept])
+            vectors.append(part.vectors[kept])
+        return Matrix(np.concatenate(rows), np.concatenate(vectors))
+
+    def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> tuple[RowIds, Scores] | None:
+        """Let Lance compare all vectors; it answers in single precision, and rows that are gone or not wanted too."""
+        error = 1.0 + _ROUNDING * len(query)
+        asked = int((2 * limit + 16) / share)
+        while asked <= _ASKED_MAX:
+            places, rough = self._proposed(query, asked)
+            if not np.isfinite(rough).all():
+                return None
+            kept = places >= 0
+            kept[kept] = flags[places[kept]]
+            is_all = len(rough) < asked
+            last = np.inf if is_all else float(np.sqrt(rough[-1])) / error
+            places, near = places[kept], np.sqrt(rough[kept])
+            if len(near) >= limit or is_all:
+                bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
+                found = self._taken(places[near <= bound]).nearest(query, limit)
+                # What was not answered is farther than the last that was, but for what single precision hides.
+                if is_all or found[1][limit - 1] < last:
+                    return found
+            asked *= 4
+        return None
+
+    def _proposed(self, query: Vectors, asked: int) -> tuple[Positions, Scores]:
+        all_partitions = sum(len(self._cache.index(self._dataset, segment).sizes) for segment, _ in self.segments)
+        nearest = {"column": self._column, "q": query, "k": asked, "minimum_nprobes": all_partitions}
+        self._dataset.store.meter.count("search", str(self._dataset.ref))
+        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
+            table = self._dataset.lance.scanner(
+                columns=[_DISTANCE], nearest=nearest, prefilter=True, with_row_id=True, fast_search=True
+            ).to_table()
+        rough = table.column(_DISTANCE).to_numpy().astype(np.float64)
+        order = np.argsort(rough, kind="stable")
+        return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
+
+    def _taken(self, places: Positions) -> Matrix:
+        # Two segments may both answer a row.
+        rows = self._live.ids[np.unique(places)]
+        vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
+        return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)

@@ -111,6 +111,21 @@ def test_rrf_adds_reciprocal_ranks_and_keeps_whole_entities(graph: og.Graph) -> 
     assert ranked(graph, "$n: Note $n cites $m", call, "limit 2", "$n, $m") == [("a", "b"), ("a", "c")]
 
 
+@pytest.mark.parametrize("match", ["$n: Note", "$n: Note $n cites $m"])
+@pytest.mark.parametrize("call", ["near first", "text first", "two texts", "two places"])
+def test_rrf_does_not_depend_on_where_it_is_cut(tied: og.Graph, match: str, call: str) -> None:
+    score = CALLS[call]
+    returned = f"$n.name as name, {score} as s"
+    whole = ranked(tied, match, "s", "limit 1000", returned)
+    unordered = f"query q() {{ match {{ {match} }} return {{ {returned} }} }}"
+    alone = {row["name"]: row["s"] for row in tied.query(unordered).rows()}
+    assert {name: score for name, score in whole} == {name: one for name, one in alone.items() if one is not None}
+    for limit in (1, 3, 10, 40):
+        assert ranked(tied, match, "s", f"limit {limit}", returned) == whole[:limit]
+    pages = [row for skip in range(0, 30, 3) for row in ranked(tied, match, "s", f"skip {skip} limit 3", returned)]
+    assert pages == whole[:30]
+
+
 def test_rrf_needs_a_positive_k(graph: og.Graph) -> None:
     with pytest.raises(DataError, match="greater than zero"):
         ranked(graph, "$n: Note", 'rrf(nearest($n.vec, [0.0, 0.0]), bm25($n.text, "wind"), $k)', k=0)
@@ -171,6 +186,7 @@ CALLS = {
     "near first": 'rrf(nearest($n.vec, [0.0, 1.0]), bm25($n.text, "sea wind"))',
     "text first": 'rrf(bm25($n.text, "sea wind"), nearest($n.vec, [0.0, 1.0]), 1)',
     "two texts": 'rrf(bm25($n.text, "sea"), bm25($n.text, "wind"))',
+    "two places": "rrf(nearest($n.vec, [0.0, 1.0]), nearest($n.vec, [3.0, 2.0]))",
 }
 
 
@@ -182,7 +198,9 @@ def tied(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
         {"name": f"n{name:03}", "text": WORDS[place % 6], "vec": random.integers(0, 4, 2).tolist()}
         for place, name in enumerate(random.permutation(150))
     ]
-    graph = create(tmp_path_factory.mktemp("tied"), [{"type": "Note", "data": note} for note in notes], SCHEMA)
+    cites = [{"edge": "Cites", "from": f"n{place:03}", "to": f"n{place * 7 % 150:03}"} for place in range(0, 150, 2)]
+    records = [{"type": "Note", "data": note} for note in notes]
+    graph = create(tmp_path_factory.mktemp("tied"), [*records, *cites], SCHEMA)
     graph.ensure_indices()
     return graph
 

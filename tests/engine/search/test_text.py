@@ -143,7 +143,7 @@ def test_bm25_index_in_memory_scores_like_a_built_one(tmp_path: Path) -> None:
     notes.index()
     after = bm25(notes.view, "Note", "bodyText", "north star boats")
     assert before[0].tolist() == after[0].tolist()
-    assert before[1] == pytest.approx(after[1])
+    assert before[1].tolist() == after[1].tolist()
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -154,15 +154,6 @@ def test_bm25_candidates_restrict_before_the_limit(make: Make, tmp_path: Path) -
     assert notes.names(rows.tolist()) == ["star"]
     none, _ = bm25(notes.view, "Note", "bodyText", "north", among[:0], 1)
     assert none.tolist() == []
-
-
-@pytest.mark.parametrize("make", [unindexed, indexed, folded])
-def test_bm25_many_candidates_restrict_like_few(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.store.text.TOLD_ROWS_MAX", 1)
-    notes = make(tmp_path)
-    among = np.array(notes.rows("hyphen", "star", "boats"), np.uint64)
-    rows, _ = bm25(notes.view, "Note", "bodyText", "north", among, 1)
-    assert notes.names(rows.tolist()) == ["star"]
 
 
 @pytest.mark.parametrize("make", MAKERS)

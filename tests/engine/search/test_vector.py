@@ -10,17 +10,31 @@ from numpy.typing import NDArray
 
 from omnigraph.engine.read.search import nearest
 from omnigraph.errors import DataError
-from omnigraph.store import matrix, vector
+from omnigraph.store import index, matrix, vector
 from tests.engine.search.notes import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
 WAYS: dict[str, list[tuple[object, str, int]]] = {
     "memory": [],
-    "index": [(vector, "UNINDEXED_ROWS_MAX", 0)],
+    "index": [(vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)],
+    "partitions": [
+        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_PARTITION_ROWS", 8),
+        (vector, "SEARCHES_BEFORE_BALLS", 0),
+        (vector, "READ_SHARE_MIN", 0),
+    ],
+    "compared": [
+        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_PARTITION_ROWS", 8),
+        (vector, "SEARCHES_BEFORE_BALLS", 0),
+        (vector, "READ_SHARE_MIN", 10**9),
+    ],
     "stream": [(vector, "VECTOR_MATRIX_BYTES_MAX", 0)],
     "rough": [(matrix, "_BLOCK_ROWS", 2)],
     "clusters": [
-        (vector, "UNINDEXED_ROWS_MAX", 0),
+        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
         (vector, "SEARCHES_BEFORE_CLUSTERS", 0),
         (matrix, "_CLUSTER_ROWS", 8),
     ],

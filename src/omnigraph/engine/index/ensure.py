@@ -1,6 +1,7 @@
-"""Builds the indexes that a schema wants and the data does not have: one transaction a dataset, one commit for all.
+"""Builds the indexes that a schema wants and the data does not have, and again those that claim what they do not know.
 
-Maintenance: it may be prepared again when writers are faster, and finds nothing to do when someone else was.
+One transaction a dataset, one commit for all. Maintenance: it may be prepared again when writers are faster, and finds
+nothing to do when someone else was.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
-from omnigraph.store.index import IndexSpec, PendingIndex, build, missing
+from omnigraph.store.index import IndexSpec, PendingIndex, build, misleading, missing
 
 
 def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
@@ -77,13 +78,15 @@ class _Ensure:
         key = one.table_key
         specs = wanted_indexes(one)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
-        ready, pending = missing(self.core.kernel.dataset(snapshot, key), specs)
+        inherited = self.core.kernel.dataset(snapshot, key)
+        ready, pending = missing(inherited, specs)
+        ready = [*ready, *misleading(inherited)]
         self.pending.extend((key, waiting) for waiting in pending)
         if not ready:
             return None
         self._declare(snapshot)
         dataset = self.core.kernel.writable(snapshot, key)
-        change = build(dataset, ready)
+        change = build(dataset, specs)
         assert change is not None, "what is ready to be built is a change"
         self.built.extend((key, spec) for spec in ready)
         return Effect(key, dataset, (change,))

@@ -273,7 +273,8 @@ class _Optimize:
         self._claim(aside_claim(base))
         rewrite = compact.rewritten(base, self.workers.compact(base, tasks), compact.IDS_LEFT_TO_WRITERS)
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
-            renewal = index.renewal(rewritten, specs)
+            shrunk = compact.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
+            renewal = index.renewal(rewritten, specs, shrunk)
             built = self.workers.index(rewritten, renewal.wanted)
             indexes = index.renewed(rewritten, renewal, built)
         files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]

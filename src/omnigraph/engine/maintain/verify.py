@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.index.coverage import describe_coverage
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.scope import GRAPH
@@ -20,7 +21,6 @@ from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.sweep import preview
-from omnigraph.store.index import coverage
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +148,7 @@ def _findings(view: View, one: NodeType | EdgeType, looked: Looked | OmniGraphEr
         for column, end in (("src", one.source), ("dst", one.target)):
             if looked.lost[column]:
                 yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
-    uncovered = sorted(name for name, found in coverage(view.dataset(one.table_key)).items() if found.uncovered)
-    if uncovered:
-        yield "note", f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"
+    for message in describe_coverage(view.dataset(one.table_key)):
+        yield "note", message
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
         yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

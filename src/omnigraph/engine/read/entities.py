@@ -20,6 +20,7 @@ from omnigraph.engine.read.columns import Column
 from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.index import unindexed_rows
+from omnigraph.store.live import LiveRows, live_rows
 from omnigraph.store.tail import read_after, shared_beginning
 
 ID: Final = "id"
@@ -50,8 +51,7 @@ class Entities:
         self._columns: dict[str, Column] = {}
         self._nulls: dict[str, Mask] = {}
         self._takes: dict[str, int] = {}
-        self._row_ids: npt.NDArray[np.uint64] | None = None
-        self._row_order: tuple[Ids, npt.NDArray[np.uint64]] | None = None
+        self._live: LiveRows | None = None
         self._all: Ids | None = None
         self._positions: dict[str, int] | None = None
         self._ranks: Ids | None = None
@@ -159,23 +159,19 @@ class Entities:
     @property
     def row_ids(self) -> npt.NDArray[np.uint64]:
         """The stable row id of every entity, by dense id."""
-        if self._row_ids is None:
-            table = self.dataset.read([], with_row_id=True)
-            self._row_ids = table.column(ROW_ID).to_numpy()
-        return self._row_ids
+        return self._rows.ids
 
     def from_row_ids(self, rows: npt.NDArray[np.uint64]) -> Ids:
-        """Return the dense ids of stable row ids, all of which must be of this version."""
-        if self._row_order is None:
-            own = self.row_ids
-            if len(own) < 2 or bool(np.all(own[1:] > own[:-1])):
-                self._row_order = (self.all, own)
-            else:
-                order = np.argsort(own, kind="stable")
-                self._row_order = (order.astype(self.dtype), own[order])
-        order, ordered = self._row_order
-        found: Ids = order[np.searchsorted(ordered, rows)]
-        return found
+        """Return the dense ids of stable row ids, all of which live at this version."""
+        found = self._rows.positions(rows)
+        assert len(found) == 0 or found.min() >= 0, f"rows of {self.dataset.ref} that are not there were named"
+        return found.astype(self.dtype, copy=False)
+
+    @property
+    def _rows(self) -> LiveRows:
+        if self._live is None:
+            self._live = live_rows(self.dataset)
+        return self._live
 
     # -- ids ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +235,7 @@ class Entities:
 
     @property
     def nbytes(self) -> int:
-        arrays = [self._row_ids, self._all, self._ranks, *self._nulls.values()]
+        arrays = [self._live, self._all, self._ranks, *self._nulls.values()]
         total = sum(int(array.nbytes) for array in arrays if array is not None)
         total += sum(column.nbytes for column in list(self._columns.values()))
         # A Python dictionary of texts takes about this much for each of them.

@@ -41,11 +41,15 @@ class Ranked:
 
 @dataclass(frozen=True, slots=True)
 class Graded:
-    """Rows of entities by falling score; those of equal score are put in order, by id, only where it matters."""
+    """Rows of entities from the best down; those of equal score are put in order, by id, only where it matters.
+
+    `keys` are the scores such that the best is the lowest.
+    """
 
     entities: Entities
     rows: npt.NDArray[np.uint64]
     scores: Scores
+    keys: Scores
 
     def first(self, wanted: int | None) -> Ranked:
         """Return the best in order, all when None."""
@@ -54,10 +58,11 @@ class Graded:
         return Ranked(ranked.ids[:wanted], ranked.scores[:wanted])
 
     def first_and(self, wanted: int, others: Ids) -> Ranked:
-        """Return the best, and some entities wherever they are, each with its place among all."""
-        mask = np.isin(self.rows, self.entities.row_ids[others])
-        mask = np.isin(self.scores, self.scores[mask])
-        mask[: self._end(wanted)] = True
+        """Return the best that are not among some entities, and these wherever they are, with the places of all."""
+        is_other = np.isin(self.rows, self.entities.row_ids[others])
+        mask = np.isin(self.keys, self.keys[is_other])
+        alone = np.flatnonzero(~is_other)
+        mask[: self._end(int(alone[wanted - 1]) + 1 if wanted <= len(alone) else None)] = True
         # Whole grades are chosen, so putting each in order leaves its entities at the places of that grade.
         places = np.flatnonzero(mask)
         ranked = self._ordered(places)
@@ -67,11 +72,11 @@ class Graded:
         """Return where the grade of the last wanted one ends."""
         if not wanted or wanted >= len(self.rows):
             return 0 if wanted == 0 else len(self.rows)
-        return int(np.searchsorted(-self.scores, -self.scores[wanted - 1], "right"))
+        return int(np.searchsorted(self.keys, self.keys[wanted - 1], "right"))
 
     def _ordered(self, places: Ids) -> Ranked:
-        scores = self.scores[places]
-        return _in_order(self.entities, self.entities.from_row_ids(self.rows[places]), -scores, scores)
+        ids = self.entities.from_row_ids(self.rows[places])
+        return _in_order(self.entities, ids, self.keys[places], self.scores[places])
 
 
 class Ranking:
@@ -85,26 +90,25 @@ class Ranking:
         self._k = compile_value(rank.k) if isinstance(rank, ir.Rrf) else None
 
     def arms(self, run: Run, candidates: Ids, best: int | None) -> list[Ranked]:
-        """Rank candidates by each call; `best` bounds how many `nearest` takes."""
-        return [
-            arm.nearest(run, candidates, best) if arm.is_nearest else arm.graded(run, candidates, None).first(None)
-            for arm in self._arms
-        ]
+        """Rank candidates by each call; `best` bounds how many `nearest` takes, when it is not fused with another."""
+        if self._k is not None:
+            return [arm.graded(run, candidates, None).first(None) for arm in self._arms]
+        [arm] = self._arms
+        return [arm.graded(run, candidates, best if arm.is_nearest else None).first(best if arm.is_nearest else None)]
 
     def best(self, run: Run, candidates: Ids, wanted: int | None) -> Ranked:
         """Return the best of the candidates, all when None; nothing is put in order that cannot be among them."""
-        texts = [arm for arm in self._arms if not arm.is_nearest]
-        if self._k is None and texts:
-            return texts[0].graded(run, candidates, wanted).first(wanted)
-        if wanted is None or len(texts) != 1 or self._k is None:
-            ranked = self.fuse(run, self.arms(run, candidates, wanted))
-        else:
-            [nearest] = [arm for arm in self._arms if arm.is_nearest]
-            near = nearest.nearest(run, candidates, wanted)
-            graded = texts[0].graded(run, candidates, None)
-            # Of those that only the text finds, no more than are wanted can be among the best.
-            known = graded.first_and(wanted + len(near.ids), near.ids)
-            ranked = self.fuse(run, [near, known] if nearest is self._arms[0] else [known, near])
+        if self._k is None:
+            return self._arms[0].graded(run, candidates, wanted).first(wanted)
+        # A rank counts all candidates, however many are wanted; so the lists are whole, and the first of a fused
+        # ranking do not depend on where it is cut.
+        graded = [arm.graded(run, candidates, None) for arm in self._arms]
+        if wanted is None:
+            return self.fuse(run, [one.first(None) for one in graded])
+        first, second = graded
+        shared = first.entities.from_row_ids(np.intersect1d(first.rows, second.rows))
+        # Of those that one call alone ranks, no more than are wanted can be among the best.
+        ranked = self.fuse(run, [one.first_and(wanted, shared) for one in graded])
         return Ranked(ranked.ids[:wanted], ranked.scores[:wanted])
 
     def fuse(self, run: Run, arms: list[Ranked]) -> Ranked:
@@ -151,18 +155,20 @@ class _Arm:
         self._model = call.model if isinstance(call, ir.Nearest) else None
 
     def graded(self, run: Run, candidates: Ids, best: int | None) -> Graded:
-        """Return the candidates that match the text; with `best` at least so many, and all of the last grade."""
+        """Return the candidates that match; with `best` at least so many, and all of the last grade."""
+        return self._near(run, candidates, best) if self.is_nearest else self._relevant(run, candidates, best)
+
+    def _relevant(self, run: Run, candidates: Ids, best: int | None) -> Graded:
         from omnigraph.engine.read import search
 
         text = _constant(self._query(run, UNIT))
         entities = run.nodes(self._node_type)
         if text is None or len(candidates) == 0:
-            return Graded(entities, np.empty(0, np.uint64), np.empty(0))
+            return _nothing(entities)
         rows, scores = search.bm25(run.view, self._node_type, self._property, text, _rows(entities, candidates), best)
-        return Graded(entities, rows, scores)
+        return Graded(entities, rows, scores, -scores)
 
-    def nearest(self, run: Run, candidates: Ids, best: int | None) -> Ranked:
-        """Return the candidates that are nearest to the vector."""
+    def _near(self, run: Run, candidates: Ids, best: int | None) -> Graded:
         from omnigraph.engine.read import search
 
         sought = _constant(self._query(run, UNIT))
@@ -179,12 +185,10 @@ class _Arm:
             return _nothing(entities)
         if isinstance(sought, str):
             sought = search.embed_query(embedder, sought, self._dimension)
-        rows, scores = search.nearest(
+        rows, distances = search.nearest(
             run.view, self._node_type, self._property, sought, _rows(entities, candidates), best
         )
-        # More than the best may come back when several are equally good; the ids then decide.
-        ranked = _in_order(entities, entities.from_row_ids(rows), scores, scores)
-        return Ranked(ranked.ids[:best], ranked.scores[:best])
+        return Graded(entities, rows, distances, distances)
 
 
 def _constant(vector: Vector) -> Any:
@@ -192,8 +196,8 @@ def _constant(vector: Vector) -> Any:
     return vector.value
 
 
-def _nothing(entities: Entities) -> Ranked:
-    return Ranked(np.empty(0, entities.dtype), np.empty(0))
+def _nothing(entities: Entities) -> Graded:
+    return Graded(entities, np.empty(0, np.uint64), np.empty(0), np.empty(0))
 
 
 def _rows(entities: Entities, candidates: Ids) -> npt.NDArray[np.uint64] | None:

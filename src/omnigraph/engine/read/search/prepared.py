@@ -14,8 +14,9 @@ from omnigraph.engine.core import Lru, View
 from omnigraph.engine.read.search.embed import Embedder, from_settings
 from omnigraph.limits import SEARCH_CACHE_MAX
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.partitions import PartitionCache
 from omnigraph.store.store import Store
-from omnigraph.store.text import TextSearch
+from omnigraph.store.text import TextCache, TextSearch
 from omnigraph.store.vector import VectorSearch
 
 _Key: TypeAlias = tuple[DatasetRef, str]
@@ -25,6 +26,8 @@ _Key: TypeAlias = tuple[DatasetRef, str]
 class _Prepared:
     texts: Lru[_Key, TextSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
     vectors: Lru[_Key, VectorSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
+    cache: TextCache = field(default_factory=TextCache)
+    partitions: PartitionCache = field(default_factory=PartitionCache)
     embedder: Embedder | None = None
 
 
@@ -35,13 +38,15 @@ _lock: Final = Lock()
 def text_search(view: View, node_type: str, name: str) -> TextSearch:
     """Return the search of a String property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    return _of(view).texts.get((dataset.ref, name), lambda: TextSearch(dataset, name))
+    prepared = _of(view)
+    return prepared.texts.get((dataset.ref, name), lambda: TextSearch(dataset, name, prepared.cache))
 
 
 def vector_search(view: View, node_type: str, name: str) -> VectorSearch:
     """Return the search of a Vector property, prepared at most once per version."""
     dataset = view.dataset(view.catalog.nodes[node_type].table_key)
-    return _of(view).vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name))
+    prepared = _of(view)
+    return prepared.vectors.get((dataset.ref, name), lambda: VectorSearch(dataset, name, prepared.partitions))
 
 
 def embedder_of(view: View) -> Embedder:

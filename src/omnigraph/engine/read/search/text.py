@@ -11,7 +11,9 @@ from omnigraph.engine.core import View
 from omnigraph.engine.read.search.prepared import text_search
 from omnigraph.errors import DataError
 from omnigraph.limits import FUZZY_EDITS_MAX
-from omnigraph.store.text import NO_HITS, RowIds, Scores
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.live import RowIds
+from omnigraph.store.text import NO_HITS
 
 
 def text_matches(
@@ -32,8 +34,8 @@ def text_matches(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
     search = text_search(view, node_type, property)
-    hits = search.search_misspelt(query, edits) if edits else search.search(query)
-    return np.unique(hits.rows)
+    rows = search.matches_misspelt(query, edits) if edits else search.matches(query)
+    return np.unique(rows)
 
 
 def bm25(

@@ -11,8 +11,9 @@ from numpy.typing import ArrayLike
 from omnigraph.engine.core import View
 from omnigraph.engine.read.search.prepared import vector_search
 from omnigraph.errors import DataError
+from omnigraph.store.bm25 import Scores
+from omnigraph.store.live import RowIds
 from omnigraph.store.matrix import Vectors
-from omnigraph.store.text import RowIds, Scores
 
 
 def nearest(

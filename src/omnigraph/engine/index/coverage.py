@@ -1,0 +1,25 @@
+"""What there is to say about how far the indexes of a dataset know its entities.
+
+Reads metadata alone. Neither finding changes a result: what an index does not really know is scanned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.index import coverage
+
+
+def describe_coverage(dataset: Dataset) -> Iterator[str]:
+    """Tell of indexes that claim entities which are newer than they are, and of those that lag behind."""
+    found = coverage(dataset)
+    false = sorted(name for name, one in found.items() if one.false)
+    if false:
+        yield (
+            f"indexes claim entities that they were not built on: {', '.join(false)}; these are scanned until"
+            " `omnigraph optimize` has built the indexes again"
+        )
+    uncovered = sorted(name for name, one in found.items() if one.uncovered - one.false)
+    if uncovered:
+        yield f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"

@@ -1,0 +1,110 @@
+"""Indexes never change a result: random worlds with churn from 0 to 90 %, against answers by definition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from omnigraph.store import compact, index, live, text, vector
+from tests.engine.index.churn import World
+from tests.engine.index.test_coverage import lie
+
+pytestmark = pytest.mark.slow
+
+STEPS = 12
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sync nothing, and let every path of a search be gone by worlds of a few dozen entities."""
+    monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
+    for module, name, value in (
+        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (index, "VECTOR_PARTITION_ROWS", 8),
+        (vector, "SEARCHES_BEFORE_BALLS", 1),
+        (vector, "TOLD_ROWS_MAX", 3),
+    ):
+        monkeypatch.setattr(module, name, value)
+
+
+def run(root: Path, seeds: Iterable[int], steps: int = STEPS) -> int:
+    """Let worlds happen; return how many states were checked. A failure tells all that had happened."""
+    checks = 0
+    for seed in seeds:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(vector, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
+            patch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
+            world = World(root / str(seed), seed)
+            try:
+                world.run(steps)
+            except Exception as error:
+                raise AssertionError("\n".join([f"seed {seed}", *world.log])) from error
+            finally:
+                world.graph.close()
+        checks += world.checks
+    return checks
+
+
+def test_indexes_change_no_answer(tmp_path: Path) -> None:
+    assert run(tmp_path, range(2)) > 10
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(0, 300, 20))
+def test_indexes_change_no_answer_in_any_world(tmp_path: Path, first: int) -> None:
+    assert run(tmp_path, range(first, first + 20)) > 100
+
+
+# -- broken engines that these worlds must notice ------------------------------------------------------------------
+
+
+def believe_writers(patch: pytest.MonkeyPatch) -> None:
+    """Let writers claim what no index knows, and readers believe it."""
+    lie(patch)
+    patch.setattr(index._Honesty, "coverage", lambda self, one: frozenset(one.fragment_ids) & self._fragments.keys())
+
+
+def believe_row_ids(patch: pytest.MonkeyPatch) -> None:
+    """Take every row that an index answers for one that lives."""
+
+    def positions(self: live.LiveRows, rows: live.RowIds) -> live.Positions:
+        return np.minimum(np.searchsorted(self._sorted, rows), len(self._sorted) - 1)
+
+    patch.setattr(live.LiveRows, "positions", positions)
+    patch.setattr(compact, "shrunk_fragments", lambda rewrite: frozenset())
+
+
+def believe_statistics(patch: pytest.MonkeyPatch) -> None:
+    """Take the scores of an index for those of the rows that live."""
+    patch.setattr(
+        text._Texts, "_rescored", lambda self, places, *_: self.indexed.best(self.asked, 10**6)[1][: len(places)]
+    )
+    best = text._Texts.best
+
+    def asked(self: Any, words: str, *rest: Any) -> Any:
+        self.asked = words
+        self.indexed.has_gone_rows = False
+        return best(self, words, *rest)
+
+    patch.setattr(text._Texts, "best", asked)
+
+
+@pytest.mark.parametrize("mutate", [believe_writers, believe_row_ids, believe_statistics])
+def test_broken_engines_are_noticed(
+    tmp_path: Path, mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutate(monkeypatch)
+    with pytest.raises(AssertionError, match="seed") as caught:
+        run(tmp_path, range(20))
+    # A wrong answer, or an answer about a row that is not there.
+    assert isinstance(caught.value.__cause__, AssertionError), caught.value.__cause__
+
+
+def test_lying_writers_change_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lie(monkeypatch)
+    assert run(tmp_path, range(1)) > 5
