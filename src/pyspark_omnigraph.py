@@ -18,7 +18,7 @@ class DefaultSource(DataSource):
         from omnigraph.pipeline.source import pinned
 
         # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
-        self._commit = pinned(options)
+        self._pinned = pinned(options)
 
     @classmethod
     def name(cls) -> str:
@@ -29,12 +29,12 @@ class DefaultSource(DataSource):
 
         if stream.is_stream(self.options):
             return stream.schema_of(self.options)
-        return source.schema_of(self.options, self._commit)
+        return source.schema_of(self.options, self._pinned)
 
     def reader(self, schema: Any) -> Any:
         from omnigraph.pipeline.source import Reader
 
-        return Reader(self.options, self._commit, schema)
+        return Reader(self.options, self._pinned, schema)
 
     def streamReader(self, schema: Any) -> Any:
         from omnigraph.pipeline.stream import StreamReader

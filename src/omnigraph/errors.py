@@ -57,6 +57,7 @@ _TABLE = (
     ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
     ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
     ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
+    ErrorKind("branch.purged", 409, 1, False, "The commit is from before something was dropped for good."),
     ErrorKind("branch.in_use", 409, 1, False, "Other branches or tags still stand on this branch."),
     ErrorKind("branch.invalid_name", 400, 1, False, "The name cannot be that of a branch or tag."),
     ErrorKind("schema.branches_exist", 409, 1, False, "The schema changes only while main is the only branch."),

@@ -20,6 +20,7 @@ from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.given import checked, checking
 from omnigraph.engine.index import IndexReport, ensure_indices
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.engine.schema import Schema, schema_source
 from omnigraph.engine.scope import ALLOW_ALL, Checker
 from omnigraph.ids import new_ulid
@@ -131,11 +132,15 @@ class Graph:
         branch: str = MAIN,
         at: Moment | None = None,
         *,
+        names: Naming = NOW,
         budget: read.Budget = read.DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> read.Result:
-        """Run a read on the newest state of a branch, or at a commit, a tag or a manifest version."""
-        view, compiled = self._prepare_read(source, name, branch, at)
+        """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
+
+        An older state is asked with the names that `branch` has today; with `names="then"`, with its own.
+        """
+        view, compiled = self._prepare_read(source, name, branch, at, names)
         return read.run(
             view,
             compiled,
@@ -154,12 +159,13 @@ class Graph:
         branch: str = MAIN,
         at: Moment | None = None,
         *,
+        names: Naming = NOW,
         profile: bool = False,
         budget: read.Budget = read.DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> read.Explanation:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
-        view, compiled = self._prepare_read(source, name, branch, at)
+        view, compiled = self._prepare_read(source, name, branch, at, names)
         return read.explain(
             view,
             compiled,
@@ -172,9 +178,9 @@ class Graph:
         )
 
     def _prepare_read(
-        self, source: str, name: str | None, branch: str, at: Moment | None
+        self, source: str, name: str | None, branch: str, at: Moment | None, names: Naming
     ) -> tuple[View, CompiledQuery]:
-        view = self.core.view(branch, at)
+        view = self.core.view(branch, at, names=names)
         return view, self.core.compile(source, view.catalog, name)
 
     def mutate(
@@ -235,9 +241,13 @@ class Graph:
 
         return operation(self.core, operation_id)
 
-    def at(self, at: Moment, branch: str = MAIN) -> Past:
-        """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time."""
-        return Past(self, self.core.view(branch.strip(), at).snapshot)
+    def at(self, at: Moment, branch: str = MAIN, *, names: Naming = NOW) -> Past:
+        """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time.
+
+        It is asked with the names that `branch` has today; with `names="then"`, with its own.
+        """
+        branch = branch.strip()
+        return Past(self, self.core.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
@@ -256,10 +266,18 @@ class Graph:
         return cherry_pick(self.core, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
 
     def export(
-        self, branch: str = MAIN, at: Moment | None = None, types: Sequence[str] | None = None
+        self,
+        branch: str = MAIN,
+        at: Moment | None = None,
+        types: Sequence[str] | None = None,
+        *,
+        names: Naming = NOW,
     ) -> Iterator[bytes]:
-        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
-        return export.export(self.core, branch, at, types, self.core.actor)
+        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines.
+
+        An older state has the names of today, so that today's schema takes it; with `names="then"`, its own.
+        """
+        return export.export(self.core, branch, at, types, self.core.actor, names)
 
     def diff(
         self,
@@ -270,11 +288,17 @@ class Graph:
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
         branch: str = MAIN,
+        names: Naming = NOW,
     ) -> ChangeSet:
-        """Return what differs between two branches, tags, commits, or earlier moments of `branch`."""
+        """Return what differs between two branches, tags, commits, or earlier moments of `branch`.
+
+        Both are read with the schema of today; with `names="then"`, each with its own.
+        """
         from omnigraph.engine import changes
 
-        return changes.diff(self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, actor=self.core.actor)
+        return changes.diff(
+            self.core, a, b, kinds=kinds, types=types, ops=ops, branch=branch, names=names, actor=self.core.actor
+        )
 
     def commit_changes(
         self,
@@ -286,8 +310,12 @@ class Graph:
         limit: int = CHANGE_PAGE_CHANGES,
         bytes_max: int = CHANGE_PAGE_BYTES,
         page_token: str | None = None,
+        names: Naming = NOW,
     ) -> CommitPage:
-        """Return a page of what a commit changed against its first parent, with images before and after."""
+        """Return a page of what a commit changed against its first parent, with images before and after.
+
+        Naming are those that main has today; with `names="then"`, those of the commit.
+        """
         from omnigraph.engine import changes
 
         return changes.commit_changes(
@@ -299,6 +327,7 @@ class Graph:
             limit=limit,
             bytes_max=bytes_max,
             page_token=page_token,
+            names=names,
             actor=self.core.actor,
         )
 
@@ -356,10 +385,19 @@ class Graph:
         entity: str = "node",
         branch: str = MAIN,
         at: Moment | None = None,
+        names: Naming = NOW,
     ) -> Blob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
         return blob(
-            self.core, type_name, entity_id, property_name, entity=entity, branch=branch, at=at, actor=self.core.actor
+            self.core,
+            type_name,
+            entity_id,
+            property_name,
+            entity=entity,
+            branch=branch,
+            at=at,
+            names=names,
+            actor=self.core.actor,
         )
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
@@ -426,13 +464,18 @@ class Graph:
 
 @checking
 class Past:
-    """A graph at one moment, for reading; nothing that happens later changes what it shows."""
+    """A graph at one moment, for reading; no later write changes what it shows.
 
-    def __init__(self, graph: Graph, snapshot: Snapshot) -> None:
+    Its names follow the schema of the branch, as those of every read of the past do.
+    """
+
+    def __init__(self, graph: Graph, snapshot: Snapshot, branch: str, names: Naming) -> None:
         assert snapshot.head is not None, "every state has a commit that made it"
         self._graph = graph
         self._snapshot = snapshot
         self._commit_id = snapshot.head
+        self._branch = branch
+        self._names = names
 
     @property
     def commit_id(self) -> str:
@@ -452,8 +495,16 @@ class Past:
         embedder: Embedder | None = None,
     ) -> read.Result:
         """Run a read on this state."""
-        branch = self._snapshot.branch
-        return self._graph.query(source, name, params, branch, self._commit_id, budget=budget, embedder=embedder)
+        return self._graph.query(
+            source,
+            name,
+            params,
+            self._branch,
+            self._commit_id,
+            names=self._names,
+            budget=budget,
+            embedder=embedder,
+        )
 
     def explain(
         self,
@@ -466,9 +517,18 @@ class Past:
         embedder: Embedder | None = None,
     ) -> read.Explanation:
         """Return the plan of a read on this state; see `Graph.explain`."""
-        branch, at = self._snapshot.branch, self._commit_id
-        return self._graph.explain(source, name, params, branch, at, profile=profile, budget=budget, embedder=embedder)
+        return self._graph.explain(
+            source,
+            name,
+            params,
+            self._branch,
+            self._commit_id,
+            names=self._names,
+            profile=profile,
+            budget=budget,
+            embedder=embedder,
+        )
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
         """Return this state as NDJSON that an ingest takes back."""
-        return self._graph.export(self._snapshot.branch, self._commit_id, types)
+        return self._graph.export(self._branch, self._commit_id, types, names=self._names)

@@ -148,8 +148,10 @@ WRITES: Final = [
 ]
 
 
-def _whole_export(self: Core, branch: str = "main", at: Any = None, action: str = "read") -> Any:
-    return self.whole(branch, at) if action == "export" else _VIEW(self, branch, at, action)
+def _whole_export(
+    self: Core, branch: str = "main", at: Any = None, action: str = "read", *more: Any, **named: Any
+) -> Any:
+    return self.whole(branch, at) if action == "export" else _VIEW(self, branch, at, action, *more, **named)
 
 
 _VIEW: Final = Core.view

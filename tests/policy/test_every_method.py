@@ -148,7 +148,7 @@ def test_every_method_under_a_policy_that_allows_nothing_is_denied(
     policy = load_bundle(NOBODY)
     past = graph.at(commit)
     denied = og.open(graph.uri, actor=actor, policy=policy)
-    past = Past(denied, past.snapshot())
+    past = Past(denied, past.snapshot(), "main", "now")
     before, stored = graph.commits(), files(graph)
     no_data()
     for part, methods in calls(denied, past, commit).items():
@@ -202,7 +202,7 @@ def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.Monkey
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
     monkeypatch.setattr(Core, "require", lambda *_: None)
-    for part, methods in calls(never, Past(never, graph.snapshot()), commit).items():
+    for part, methods in calls(never, Past(never, graph.snapshot(), "main", "now"), commit).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
 

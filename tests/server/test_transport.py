@@ -266,7 +266,7 @@ def is_full(connection: Any) -> bool:
 
 def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Endless()
-    monkeypatch.setattr(Graph, "export", lambda *given: endless)
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     raw = begin_export(live)
     # Nobody reads: what is made fits into the buffers of both ends, and then sending waits.
     wait_for(lambda: [is_full(one) for one in writing(live)] == [True])
@@ -284,7 +284,7 @@ def test_export_that_fails_midway_has_no_end(
     live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: type[Exception]
 ) -> None:
     failing = Endless(fails_after=3, fault=fault)
-    monkeypatch.setattr(Graph, "export", lambda *given: failing)
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: failing)
     caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     received = b""
@@ -308,7 +308,7 @@ def codes_logged(caplog: pytest.LogCaptureFixture) -> list[object]:
 def test_export_that_fails_at_once_says_so_without_names(
     live: Live, monkeypatch: pytest.MonkeyPatch, fault: type[Exception]
 ) -> None:
-    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0, fault=fault))
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: Endless(fails_after=0, fault=fault))
     reply = live.post(f"{G}/export", {})
     assert (reply.status, reply.headers["content-type"]) == (500, JSON)
     assert reply.json()["code"] == "internal"
@@ -319,7 +319,7 @@ def test_export_that_fails_at_once_says_so_without_names(
 
 
 def test_export_whose_close_fails_gives_its_places_back(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Graph, "export", lambda *given: Endless(fails_after=0, close_fails=True))
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: Endless(fails_after=0, close_fails=True))
     streams = live.service.streams._free._value
     assert live.post(f"{G}/export", {}).status == 500
     assert not live.service.house.hosted["g"].cut.locked()
@@ -331,7 +331,7 @@ def test_export_reader_that_takes_nothing_is_cut_off(
 ) -> None:
     monkeypatch.setattr("omnigraph.server.sending.SERVER_STALL_SECONDS_MAX", 0.1)
     endless = Endless()
-    monkeypatch.setattr(Graph, "export", lambda *given: endless)
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     wait_for(lambda: endless.is_closed)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.bind import Reads
-from omnigraph.cli.options import Json, ReadBranch, Snapshot
+from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot
 from omnigraph.cli.output import print_json
 from omnigraph.cli.whole import write_whole
 from omnigraph.errors import UsageError
@@ -41,6 +41,7 @@ def get(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
     offset: Offset = 0,
     length: Length = None,
     out: Out = None,
@@ -53,7 +54,7 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
         chunks = _chunks(found, offset, length)
         if out is not None:
             write_whole(out, chunks)
@@ -72,10 +73,11 @@ def stat(
     property_name: PropertyName,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot)
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
     place: dict[str, object] = {"length": found.length} if found.uri is None else {"uri": found.uri}
     shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, **place}
     if as_json:
@@ -94,10 +96,19 @@ def _find(
     property_name: str,
     branch: str | None,
     snapshot: str | None,
+    names: Naming,
 ) -> Blob | ServedBlob:
     if branch is not None and snapshot is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
-    return graph.blob(type_name, entity_id, property_name, entity=entity, branch=branch or "main", at=snapshot)
+    return graph.blob(
+        type_name,
+        entity_id,
+        property_name,
+        entity=entity,
+        branch=branch or "main",
+        at=snapshot,
+        names=names.value,
+    )
 
 
 def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from omnigraph.cli.bind import Reads, ReadsUri
 from omnigraph.cli.changetext import block_lines
 from omnigraph.cli.describe import commits_of
 from omnigraph.cli.formats import plain, table, when
-from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Types
+from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
 from omnigraph.limits import CHANGE_PAGE_CHANGES
 
@@ -50,6 +50,7 @@ def changes(
     ops: Ops = None,
     limit: Limit = None,
     page_token: PageToken = None,
+    names: Names = Naming.NOW,
     as_json: Json = False,
 ) -> int:
     # Whoever asks for a page gets one page; a person who asks for a commit gets all of it.
@@ -58,7 +59,15 @@ def changes(
     is_begun = False
     with target.open_to_read() as graph:
         while True:
-            page = graph.commit_changes(commit_id, kinds=kinds, types=types, ops=ops, limit=size, page_token=page_token)
+            page = graph.commit_changes(
+                commit_id,
+                kinds=kinds,
+                types=types,
+                ops=ops,
+                limit=size,
+                page_token=page_token,
+                names=names.value,
+            )
             if as_json:
                 print_json(page.to_json())
                 return 0

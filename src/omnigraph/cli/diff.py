@@ -8,7 +8,7 @@ import typer
 
 from omnigraph.cli.bind import Reads
 from omnigraph.cli.formats import table
-from omnigraph.cli.options import Json, Kinds, Ops, Types
+from omnigraph.cli.options import Json, Kinds, Names, Naming, Ops, Types
 from omnigraph.cli.output import plural, print_json
 
 A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
@@ -22,10 +22,11 @@ def diff(
     kinds: Kinds = None,
     types: Types = None,
     ops: Ops = None,
+    names: Names = Naming.NOW,
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        found = graph.diff(a, b, kinds=kinds, types=types, ops=ops)
+        found = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
     if as_json:
         print_json(found.to_json())
         return 0

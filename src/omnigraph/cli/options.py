@@ -22,6 +22,13 @@ class Format(StrEnum):
     JSON = "json"
 
 
+class Naming(StrEnum):
+    """The schema that an older state is read with."""
+
+    NOW = "now"
+    THEN = "then"
+
+
 class Mode(StrEnum):
     """What an ingest does to entities that exist."""
 
@@ -40,6 +47,10 @@ From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
 ]
+Names = Annotated[
+    Naming,
+    typer.Option("--names", metavar="WHEN", help="Read an older state with the names of `now`, or of `then`."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
 Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 
@@ -55,7 +66,10 @@ SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The 
 Against = Annotated[
     Path | None, typer.Option("--schema", metavar="FILE", help="The schema that the queries are written for.")
 ]
-DataLoss = Annotated[bool, typer.Option("--allow-data-loss", help="Make drops final: cleanup purges what they drop.")]
+DataLoss = Annotated[
+    bool,
+    typer.Option("--allow-data-loss", help="Make drops final: unreadable at every commit; cleanup removes the bytes."),
+]
 
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
 Types = Annotated[

@@ -11,6 +11,8 @@ from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import (
     Json,
     Name,
+    Names,
+    Naming,
     Params,
     ParamsFile,
     QueryFile,
@@ -36,6 +38,7 @@ def query(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
     engine: Where = Engine.AUTO,
     master: Master = None,
     shape: Shape = None,
@@ -51,7 +54,7 @@ def query(
                 " `--query FILE` and the storage with `--store URI`"
             )
         with stored(target, name) as served:
-            result = served.invoke(name, values, on_branch, snapshot)
+            result = served.invoke(name, values, on_branch, snapshot, names=names.value)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
     if on_spark:
@@ -59,10 +62,19 @@ def query(
         from omnigraph.pipeline.session import session
 
         with target.store_to_read() as graph, named(source):
-            result = collect(graph, source.text, name, values, branch=on_branch, at=snapshot, spark=session(master))
+            result = collect(
+                graph,
+                source.text,
+                name,
+                values,
+                branch=on_branch,
+                at=snapshot,
+                names=names.value,
+                spark=session(master),
+            )
     else:
         with target.open_to_read() as opened, named(source):
-            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot)
+            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
     return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
 
 
@@ -75,6 +87,7 @@ def explain(
     params_file: ParamsFile = None,
     branch: ReadBranch = None,
     snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
     profile: Profile = False,
     as_json: Json = False,
 ) -> int:
@@ -82,7 +95,9 @@ def explain(
     values = parameters(params, params_file)
     on_branch = _one_target(branch, snapshot)
     with target.open_to_read() as graph, named(source):
-        explanation = graph.explain(source.text, name, values, branch=on_branch, at=snapshot, profile=profile)
+        explanation = graph.explain(
+            source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
+        )
     if as_json:
         print_json(explanation.to_json())
     else:

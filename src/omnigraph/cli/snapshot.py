@@ -12,7 +12,7 @@ from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.describe import snapshot_of
 from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
-from omnigraph.cli.options import Json, ReadBranch, Snapshot, Types
+from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import plural, print_json
 from omnigraph.errors import UsageError
 
@@ -53,6 +53,7 @@ def export(
     target: ReadsUri,
     branch: ReadBranch = None,
     snapshot_id: Snapshot = None,
+    names: Names = Naming.NOW,
     types: Types = None,
     format_: FileShape = FileFormat.NDJSON,
     out: Out = None,
@@ -62,11 +63,11 @@ def export(
     if branch is not None and snapshot_id is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     if out is not None:
-        return _export_files(target, branch, snapshot_id, types, format_, out, engine, master)
+        return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
         raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
     with target.open_to_read() as graph:
-        for chunk in graph.export(branch or "main", snapshot_id, types or None):
+        for chunk in graph.export(branch or "main", snapshot_id, types or None, names=names.value):
             sys.stdout.buffer.write(chunk)
     sys.stdout.buffer.flush()
     return 0
@@ -76,6 +77,7 @@ def _export_files(
     target: Target,
     branch: str | None,
     snapshot_id: str | None,
+    names: Naming,
     types: list[str] | None,
     format_: FileFormat,
     out: str,
@@ -94,6 +96,7 @@ def _export_files(
             types=types or None,
             branch=branch or "main",
             at=snapshot_id,
+            names=names.value,
             engine=engine.value,
             master=master,
             watcher=watcher,

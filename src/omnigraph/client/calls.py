@@ -41,9 +41,14 @@ class GraphCalls:
         params: Params = None,
         branch: str = MAIN,
         at: Moment | None = None,
+        *,
+        names: wire.Naming = "now",
     ) -> Call[Result]:
-        """Run a read on the newest state of a branch, or at a commit, a tag or a manifest version."""
-        given = wire.Query(query=source, name=name, params=_dict(params), **moment(branch, at))
+        """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
+
+        An older state is asked with the names of today; with `names="then"`, with its own.
+        """
+        given = wire.Query(query=source, name=name, params=_dict(params), names=names, **moment(branch, at))
         return Call(post("/query", given, _ROWS), reading.result, source=source)
 
     def explain(
@@ -54,10 +59,13 @@ class GraphCalls:
         branch: str = MAIN,
         at: Moment | None = None,
         *,
+        names: wire.Naming = "now",
         profile: bool = False,
     ) -> Call[Explanation]:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
-        given = wire.Explain(query=source, name=name, params=_dict(params), profile=profile, **moment(branch, at))
+        given = wire.Explain(
+            query=source, name=name, params=_dict(params), names=names, profile=profile, **moment(branch, at)
+        )
         return Call(post("/explain", given), reading.explanation, source=source)
 
     def mutate(
@@ -77,9 +85,17 @@ class GraphCalls:
         """Return the stored queries of the graph, with their parameters."""
         return Call(get("/queries"), lambda reply: list(reply.json()["queries"]))
 
-    def invoke(self, name: str, params: Params = None, branch: str = MAIN, at: Moment | None = None) -> Call[Result]:
+    def invoke(
+        self,
+        name: str,
+        params: Params = None,
+        branch: str = MAIN,
+        at: Moment | None = None,
+        *,
+        names: wire.Naming = "now",
+    ) -> Call[Result]:
         """Run a stored read."""
-        given = wire.Invoke(params=_dict(params), expect_mutation=False, **moment(branch, at))
+        given = wire.Invoke(params=_dict(params), expect_mutation=False, names=names, **moment(branch, at))
         return Call(post(f"/queries/{_part(name)}", given, _ROWS), reading.result)
 
     def invoke_mutation(
@@ -131,9 +147,16 @@ class GraphCalls:
         """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
         return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions)
 
-    def export(self, branch: str = MAIN, at: Moment | None = None, types: Names = None) -> Request:
+    def export(
+        self,
+        branch: str = MAIN,
+        at: Moment | None = None,
+        types: Names = None,
+        *,
+        names: wire.Naming = "now",
+    ) -> Request:
         """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
-        return post("/export", wire.Export(type_names=_list(types), **moment(branch, at)))
+        return post("/export", wire.Export(type_names=_list(types), names=names, **moment(branch, at)))
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
         """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
@@ -148,9 +171,10 @@ class GraphCalls:
         types: Names = None,
         ops: Names = None,
         branch: str = MAIN,
+        names: wire.Naming = "now",
     ) -> Call[ChangeSet]:
         """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
-        given = wire.Diff(from_=a, to=b, branch=branch, **_selection(kinds, types, ops))
+        given = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
         return Call(post("/diff", given), reading.difference)
 
     def commit_changes(
@@ -162,9 +186,10 @@ class GraphCalls:
         ops: Names = None,
         limit: int | None = None,
         page_token: str | None = None,
+        names: wire.Naming = "now",
     ) -> Call[CommitPage]:
         """Return a page of what a commit changed against its first parent, with images before and after."""
-        given = wire.CommitChanges(page_token=page_token, limit=limit, **_selection(kinds, types, ops))
+        given = wire.CommitChanges(page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops))
         return Call(get(f"/commits/{_part(commit_id)}/changes", given), reading.commit_page)
 
     def changes(
@@ -201,10 +226,12 @@ class GraphCalls:
         entity: str = "node",
         branch: str = MAIN,
         at: str | None = None,
+        names: wire.Naming = "now",
     ) -> BlobCalls:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
-        return find_blob(which, moment(branch, at))
+        # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
+        return find_blob({**which, "names": "then" if at is None else names}, moment(branch, at))
 
 
 class BranchCalls:

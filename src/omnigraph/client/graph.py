@@ -18,6 +18,7 @@ from omnigraph.client.calls import BranchCalls, GraphCalls, SchemaCalls, TagCall
 from omnigraph.client.http import AsyncLine, Line
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
+from omnigraph.server.wire import Naming
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -197,9 +198,10 @@ class Graph(_Blocking[GraphCalls]):
         entity: str = "node",
         branch: str = "main",
         at: str | None = None,
+        names: Naming = "now",
     ) -> Blob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
-        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
+        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         place = self._line.run(calls.look)
         return Blob(*_known(self._line.run(calls.ask) if place is None else place), self._line)
 
@@ -299,9 +301,10 @@ class AsyncGraph(_Awaited[GraphCalls]):
         entity: str = "node",
         branch: str = "main",
         at: str | None = None,
+        names: Naming = "now",
     ) -> AsyncBlob:
         """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
-        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at)
+        calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         place = await self._line.run(calls.look)
         return AsyncBlob(*_known(await self._line.run(calls.ask) if place is None else place), self._line)
 

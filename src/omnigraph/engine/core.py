@@ -14,6 +14,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import orjson
 
+from omnigraph.engine.names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.scope import ALLOW_ALL, Checker, Scope, on
 from omnigraph.engine.sight import restrict_schema, restrict_snapshot, without_drops
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
@@ -97,11 +98,20 @@ class Core:
             )
         self.policy.enforce(action, scope, self.actor)
 
-    def view(self, branch: str = MAIN, at: Moment | None = None, action: str = "read") -> View:
+    def view(
+        self,
+        branch: str = MAIN,
+        at: Moment | None = None,
+        action: str = "read",
+        names: Naming = NOW,
+        today: Snapshot | None = None,
+    ) -> View:
         """Return what the actor may see of the newest state of a branch, or of a state of the past.
 
-        The past is a commit, a tag, a manifest version or a time; it is judged by the branch that it belongs to.
+        The past is a commit, a tag, a manifest version or a time; it is judged by the branch that it belongs to. It is
+        read with the schema of `today`, the newest state of `branch` by default; with `names="then"`, with its own.
         """
+        check_names(names)
         if at is None:
             self.require(action, on(branch))
             return self.seen(self.kernel.snapshot(branch), action)
@@ -112,7 +122,40 @@ class Core:
             self.require(action, on(branch))
             raise
         self.require(action, on(snapshot.branch))
-        return self.seen(snapshot, action)
+        return self.past(snapshot, today or self.kernel.snapshot(branch), names, action)
+
+    def past(self, snapshot: Snapshot, today: Snapshot, names: Naming, *actions: str) -> View:
+        """Return what the actor may see of a state of the past, with the names of today or with those of then.
+
+        What was dropped for good is in neither.
+        """
+        purges = self.kernel.snapshot(MAIN).state.purges
+        if names == THEN:
+            hidden = self.hidden_then(snapshot, today, *actions)
+            return self.without(without_purged(snapshot, self.catalog(snapshot), purges), hidden)
+        today = without_purged(today, self.catalog(today), purges)
+        if snapshot.state.schema.ir_hash != today.state.schema.ir_hash:
+            snapshot = read_with(snapshot, self.catalog(snapshot), today, self.catalog(today))
+        return self.seen(snapshot, *actions)
+
+    def hidden_then(self, snapshot: Snapshot, today: Snapshot, *actions: str) -> frozenset[str]:
+        """Return the types of a state of the past that are hidden from the actor, by their names of then.
+
+        A type is judged by the name that it has today. One that is gone has no rule, so only an actor from whom
+        nothing is hidden today sees it, if the name that it had is not hidden either.
+        """
+        if self.policy is ALLOW_ALL:
+            return frozenset()
+        then, now = self.catalog(snapshot), self.catalog(today)
+        hidden_now = self._hidden_in(now, snapshot.branch, *actions)
+        hidden_by_name = self._hidden_in(then, snapshot.branch, *actions)
+        called = names_today(then, now)
+        found = {
+            name
+            for name, today_name in called.items()
+            if (today_name in hidden_now if today_name is not None else hidden_now or name in hidden_by_name)
+        }
+        return with_their_edges(then, found)
 
     def whole(self, branch: str = MAIN, at: Moment | None = None) -> View:
         """Return a state with all of its types, for work whose own right was asked for."""
@@ -142,8 +185,12 @@ class Core:
         """
         if self.policy is ALLOW_ALL:
             return frozenset()
-        found = frozenset.intersection(*(self.forbidden(snapshot, one) for one in actions or ("read",)))
-        return with_their_edges(self.catalog(snapshot), found)
+        return self._hidden_in(self.catalog(snapshot), snapshot.branch, *actions)
+
+    def _hidden_in(self, catalog: Catalog, branch: str, *actions: str) -> frozenset[str]:
+        names = (*catalog.nodes, *catalog.edges)
+        forbidden = (self.policy.hidden_types(self.actor, one, names, branch) for one in actions or ("read",))
+        return with_their_edges(catalog, frozenset.intersection(*forbidden))
 
     def forbidden(self, snapshot: Snapshot, action: str) -> frozenset[str]:
         """Return the types that the actor may not do an action to."""

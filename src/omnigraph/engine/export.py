@@ -17,6 +17,7 @@ import pyarrow.compute
 
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.jsontext import json_text
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
@@ -35,12 +36,13 @@ def export(
     at: Moment | None = None,
     types: Sequence[str] | None = None,
     actor: str | None = None,
+    names: Naming = NOW,
 ) -> Iterator[bytes]:
     """Return the records of a snapshot as chunks of whole lines.
 
     `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
     """
-    view = core.acting_as(actor).view(branch.strip(), at, "export")
+    view = core.acting_as(actor).view(branch.strip(), at, "export", names)
     return records(view, _selected(view.catalog, types))
 
 

@@ -20,7 +20,7 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
     """Return a snapshot as of a graph that never had the hidden types; `schema` is what is left of its schema."""
     state = snapshot.state
     pins = {key: pin for key, pin in state.pins.items() if key.partition(":")[2] not in hidden}
-    kept = {pin.ref for pin in pins.values()}
+    kept = {pin.ref.stored for pin in pins.values()}
     return replace(
         snapshot,
         state=replace(

@@ -5,6 +5,8 @@ Creating a branch forks `__manifest` alone, so it costs the same for any number 
 
 from __future__ import annotations
 
+import orjson
+
 from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError
 from omnigraph.ids import BranchId, CommitId, is_ulid, new_ulid
@@ -30,6 +32,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     def prepare(main: Snapshot) -> Plan:
         _refuse_taken(main, name, "branch")
         _refuse_gone(main, origin, source.branch)
+        _refuse_purged(main, source)
         return Plan(None, updates=(AddBranch(branch),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
@@ -174,6 +177,26 @@ def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
 def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
     if branch_id is not None and branch_id not in {one.branch_id for one in main.state.branches.values()}:
         raise _not_found("branch", name)
+
+
+def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
+    """Refuse a branch that would bring back what was dropped for good."""
+    if not main.state.purges:
+        return
+    ir = orjson.loads(source.state.schema.ir)
+    properties = {
+        one["property_id"] for kind in ("nodes", "edges") for type_ in ir[kind] for one in type_["properties"]
+    }
+    types = {pin.identity for pin in source.state.pins.values()}
+    for one in main.state.purges:
+        if one.identity in types if one.property_id is None else one.property_id in properties:
+            raise GraphError(
+                f"commit {source.head} is from before `{one.name}` was dropped for good, and a branch of it would bring"
+                " that back; make the branch from a newer commit",
+                code="branch.purged",
+                commit_id=source.head,
+                dropped=one.name,
+            )
 
 
 def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str]]:

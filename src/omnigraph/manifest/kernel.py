@@ -422,9 +422,9 @@ class Kernel:
     def _open_pin(self, snapshot: Snapshot, pin: Pin) -> Dataset:
         if (cached := self.store.cached(pin.ref)) is not None:
             return cached
-        link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref), None)
+        link = next((one for one in self._unfinished(snapshot) if one.ref == pin.ref.stored), None)
         if link is not None and self.read_only and not self.is_linked(link):
-            return self.store.open_unlinked(link.ref, link.manifest)
+            return self.store.reshaped(self.store.open_unlinked(link.ref, link.manifest), pin.shape)
         if link is not None and not self.read_only:
             self._finish(link)
         try:

@@ -11,6 +11,7 @@ from hashlib import sha256
 
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.shape import AS_STORED, Shape
 
 MAIN = "main"
 MANIFEST_PATH = "__manifest"
@@ -38,7 +39,7 @@ class TypeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The published version of one type's dataset."""
+    """The published version of one type's dataset; what is published has the columns that it was stored with."""
 
     identity: TypeIdentity
     table_key: str
@@ -46,10 +47,11 @@ class Pin:
     version: int
     fork: str | None
     row_count: int
+    shape: Shape = AS_STORED
 
     @property
     def ref(self) -> DatasetRef:
-        return DatasetRef(self.path, self.fork, self.version)
+        return DatasetRef(self.path, self.fork, self.version, self.shape)
 
     @property
     def owner(self) -> BranchId | None:
@@ -80,6 +82,27 @@ class Tombstone:
     table_key: str
     path: str
     version: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Purge:
+    """A type or property that was dropped for good: no state shows it any more, and cleanup removes its bytes.
+
+    Without a `property_id` it is the whole type. `name` is what it was called when it was dropped. `is_done` says that
+    a cleanup found no file left that could hold its values. Only main's manifest holds these.
+    """
+
+    identity: TypeIdentity
+    property_id: int | None
+    name: str
+    path: str
+    dropped_at_us: int
+    is_done: bool = False
+
+    @property
+    def object_id(self) -> str:
+        part = "" if self.property_id is None else f":{self.property_id}"
+        return f"purge:{self.identity}{part}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +181,7 @@ class State:
     commits: tuple[Commit, ...] = ()
     branches: Mapping[str, Branch] = field(default_factory=dict)
     tags: Mapping[str, Tag] = field(default_factory=dict)
+    purges: tuple[Purge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from omnigraph.manifest.model import (
     Commit,
     Link,
     Pin,
+    Purge,
     Snapshot,
     State,
     Tag,
@@ -50,7 +51,7 @@ SCHEMA = pa.schema(
     ]
 )
 
-KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit"}
+KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit", "purge"}
 _Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
 
 
@@ -75,6 +76,7 @@ def encode(state: State) -> pa.Table:
     rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda one: one.identity))
     rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
     rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
+    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda one: one.object_id))
     rows.extend(commit_row(commit) for commit in state.commits)
     return as_table(rows)
 
@@ -152,6 +154,17 @@ def _tag_row(tag: Tag) -> _Row:
         tag.branch,
         None,
     )
+
+
+def _purge_row(purge: Purge) -> _Row:
+    members = {
+        "property_id": purge.property_id,
+        "name": purge.name,
+        "dropped_at": purge.dropped_at_us,
+        "is_done": purge.is_done,
+    }
+    identity = (purge.identity.type_id, purge.identity.incarnation_id)
+    return (purge.object_id, "purge", purge.path, _json(members), None, "", *identity, None, None, None)
 
 
 def commit_row(commit: Commit) -> _Row:
@@ -265,6 +278,7 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
         tuple(decode_commit(row) for row in found.get("graph_commit", [])),
         {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
         {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))} if on_main else {},
+        tuple(_decode_purge(row) for row in found.get("purge", [])) if on_main else (),
     )
 
 
@@ -331,6 +345,20 @@ def _decode_tag(row: dict[str, Any]) -> Tag:
         members["created_at"],
         members["actor_id"],
     )
+
+
+def _decode_purge(row: dict[str, Any]) -> Purge:
+    members = row["json"]
+    purge = Purge(
+        _identity(row),
+        members["property_id"],
+        members["name"],
+        row["location"],
+        members["dropped_at"],
+        members["is_done"],
+    )
+    assert_consistent(row["object_id"] == purge.object_id, row)
+    return purge
 
 
 def decode_commit(row: dict[str, Any]) -> Commit:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId
-from omnigraph.manifest.model import AcceptedSchema, Branch, Commit, Pin, State, Tag, Tombstone
+from omnigraph.manifest.model import AcceptedSchema, Branch, Commit, Pin, Purge, State, Tag, Tombstone
 
 
 class Draft:
@@ -25,6 +25,7 @@ class Draft:
         self.commits = list(base.commits)
         self.branches = dict(base.branches)
         self.tags = dict(base.tags)
+        self.purges = {one.object_id: one for one in base.purges}
 
     def finish(self, branch_id: BranchId | None) -> State:
         """Return the finished state; branches and tags belong to main alone."""
@@ -40,6 +41,7 @@ class Draft:
             tuple(self.commits),
             self.branches if on_main else {},
             self.tags if on_main else {},
+            tuple(self.purges.values()) if on_main else (),
         )
 
 
@@ -160,3 +162,13 @@ class DropTag:
 
     def apply(self, draft: Draft) -> None:
         del draft.tags[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class SetPurges:
+    """Types and properties are dropped for good, or their bytes are known to be gone."""
+
+    purges: tuple[Purge, ...]
+
+    def apply(self, draft: Draft) -> None:
+        draft.purges |= {one.object_id: one for one in self.purges}

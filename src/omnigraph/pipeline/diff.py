@@ -16,6 +16,7 @@ from omnigraph.engine.changes.pair import Pair
 from omnigraph.engine.changes.rows import candidates
 from omnigraph.engine.changes.selection import Selection
 from omnigraph.engine.core import Moment
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
@@ -52,12 +53,13 @@ def diff(
     types: Sequence[str] | None = None,
     ops: Sequence[str] | None = None,
     branch: str = MAIN,
+    names: Naming = NOW,
     spark: Any = None,
 ) -> Any:
     """Return the changes of `Graph.diff` as a DataFrame of Spark, in no order; read when its rows are asked for."""
     from omnigraph.pipeline.session import session
 
-    before, after, selection = compared(graph.core, a, b, kinds, types, ops, branch)
+    before, after, selection = compared(graph.core, a, b, kinds, types, ops, branch, names)
     kernel = graph.core.kernel
     for view in (before, after):
         # Tasks open versions by path alone, so what was just published must be in its place.

@@ -21,6 +21,7 @@ from pyarrow import fs
 from omnigraph.engine.core import Moment
 from omnigraph.engine.export import record_lines
 from omnigraph.engine.jsontext import json_text
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.engine.write.loaded import Type
 from omnigraph.errors import UsageError
@@ -77,6 +78,7 @@ def export(
     types: Sequence[str] | None = None,
     branch: str = MAIN,
     at: Moment | None = None,
+    names: Naming = NOW,
     engine: Engine = "auto",
     master: str | None = None,
     watcher: Watcher = NOBODY,
@@ -88,7 +90,7 @@ def export(
     if format not in get_args(Format):
         raise UsageError(f"there is no format `{format}`; it is one of {', '.join(get_args(Format))}", format=format)
     check_engine(engine)
-    view = graph.core.view(branch.strip(), at, "export")
+    view = graph.core.view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types is not None:

@@ -11,13 +11,14 @@ from datetime import datetime
 from typing import Final
 
 from omnigraph.engine.core import Moment
+from omnigraph.engine.names import NOW, Naming, check_names
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
 from omnigraph.lang.query.words import suggestion
 from omnigraph.manifest.model import MAIN
 
-READ: Final = ("graph", "path", "type", "branch", "at", "version", "columns", "filter", "actor")
+READ: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
 WRITE: Final = ("graph", "path", "type", "branch", "mode", "actor", "stream", "checkpointlocation", "outputmode")
 
 STREAM: Final = ("graph", "path", "start", "branch", "type", "kinds", "types", "ops", "maxcommitspertrigger", "actor")
@@ -58,6 +59,11 @@ class GivenOptions:
             return datetime.fromisoformat(at) if at is not None else None
         except ValueError:
             return at
+
+    @property
+    def naming(self) -> Naming:
+        """Whether a state of the past is read with the names of today or with its own."""
+        return check_names(self.values.get("names", NOW))
 
     def needed(self, name: str, hint: str) -> str:
         """Return an option that has no default."""

@@ -7,6 +7,7 @@ and answers would be wrong. One reader reads one commit, whatever is written mea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,36 +19,48 @@ from omnigraph.engine.core import View
 from omnigraph.engine.write.loaded import Type
 from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph
+from omnigraph.ids import CommitId
 from omnigraph.lang.query.words import suggestion
 from omnigraph.pipeline.options import READ, GivenOptions, given_options
 from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows
 from omnigraph.pipeline.types import column_names, find_type, spark_fields, to_frame
 
 
-def pinned(options: Mapping[str, str]) -> str | None:
-    """Return the commit that a read of these options shows from now on; None for a write or a stream."""
+@dataclass(frozen=True, slots=True)
+class Pinned:
+    """The commit that a read shows from now on, and the one whose schema it names things by."""
+
+    commit: CommitId
+    today: CommitId
+
+
+def pinned(options: Mapping[str, str]) -> Pinned | None:
+    """Return what a read of these options shows from now on; None for a write or a stream."""
     if not {name.lower() for name in options} <= {*READ}:
         return None
     given = given_options(options, READ)
     with given.open() as graph:
-        return _view(graph, given, None).snapshot.head
+        commit, today = _view(graph, given, None).snapshot.head, graph.core.kernel.snapshot(given.branch).head
+        assert commit is not None, "every state has a commit that made it"
+        assert today is not None, "a graph is born with a commit"
+        return Pinned(commit, today)
 
 
-def schema_of(options: Mapping[str, str], commit: str | None) -> Any:
+def schema_of(options: Mapping[str, str], pin: Pinned | None) -> Any:
     """Return the Spark schema of a read."""
     given = given_options(options, READ)
     with given.open() as graph:
-        type_ = find_type(_view(graph, given, commit).catalog, given.type)
+        type_ = find_type(_view(graph, given, pin).catalog, given.type)
         return StructType.fromJson({"type": "struct", "fields": spark_fields(type_, _columns(given, type_))})
 
 
 class Reader(DataSourceReader):
     """Plans a read in the driver, and reads fragments in tasks."""
 
-    def __init__(self, options: Mapping[str, str], commit: str | None, schema: Any) -> None:
+    def __init__(self, options: Mapping[str, str], pin: Pinned | None, schema: Any) -> None:
         given = given_options(options, READ)
         with given.open() as graph:
-            view = _view(graph, given, commit)
+            view = _view(graph, given, pin)
             type_ = find_type(view.catalog, given.type)
             self._layout = checked_layout(type_, schema)
             self._where = _checked_filter(view, type_, given)
@@ -98,8 +111,11 @@ def checked_layout(type_: Type, schema: Any) -> pa.Schema:
     return layout
 
 
-def _view(graph: Graph, given: GivenOptions, commit: str | None) -> View:
-    return graph.core.view(given.branch, commit if commit is not None else given.at)
+def _view(graph: Graph, given: GivenOptions, pin: Pinned | None) -> View:
+    if pin is None:
+        return graph.core.view(given.branch, given.at, names=given.naming)
+    today = graph.core.kernel.at_commit(pin.today)
+    return graph.core.view(given.branch, pin.commit, names=given.naming, today=today)
 
 
 def _columns(given: GivenOptions, type_: Type) -> list[str]:

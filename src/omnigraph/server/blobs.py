@@ -54,6 +54,7 @@ def _find(call: Call[wire.BlobOf]) -> Blob:
         entity=given.entity,
         branch=(given.branch or "main").strip(),
         at=given.snapshot,
+        names=given.names,
     )
 
 

@@ -16,7 +16,7 @@ from omnigraph.server.call import Answer, Call, json_answer, moment_of
 
 def export(call: Call[wire.Export]) -> Answer:
     branch, at = moment_of(call.given)
-    return _stream(call, lambda: call.graph.export(branch, at, call.given.type_names))
+    return _stream(call, lambda: call.graph.export(branch, at, call.given.type_names, names=call.given.names))
 
 
 def baseline(call: Call[wire.Baseline]) -> Answer:
@@ -68,6 +68,7 @@ def commit_changes(call: Call[wire.CommitChanges]) -> Answer:
             ops=given.op,
             limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
             page_token=given.page_token,
+            names=given.names,
         )
     except PolicyDenied:
         # Whoever may not read the branch learns not even that the commit is there.

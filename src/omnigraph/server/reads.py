@@ -28,7 +28,9 @@ def snapshot(call: Call[wire.OfBranch]) -> Answer:
 def query(call: Call[wire.Query]) -> Answer:
     given = call.given
     branch, at = moment_of(given)
-    result = call.graph.query(given.query, given.name, given.params, branch, at, budget=Budget(cancel=call.cancel))
+    result = call.graph.query(
+        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+    )
     return rows_answer(call, result, target_of(given, branch))
 
 
@@ -103,6 +105,7 @@ def explain(call: Call[wire.Explain]) -> Answer:
         given.params,
         branch,
         at,
+        names=given.names,
         profile=given.profile,
         budget=Budget(cancel=call.cancel),
     )
@@ -134,7 +137,13 @@ def tags(call: Call[wire.Nothing]) -> Answer:
 def diff(call: Call[wire.Diff]) -> Answer:
     given = call.given
     found = call.graph.diff(
-        given.from_, given.to, kinds=given.kind, types=given.type, ops=given.op, branch=given.branch
+        given.from_,
+        given.to,
+        kinds=given.kind,
+        types=given.type,
+        ops=given.op,
+        branch=given.branch,
+        names=given.names,
     )
     return json_answer(found.to_json())
 

@@ -52,9 +52,15 @@ def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
         branch, at = moment_of(given)
-        _refuse_hidden(stored, call.graph.core.view(branch, at))
+        _refuse_hidden(stored, call.graph.core.view(branch, at, names=given.names))
         result = call.graph.query(
-            stored.source, stored.name, given.params, branch, at, budget=Budget(cancel=call.cancel)
+            stored.source,
+            stored.name,
+            given.params,
+            branch,
+            at,
+            names=given.names,
+            budget=Budget(cancel=call.cancel),
         )
         return rows_answer(call, result, target_of(given, branch))
     if given.snapshot is not None or given.as_of is not None:

@@ -27,6 +27,7 @@ COMMIT_ID: Final = "Omnigraph-Graph-Commit-Id"
 Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
 Mode = Literal["append", "merge", "overwrite"]
+Naming = Literal["now", "then"]
 
 
 # -- what routes take: a JSON body, or for GET, HEAD and NDJSON bodies the query string -------------------------------
@@ -46,7 +47,10 @@ class OfBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601."""
+    """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601.
+
+    An older state is read with the names of today, or of its own time.
+    """
 
     query: str
     name: str | None = None
@@ -54,6 +58,7 @@ class Query:
     branch: str | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
+    names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +86,7 @@ class Invoke:
     branch: str | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
+    names: Naming = "now"
     expect_mutation: bool | None = None
 
 
@@ -118,6 +124,7 @@ class Export:
     branch: str | None = None
     snapshot: str | int | None = None
     as_of: str | None = None
+    names: Naming = "now"
     type_names: list[str] | None = None
 
 
@@ -131,6 +138,7 @@ class BlobOf:
     property: str
     branch: str | None = None
     snapshot: str | None = None
+    names: Naming = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,8 +181,8 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommitChanges:
-    """Which changes of a commit."""
+class Page:
+    """Which changes, and how many at once."""
 
     page_token: str | None = None
     limit: int | None = None
@@ -184,7 +192,14 @@ class CommitChanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes(CommitChanges):
+class CommitChanges(Page):
+    """Which changes of a commit, with the names of today or of the commit."""
+
+    names: Naming = "now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes(Page):
     """Which changes of a branch, and from where on: one of `start`, `cursor` and `page_token`."""
 
     branch: str = "main"
@@ -210,6 +225,7 @@ class Diff:
     from_: str | int
     to: str | int
     branch: str = "main"
+    names: Naming = "now"
     kind: list[Kind] | None = None
     type: list[str] | None = None
     op: list[Op] | None = None

@@ -18,6 +18,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.store.fields import field_ids
+from omnigraph.store.shape import AS_STORED, Shape
 from omnigraph.store.typedfilters import install
 
 if TYPE_CHECKING:
@@ -33,11 +34,20 @@ Filter: TypeAlias = str | pc.Expression
 
 @dataclass(frozen=True, slots=True, order=True)
 class DatasetRef:
-    """The physical identity of a state: which directory, which Lance branch of it, which version."""
+    """The physical identity of a state: which directory, which Lance branch of it, which version.
+
+    `shape` is how its columns are read; all that is published has the columns that it was stored with.
+    """
 
     path: str
     branch: str | None
     version: int
+    shape: Shape = AS_STORED
+
+    @property
+    def stored(self) -> DatasetRef:
+        """The same version with the columns that it was stored with."""
+        return self if self.shape == AS_STORED else DatasetRef(self.path, self.branch, self.version)
 
     @property
     def directory(self) -> str:

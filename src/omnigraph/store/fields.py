@@ -100,6 +100,11 @@ def field_ids(schema: Any) -> dict[str, int]:
     return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
 
 
+def field_messages(schema: Any) -> list[bytes]:
+    """Return the protobuf message of every field of a Lance schema."""
+    return [_write(field) for field in _decode(schema)[1]]
+
+
 def _decode(schema: Any) -> tuple[Any, list[Field]]:
     _, (metadata, *messages) = schema.__reduce__()
     return metadata, [_read(message) for message in messages]

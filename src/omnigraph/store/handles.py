@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from lance import LanceDataset
@@ -18,10 +19,11 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, thoug
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
 from omnigraph.store.base_paths import manifest_message, rebase_manifest
-from omnigraph.store.dataset import Dataset, DatasetRef, first_line
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
 from omnigraph.store.positions import Positions
+from omnigraph.store.shape import AS_STORED, Shape, shaped_manifest
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ class Handles:
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
         self._session = Session(INDEX_CACHE_BYTES_MAX, FILE_CACHE_BYTES_MAX)
+        self._plain_session = Session(1 << 20, FILE_CACHE_BYTES_MAX // 8)
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -56,6 +59,8 @@ class Handles:
         """Return the pinned handle of one version, from the cache when it is there."""
         if (cached := self.cached(ref)) is not None:
             return cached
+        if ref.shape != AS_STORED:
+            return self.reshaped(self.open(ref.stored), ref.shape)
         self.meter.count("open", str(ref))
         return self.remember(self._open_version(ref))
 
@@ -101,6 +106,30 @@ class Handles:
         dataset.staged_as = manifest
         return dataset
 
+    def reshaped(self, dataset: Dataset, shape: Shape) -> Dataset:
+        """Return a version with the columns of a shape; costs no request unless it drops columns."""
+        if shape == AS_STORED:
+            return dataset
+        ref = replace(dataset.ref, shape=shape)
+        with lance_errors(f"opening {ref}", dataset):
+            with_indexes = not shape.is_empty and not _drops_indexed(dataset, shape)
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                # What a session knows of a version's indexes is of no use, and harm, to a handle without them.
+                session=self._session if with_indexes else self._plain_session,
+                storage_options=self.lance_options or None,
+                serialized_manifest=shaped_manifest(
+                    dataset.lance._ds.serialized_manifest(),
+                    dataset.lance.lance_schema,
+                    shape,
+                    with_indexes=with_indexes,
+                ),
+            )
+        handle = self._dataset(ref, lance)
+        handle.staged_as = dataset.staged_as
+        return handle if handle.staged_as else self.remember(handle)
+
     def remember(self, dataset: Dataset) -> Dataset:
         """Keep a handle for the next reader of the same version."""
         with self._lock:
@@ -111,9 +140,10 @@ class Handles:
 
     def forget(self, refs: Iterable[DatasetRef]) -> None:
         """Drop the handles of versions that are gone, so that whoever asks for one hears so."""
+        gone = set(refs)
         with self._lock:
-            for ref in refs:
-                self._handles.pop(ref, None)
+            for ref in [one for one in self._handles if one.stored in gone]:
+                del self._handles[ref]
 
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""
@@ -162,3 +192,11 @@ class Handles:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=True)
+
+
+def _drops_indexed(dataset: Dataset, shape: Shape) -> bool:
+    """Tell whether a dropped column has an index: Lance reads no dataset that has an index of an unknown column."""
+    if not shape.dropped:
+        return False
+    dropped = {dataset.field_ids[name] for name in shape.dropped}
+    return any(dropped & set(one.fields) for one in dataset.lance.describe_indices())

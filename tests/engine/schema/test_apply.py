@@ -76,8 +76,9 @@ def test_apply_dropped_property_stays_readable_in_the_past(graph: og.Graph) -> N
     before = graph.snapshot().head
     graph.schema.apply(WITHOUT_AGE)
     assert "age" not in columns(graph, PERSON)
-    assert "age" in graph.core.view(at=before).dataset(PERSON).schema.names
-    assert "age" in graph.core.view(at=before).catalog.nodes["Person"].properties
+    then = graph.core.view(at=before, names="then")
+    assert "age" in then.dataset(PERSON).schema.names
+    assert "age" in then.catalog.nodes["Person"].properties
 
 
 def test_apply_renamed_type_keeps_identity_path_and_version(graph: og.Graph) -> None:
@@ -94,7 +95,7 @@ def test_apply_dropped_type_leaves_a_tombstone_and_its_past(graph: og.Graph) -> 
     receipt = graph.schema.apply(WITHOUT_CITY)
     assert CITY not in graph.snapshot().state.pins
     assert [one.table_key for one in graph.snapshot().state.tombstones] == [CITY]
-    assert graph.core.view(at=before).dataset(CITY).count() == 1
+    assert graph.core.view(at=before, names="then").dataset(CITY).count() == 1
     assert receipt.purge_pending == ()
 
 

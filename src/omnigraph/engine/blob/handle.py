@@ -1,16 +1,17 @@
 """One blob of one entity: its length and tag, ranges of its bytes, or the address where it is kept.
 
-A blob is found through the names of today, also in an older state: a renamed type or property is still the same one,
-and one that was dropped and made anew is another.
+In an older state it is found as every read finds things there, by the names of today; see `engine.names`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
-from omnigraph.engine.core import Core, Moment, View
+from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property
@@ -78,15 +79,14 @@ def blob(
     entity: str = "node",
     branch: str = MAIN,
     at: Moment | None = None,
+    names: Naming = NOW,
     actor: str | None = None,
 ) -> Blob:
     """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
-    core = core.acting_as(actor)
-    view = core.view(branch, at)
+    view = core.acting_as(actor).view(branch, at, names=names)
     if entity not in ("node", "edge"):
         raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
-    now = core.seen(core.kernel.snapshot(branch)).catalog if at is not None else view.catalog
-    type_, property_ = _resolve(view, now, entity, type_name, property_name)
+    type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
     dataset = view.dataset(type_.table_key)
     cell = locate(dataset, property_.name, entity_id)
     if cell is None:
@@ -99,38 +99,21 @@ def blob(
     return Blob(view.snapshot.head, cell.uri, cell.length, tag, dataset, property_.name, cell.row_id)
 
 
-def _resolve(
-    view: View, now: Catalog, entity: str, type_name: str, property_name: str
-) -> tuple[NodeType | EdgeType, Property]:
-    """Return type and property in the catalog of a view, found by what their names mean now, or else meant then."""
-    today = _types(now, entity).get(type_name)
-    then = _types(view.catalog, entity)
-    type_ = then.get(type_name) if today is None else next((one for one in then.values() if _same(one, today)), None)
+def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[NodeType | EdgeType, Property]:
+    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if entity == "node" else catalog.edges
+    type_ = types.get(type_name)
     if type_ is None:
-        raise _unknown(f"there is no {entity} type `{type_name}` in this state of the graph", type_name)
-    wanted = today.properties.get(property_name) if today is not None else None
-    found = type_.properties.get(property_name) if wanted is None else _by_id(type_, wanted.property_id)
-    if found is None:
-        raise _unknown(f"`{type_name}` has no property `{property_name}` in this state of the graph", property_name)
-    if found.type.scalar is not Scalar.BLOB:
+        raise _unknown(f"there is no {entity} type `{type_name}`", type_name)
+    property_ = type_.properties.get(property_name)
+    if property_ is None:
+        raise _unknown(f"`{type_name}` has no property `{property_name}`", property_name)
+    if property_.type.scalar is not Scalar.BLOB:
         raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
-    return type_, found
-
-
-def _types(catalog: Catalog, entity: str) -> dict[str, NodeType | EdgeType]:
-    return dict(catalog.nodes) if entity == "node" else dict(catalog.edges)
-
-
-def _same(one: NodeType | EdgeType, two: NodeType | EdgeType) -> bool:
-    return (one.type_id, one.incarnation_id) == (two.type_id, two.incarnation_id)
-
-
-def _by_id(type_: NodeType | EdgeType, property_id: int) -> Property | None:
-    return next((one for one in type_.properties.values() if one.property_id == property_id), None)
+    return type_, property_
 
 
 def _unknown(message: str, name: str) -> UsageError:
-    return UsageError(f"{message}; name one that it has, or read another state", name=name)
+    return UsageError(f'{message}; name one that it has, or ask an older state with `names="then"`', name=name)
 
 
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:

@@ -17,7 +17,9 @@ from omnigraph.engine.changes.pair import Pair, pairs
 from omnigraph.engine.changes.rows import AFTER, BEFORE, differing, stored
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.core import Core, Moment, View
-from omnigraph.manifest.model import MAIN
+from omnigraph.engine.names import NOW, Naming, check_names
+from omnigraph.engine.scope import on
+from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.store.dataset import Dataset
 
 # The stubs know fewer argument types than the kernels take.
@@ -77,13 +79,16 @@ def diff(
     types: Sequence[str] | None = None,
     ops: Sequence[str] | None = None,
     branch: str = MAIN,
+    names: Naming = NOW,
     actor: str | None = None,
 ) -> ChangeSet:
     """Return what it takes to get from state `a` to state `b`.
 
-    A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`.
+    A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`. Both are read
+    with the schema of today, that of `b` if it is a branch and else that of `branch`; with `names="then"` each is read
+    with its own.
     """
-    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch)
+    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch, names)
     found = [_changes(pair, selection) for pair in selected(before, after, selection)]
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
     return ChangeSet(
@@ -102,9 +107,13 @@ def compared(
     types: Sequence[str] | None,
     ops: Sequence[str] | None,
     branch: str,
+    names: Naming,
 ) -> tuple[View, View, Selection]:
     """Return the two states of a diff, as the actor may see them, and what is asked of them."""
-    before, after = (_state(core, one, branch.strip()) for one in (a, b))
+    check_names(names)
+    # Whoever compares with a branch stands on it.
+    today = core.kernel.snapshot(_branch(core, b) or branch)
+    before, after = (_state(core, one, branch.strip(), today, names) for one in (a, b))
     return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
 
 
@@ -114,12 +123,20 @@ def selected(before: View, after: View, selection: Selection) -> list[Pair]:
     return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
 
 
-def _state(core: Core, name: Moment, branch: str) -> View:
+def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming) -> View:
+    named = _branch(core, name)
+    if named is None:
+        return core.view(branch, name, names=names, today=today)
+    core.require("read", on(named))
+    return core.past(core.kernel.snapshot(named), today, names, "read")
+
+
+def _branch(core: Core, name: Moment) -> str | None:
+    """Return the branch that a name is one of, or None."""
     if not isinstance(name, str):
-        return core.view(branch, name)
+        return None
     name = name.strip()
-    branches = core.kernel.snapshot(MAIN).state.branches
-    return core.view(name) if name == MAIN or name in branches else core.view(branch, name)
+    return name if name == MAIN or name in core.kernel.snapshot(MAIN).state.branches else None
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:

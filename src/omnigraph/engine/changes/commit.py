@@ -1,6 +1,6 @@
 """What one commit changed against its first parent, with images of every entity before and after.
 
-Images are decoded with the schema of the commit's own time; a commit that changed the schema has none.
+Images have the names of today, as every read of the past; a commit that changed the schema of a type has none.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from omnigraph.engine.changes.pair import Pair, Side, pairs
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.changes.token import Place, Scope, Token, decode, encode, rejected
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.names import NOW, Naming, check_names
 from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_BYTES_MAX, CHANGE_PAGE_CHANGES, CHANGE_PAGE_CHANGES_MAX
-from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +65,20 @@ def commit_changes(
     limit: int = CHANGE_PAGE_CHANGES,
     bytes_max: int = CHANGE_PAGE_BYTES,
     page_token: str | None = None,
+    names: Naming = NOW,
     actor: str | None = None,
 ) -> CommitPage:
-    """Return a page of what a commit changed: nodes before edges, then by type and id."""
+    """Return a page of what a commit changed: nodes before edges, then by type and id.
+
+    Naming are those of main today, or with `names="then"` those of the commit.
+    """
     room = page_room(limit, bytes_max)
     core = core.acting_as(actor)
     commit = history.commit(core, commit_id)
     if commit.parent is None:
         raise parentless(commit)
-    step = Step(States(core), commit, core.kernel.find_commit(commit.parent))
+    states = States(core, core.kernel.snapshot(MAIN), check_names(names))
+    step = Step(states, commit, core.kernel.find_commit(commit.parent))
     before, after = step.views()
     selection = select(kinds, types, ops, [before.catalog, after.catalog])
     scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
@@ -89,17 +95,32 @@ def commit_changes(
 
 
 class States:
-    """The states that a walk over commits has seen: each is read once, though it ends one step and begins the next."""
+    """The states that a walk over commits has seen: each is read once, though it ends one step and begins the next.
 
-    def __init__(self, core: Core) -> None:
+    They have the names of `today`, or those of their own time.
+    """
+
+    def __init__(self, core: Core, today: Snapshot, names: Naming = NOW) -> None:
         self.core = core
+        self._today = today
+        self._names = names
+        self._snapshots: dict[CommitId, Snapshot] = {}
         self._views: dict[CommitId, View] = {}
 
     def view(self, commit: Commit) -> View:
         if commit.commit_id not in self._views:
-            snapshot = self.core.kernel.snapshot_of(commit)
-            self._views[commit.commit_id] = self.core.seen(snapshot)
+            self._views[commit.commit_id] = self.core.past(self._snapshot(commit), self._today, self._names)
         return self._views[commit.commit_id]
+
+    def as_stored(self, commit: Commit) -> View:
+        """Return a state with the schema that it was stored with, hard drops included, to compare schemas by."""
+        snapshot = self._snapshot(commit)
+        return self.core.without(snapshot, self.core.hidden_then(snapshot, self._today))
+
+    def _snapshot(self, commit: Commit) -> Snapshot:
+        if commit.commit_id not in self._snapshots:
+            self._snapshots[commit.commit_id] = self.core.kernel.snapshot_of(commit)
+        return self._snapshots[commit.commit_id]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +149,8 @@ class Step:
     def pairs(self) -> list[Pair]:
         """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
         found = pairs(*self.views())
-        for pair in found:
+        # The names of today would show no boundary, but readers may have got images from before it.
+        for pair in pairs(self.states.as_stored(self.parent), self.states.as_stored(self.commit)):
             if pair.is_boundary:
                 name = pair.known.type_.name
                 raise SchemaBoundary(
@@ -163,7 +185,7 @@ class Step:
     def _is_gone(self, side: Side) -> bool:
         store = self.states.core.kernel.store
         # A version that was just published may still have its staged name only.
-        staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref]
+        staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref.stored]
         return not store.has_version(side.pin.ref) and not any(store.objects.exists(name) for name in staged)
 
 

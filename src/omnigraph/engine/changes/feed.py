@@ -55,7 +55,7 @@ def changes(
     commits_max: int = FEED_COMMITS,
     actor: str | None = None,
 ) -> FeedPage:
-    """Return the next page of a branch's feed.
+    """Return the next page of a branch's feed; all of it has the names that the branch has today.
 
     `start` is `now` (the default), `beginning` or `after:<commit>`; later polls pass `cursor` or `page_token` instead.
     """
@@ -138,7 +138,7 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
     else:
         raise rejected("its commit is not in the history of the branch")
     walk.reverse()
-    states = States(core)
+    states = States(core, core.kernel.snapshot(snapshot.branch))
     steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]
     return steps[:commits_max], cut
 

@@ -65,14 +65,22 @@ def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
 
 
 def _regains(before: Dataset, after: Dataset) -> bool:
-    """Return whether `after` may hold values of a property that a schema change took from rows it did not rewrite.
+    """Return whether rows that neither version rewrote may differ, because only one of them stores a property.
 
     Going forward in one line a property comes empty, and only a new row version fills it. Going back, or over to
-    another fork, it comes back filled, and no row version tells.
+    another fork, it comes back filled, and no row version tells. One that `after` reads as null without storing it is
+    lost in the same way.
     """
-    if before.ref.branch == after.ref.branch and before.version <= after.version:
-        return False
-    return not {_property(field) for field in after.schema} <= {_property(field) for field in before.schema}
+    old, new = _stored_properties(before), _stored_properties(after)
+    lost = (old - new) & {_property(field) for field in after.schema}
+    is_forward = before.ref.branch == after.ref.branch and before.version <= after.version
+    return bool(lost) if is_forward else bool(lost or new - old)
+
+
+def _stored_properties(dataset: Dataset) -> set[bytes]:
+    """Return the properties that a version has columns for; those that its shape adds are null and not stored."""
+    added = {_property(field) for field in dataset.ref.shape.added_fields}
+    return {_property(field) for field in dataset.schema} - added
 
 
 def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 from omnigraph.engine.core import Lru
 from omnigraph.lang.query import QueryKey
 from omnigraph.limits import PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
-from omnigraph.store.dataset import DatasetRef
 
 if TYPE_CHECKING:
     from omnigraph.engine.read.entities import Entities
@@ -53,9 +52,9 @@ class Caches:
         self._lock = threading.RLock()
         self._has_grown = False
         self._is_tight = False
-        self._resolved: OrderedDict[DatasetRef, Resolved] = OrderedDict()
+        self._resolved: OrderedDict[Hashable, Resolved] = OrderedDict()
 
-    def resolved(self, snapshot: DatasetRef) -> Resolved:
+    def resolved(self, snapshot: Hashable) -> Resolved:
         """Return what is known to be kept for a snapshot; every query may look there first and add to it."""
         if self._is_tight:
             # Going by names leaves no trace of use, so not while something may soon have to be forgotten.

@@ -49,7 +49,9 @@ class Run:
     scratch: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._resolved = self.caches.resolved(self.view.snapshot.ref)
+        state = self.view.snapshot.state
+        # One state can be read with several schemas, and with types hidden.
+        self._resolved = self.caches.resolved((self.view.snapshot.ref, state.schema.ir_hash))
 
     @cached_property
     def traversal_mode(self) -> str:

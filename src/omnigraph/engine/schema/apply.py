@@ -6,17 +6,19 @@ crash leaves behind is swept by age.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 
 import orjson
 
+from omnigraph import clock
 from omnigraph.engine.core import Core
+from omnigraph.engine.reshaping import Reshaping, compare, compare_columns
 from omnigraph.engine.schema.receipt import SchemaReceipt
-from omnigraph.engine.schema.reshaping import Reshaping, compare, compare_columns
 from omnigraph.engine.scope import onto
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import EdgeType, NodeType, Property
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -24,10 +26,10 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.source import Source
 from omnigraph.manifest.init import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
-from omnigraph.manifest.updates import Drop, Register, Rename, SetSchema, Update
+from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.store.physical import physical_schema
 from omnigraph.store.reshape import reshape
 from omnigraph.store.store import LostRace
@@ -89,10 +91,13 @@ class _Apply:
         return Plan(
             "schema_apply",
             self._effects(snapshot, reshaping),
-            (*self._renames(reshaping), SetSchema(accepted(self.migration.compiled))),
+            (
+                *self._renames(reshaping),
+                SetSchema(accepted(self.migration.compiled)),
+                *_purges(snapshot, reshaping, hard),
+            ),
             (schema_is_ours, HeadIs(snapshot.head)),
             actor=self.actor,
-            # Cleanup finds here what it has to purge.
             properties={HARD_DROPS: ",".join(hard)} if hard else {},
         )
 
@@ -152,6 +157,28 @@ def _refuse_branches(main: Snapshot) -> None:
             code="schema.branches_exist",
             branches=names,
         )
+
+
+def _purges(snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
+    """Record what is dropped for good, so that no read shows it any more and cleanup knows what to remove."""
+    if not hard:
+        # Drops are all soft or all hard.
+        return []
+    now = clock.now_us()
+    gone: list[tuple[NodeType | EdgeType, Property | None]] = [(one, None) for one in reshaping.dropped]
+    for old, new in reshaping.kept:
+        gone += [(old, old.properties[name]) for name in compare_columns(old, new).dropped]
+    purges = [
+        Purge(
+            TypeIdentity(type_.type_id, type_.incarnation_id),
+            None if property_ is None else property_.property_id,
+            type_.table_key if property_ is None else f"{type_.table_key}.{property_.name}",
+            snapshot.state.pins[type_.table_key].path,
+            now,
+        )
+        for type_, property_ in gone
+    ]
+    return [SetPurges(tuple(purges))]
 
 
 def _hard_drops(migration: MigrationPlan) -> tuple[str, ...]:

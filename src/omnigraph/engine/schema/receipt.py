@@ -15,7 +15,8 @@ from omnigraph.manifest.model import Commit
 class SchemaReceipt:
     """The outcome of an apply; without a step nothing was applied, and there is no commit.
 
-    `purge_pending` names what was dropped for good: unreadable from now on, its bytes removed by the next cleanup.
+    `purge_pending` names what was dropped for good: no commit, branch or tag shows it from now on, and the next
+    cleanup removes its bytes.
     """
 
     supported: bool

@@ -1,4 +1,4 @@
-"""Restricts a schema to some of its types, as text and as IR, for those who may not know of the others.
+"""Restricts a schema to some of its types and properties, as text and as IR, for those who may not read the others.
 
 Pure.
 """
@@ -11,12 +11,14 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.schema.encode import Identities
+from omnigraph.lang.schema.encode import Identities, TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.parser import parse_schema
+from omnigraph.lang.schema.shape import EdgeShape, NodeShape
 from omnigraph.lang.source import Source
 
 V = TypeVar("V")
+S = TypeVar("S", NodeShape, EdgeShape)
 
 _STRING: Final = r'"(?:[^"\\]|\\.)*"'
 _COMMENT: Final = re.compile(rf"({_STRING})|[ \t]*(?:(//[^\n]*)|/\*.*?\*/)", re.DOTALL)
@@ -43,6 +45,37 @@ def restrict_ir(ir: SchemaIR, hidden: Set[str]) -> SchemaIR:
         shape,
         Identities(own.interfaces, _without(own.nodes, hidden), _without(own.edges, hidden)),
     )
+
+
+def without_properties(ir: SchemaIR, property_ids: Set[int]) -> SchemaIR:
+    """Return an IR without some properties, and without the constraints and embeddings that name one of them."""
+    if not property_ids:
+        return ir
+    own = ir.identities
+    shape = replace(
+        ir.shape,
+        nodes=tuple(_without_properties(one, own.nodes[one.name], property_ids) for one in ir.shape.nodes),
+        edges=tuple(_without_properties(one, own.edges[one.name], property_ids) for one in ir.shape.edges),
+    )
+    nodes, edges = ({name: _kept_ids(one, property_ids) for name, one in ids.items()} for ids in (own.nodes, own.edges))
+    return SchemaIR(ir.domain, ir.next_identity_id, shape, Identities(own.interfaces, nodes, edges))
+
+
+def _without_properties(type_: S, ids: TypeIds, property_ids: Set[int]) -> S:
+    gone = {name for name, property_id in ids.property_ids.items() if property_id in property_ids}
+    return replace(
+        type_,
+        properties=tuple(
+            replace(one, embed=None) if one.embed is not None and one.embed.source in gone else one
+            for one in type_.properties
+            if one.name not in gone
+        ),
+        constraints=tuple(one for one in type_.constraints if not gone & set(one.columns)),
+    )
+
+
+def _kept_ids(ids: TypeIds, property_ids: Set[int]) -> TypeIds:
+    return replace(ids, property_ids={name: one for name, one in ids.property_ids.items() if one not in property_ids})
 
 
 def restrict_source(text: str, hidden: Set[str]) -> str:

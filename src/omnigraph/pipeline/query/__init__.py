@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from omnigraph import clock
 from omnigraph.engine.core import Moment, View
+from omnigraph.engine.names import NOW, Naming
 from omnigraph.engine.params import decode_params
 from omnigraph.engine.read import DEFAULT_BUDGET, Caches, Result
 from omnigraph.engine.read.budget import Spending
@@ -34,14 +35,15 @@ def query(
     branch: str = MAIN,
     at: Moment | None = None,
     *,
+    names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
 ) -> Any:
     """Return a read as a DataFrame of Spark, on the newest state of a branch or at a moment of the past.
 
-    Walks of several hops and searches run at once; all else runs when the rows are asked for.
+    `names` is as in `Graph.query`. Walks of several hops and searches run at once, all else when rows are asked for.
     """
-    view, compiled = _compiled(graph, source, name, branch, at)
+    view, compiled = _compiled(graph, source, name, branch, at, names)
     return _frame(view, compiled, params or {}, spark, embedder)
 
 
@@ -53,22 +55,23 @@ def collect(
     branch: str = MAIN,
     at: Moment | None = None,
     *,
+    names: Naming = NOW,
     spark: Any = None,
     embedder: Embedder | None = None,
 ) -> Result:
     """Run a read on Spark and return its rows as `Graph.query` does; they must fit into memory."""
     from omnigraph.pipeline.query.result import result_of
 
-    view, compiled = _compiled(graph, source, name, branch, at)
+    view, compiled = _compiled(graph, source, name, branch, at, names)
     frame = _frame(view, compiled, params or {}, spark, embedder)
     return result_of(frame, compiled, view)
 
 
 def _compiled(
-    graph: Graph, source: str, name: str | None, branch: str, at: Moment | None
+    graph: Graph, source: str, name: str | None, branch: str, at: Moment | None, names: Naming
 ) -> tuple[View, CompiledQuery]:
     branch = branch.strip()
-    view = graph.core.view(branch, at)
+    view = graph.core.view(branch, at, names=names)
     return view, require_kind(graph.core.compile(source, view.catalog, name), "read")
 
 
