@@ -194,6 +194,13 @@ def test_load_on_s3_reads_and_writes_there(s3_server: S3Server) -> None:
             assert report.total_entities == 20
             load(graph, f"{root}/in/a.ndjson", mode="merge", engine="local")
         assert len(rows(graph, "node:Thing")) == 20
+        for name in ("name=part/code=20/x.csv", "name=part/_temporary/y.csv"):
+            with filesystem(root).open_output_stream(f"{root.removeprefix('s3://')}/hive/{name}") as stream:
+                stream.write(b"small\n7\n")
+        for source in (f"{root}/hive", f"{root}/hive/**/*.csv", f"{root}/hive/name=part/code=20/x.csv"):
+            load(graph, nodes={"Thing": source}, mode="merge", engine="local")
+            found = rows(graph, "node:Thing")
+            assert (len(found), found["20"]["name"], found["20"]["small"]) == (21, "part", 7)
         objects = graph.core.kernel.store.objects.list("")
         assert not [one.path for one in objects if "_staging" in one.path or "__recovery/" in one.path]
 
@@ -230,3 +237,113 @@ def test_load_ends_by_wrong_columns_says_what_is_wrong(tmp_path: Path, ends: str
     mapped = Columns(str(tmp_path / "above.csv"), source, target)
     with pytest.raises(OmniGraphError, match=said):
         load(graph, edges={"Above": mapped}, mode="append", engine="local")
+
+
+# -- columns that directories spell ----------------------------------------------------------------------------
+
+PARTITIONED = "node Visit { day: Date?  page: I32?  place: String?  who: String? }"
+
+
+@pytest.fixture
+def visits(tmp_path: Path) -> Graph:
+    return og.init(tmp_path / "v.omni", PARTITIONED)
+
+
+def visits_of(graph: Graph) -> list[tuple[object, ...]]:
+    found = [(one["day"], one["page"], one["place"], one["who"]) for one in rows(graph, "node:Visit").values()]
+    return sorted(found, key=str)
+
+
+def write_visits(folder: Path, name: str) -> None:
+    first, second = folder / "day=2024-01-02" / "place=S%C3%A3o %2F Paulo", folder / "day=2024-01-03" / "place=x=y"
+    null = folder / "day=__HIVE_DEFAULT_PARTITION__" / "place=__HIVE_DEFAULT_PARTITION__"
+    for number, place in enumerate((first, second, null)):
+        place.mkdir(parents=True)
+        table = pa.table({"page": pa.array([number], pa.int32()), "who": [f"w{number}"]})
+        if name.endswith("csv"):
+            (place / name).write_text(f"page,who\n{number},w{number}\n")
+        else:
+            pq.write_table(table, place / name)
+
+
+EXPECTED_VISITS = [
+    (None, 2, None, "w2"),
+    (dt.date(2024, 1, 2), 0, "São / Paulo", "w0"),
+    (dt.date(2024, 1, 3), 1, "x=y", "w1"),
+]
+
+
+@pytest.mark.parametrize("name", ["part-0.parquet", "part-0.csv"])
+@pytest.mark.parametrize("source", ["in", "in/*/*/part-*", "in/day=*/**/*", "in/**/part-0.*"])
+def test_load_partitioned_directories_gives_their_columns(
+    visits: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_visits(tmp_path / "in", name)
+    load(visits, nodes={"Visit": source}, mode="append", engine="local")
+    assert visits_of(visits) == sorted(EXPECTED_VISITS, key=str)
+
+
+def test_load_partition_values_stay_in_whole_columns(
+    visits: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("a partition column must not be converted value by value")
+
+    monkeypatch.setattr(mapping.Mapper, "_one_by_one", refuse)
+    write_visits(tmp_path / "in", "part-0.parquet")
+    load(visits, nodes={"Visit": tmp_path / "in"}, mode="append", engine="local")
+    assert visits_of(visits) == sorted(EXPECTED_VISITS, key=str)
+
+
+def test_load_one_partition_keeps_what_its_path_says(visits: Graph, tmp_path: Path) -> None:
+    folder = tmp_path / "region=eu" / "day=2024-01-02" / "where=inn"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"who": ["a"]}), folder / "f.parquet")
+    renamed = Columns(folder / "f.parquet", properties={"where": "place"})
+    load(visits, nodes={"Visit": renamed}, mode="append", engine="local")
+    # `region` is no property of the type: a directory outside of what was named is not a column of it.
+    assert visits_of(visits) == [(dt.date(2024, 1, 2), None, "inn", "a")]
+
+
+@pytest.mark.parametrize(
+    ("folder", "columns", "words"),
+    [
+        ("in/region=eu", {"who": ["a"]}, "has no property `region`"),
+        ("in/who=b", {"who": ["a"]}, "is a column of"),
+        ("in/page=many", {"who": ["a"]}, "`Visit.page` cannot hold this value"),
+    ],
+)
+def test_load_partition_that_fits_nowhere_is_refused(
+    visits: Graph, tmp_path: Path, folder: str, columns: dict[str, list[str]], words: str
+) -> None:
+    (tmp_path / folder).mkdir(parents=True)
+    pq.write_table(pa.table(columns), tmp_path / folder / "f.parquet")
+    with pytest.raises(OmniGraphError, match=words):
+        load(visits, nodes={"Visit": tmp_path / "in"}, mode="append", engine="local")
+    assert visits_of(visits) == []
+
+
+def test_load_same_bytes_of_another_partition_is_another_job(visits: Graph, tmp_path: Path) -> None:
+    for day in ("a/day=2024-01-02", "b/day=2024-01-03"):
+        (tmp_path / day).mkdir(parents=True)
+        pq.write_table(pa.table({"who": ["a"]}), tmp_path / day / "f.parquet")
+    load(visits, nodes={"Visit": tmp_path / "a"}, mode="append", engine="local", job_id="j")
+    with pytest.raises(OmniGraphError, match="loaded other input"):
+        load(visits, nodes={"Visit": tmp_path / "b"}, mode="append", engine="local", job_id="j")
+    moved = tmp_path / "run=2" / "a"
+    moved.parent.mkdir()
+    (tmp_path / "a").rename(moved)
+    assert load(visits, nodes={"Visit": moved}, mode="append", engine="local", job_id="j").already_applied
+
+
+@pytest.mark.parametrize("source", ["in", "in/**/*.csv", "in/**", "in/*/*.csv"])
+def test_load_passes_over_hidden_and_temporary_paths(
+    visits: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a/x.csv", "_temporary/0/y.csv", ".hidden/z.csv", "a/_u.csv", "a/.v.csv", "a/w.csv._COPYING_"):
+        (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "in" / name).write_text(f"who\n{name}\n")
+    load(visits, nodes={"Visit": source}, mode="append", engine="local")
+    assert [who for *_, who in visits_of(visits)] == ["a/x.csv"]

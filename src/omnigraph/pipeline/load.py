@@ -151,7 +151,7 @@ def _work(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges:
     frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
     splits = plan_ndjson(data)
     for key, columns in named.items():
-        splits += plan_columns(key, columns) if key not in frames else []
+        splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
     return Work(splits, frames, _all_keys(catalog) if data else sorted(named), list(named))
 
 

@@ -7,7 +7,8 @@ so that what is wrong is told in the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -36,8 +37,19 @@ _NUMBERS: Final = NUMBERS | {Scalar.BOOL}
 _UNFIT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column of an input. `is_text` when its values are spelled as texts, whatever they stand for."""
+
+    column: Column
+    is_text: bool
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+
 class Mapper:
-    """Takes batches of one source to the layout of one type. `is_text` when all values come as texts."""
+    """Takes batches of one source to the layout of one type. `is_text` when the values of all columns are texts."""
 
     def __init__(
         self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, *, is_text: bool = False
@@ -47,9 +59,11 @@ class Mapper:
         self._columns = columns
         self._converter = Converter(findings)
         self._is_text = is_text
+        self._texts: frozenset[str] = frozenset()
 
-    def part(self, table: pa.Table, first: int) -> Part:
-        """Return the entities of a batch, whose first row has the number `first`."""
+    def part(self, table: pa.Table, first: int, texts: Collection[str] = ()) -> Part:
+        """Return the entities of a batch, whose first row has the number `first`; some columns may hold texts."""
+        self._texts = frozenset(table.column_names if self._is_text else texts)
         named = self._named(table)
         numbers = np.arange(first, first + table.num_rows, dtype=np.int64)
         try:
@@ -58,7 +72,10 @@ class Mapper:
             rows = None
         return self._one_by_one(named, numbers) if rows is None else Part(self._type, rows, numbers)
 
-    def _named(self, table: pa.Table) -> dict[str, Column]:
+    def _values(self, table: pa.Table, column: str) -> Values:
+        return Values(one_array(table.column(column)), column in self._texts)
+
+    def _named(self, table: pa.Table) -> dict[str, Values]:
         """Return the columns by the names that the type has for them; every column must have one."""
         type_, known = self._type, {"id", *self._type.properties}
         renamed = dict(self._columns.properties)
@@ -69,17 +86,17 @@ class Mapper:
         missing = [name for name in renamed if name not in table.column_names]
         if missing:
             raise UsageError(f"there is no column `{missing[0]}` to map; check the mapping", column=missing[0])
-        for column, values in zip(table.column_names, table.columns, strict=True):
+        for column in table.column_names:
             name = renamed.get(column, column)
             if column in taken:
                 continue
             if name not in known:
                 hint = suggestion(name, type_.properties) or "drop the column, map it, or add it to the schema"
                 raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
-            named[name] = one_array(values)
+            named[name] = self._values(table, column)
         return named
 
-    def _named_ends(self, table: pa.Table) -> tuple[dict[str, Column], set[str]]:
+    def _named_ends(self, table: pa.Table) -> tuple[dict[str, Values], set[str]]:
         """Return the ends of edges, as ids where they are spread over several columns, and the columns they take."""
         type_ = self._type
         if not isinstance(type_, EdgeType):
@@ -87,7 +104,7 @@ class Mapper:
         source, target = end_columns(type_, self._columns, table.column_names)
         ends = (("src", source, type_.source), ("dst", target, type_.target))
         named = {
-            name: one_array(table.column(end[""])) if "" in end else self._joined(table, end, node)
+            name: self._values(table, end[""]) if "" in end else Values(self._joined(table, end, node), False)
             for name, end, node in ends
         }
         return named, {*source.values(), *target.values()}
@@ -103,7 +120,7 @@ class Mapper:
             )
         fitted = {}
         for name in type_.key:
-            values = self._fitted(one_array(table.column(end[name])), type_.properties[name].type)
+            values = self._fitted(self._values(table, end[name]), type_.properties[name].type)
             if values is None:
                 raise pa.ArrowInvalid(f"column `{end[name]}` does not hold `{node}.{name}`")
             fitted[name] = values
@@ -114,7 +131,7 @@ class Mapper:
 
     # -- whole columns -----------------------------------------------------------------------------------------
 
-    def _whole(self, named: dict[str, Column]) -> pa.Table | None:
+    def _whole(self, named: dict[str, Values]) -> pa.Table | None:
         type_, count = self._type, len(next(iter(named.values()), []))
         columns: dict[str, Column] = {}
         for name, item in type_.properties.items():
@@ -131,8 +148,8 @@ class Mapper:
         schema = arrow_schema(type_)
         return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _ids(self, named: dict[str, Column], columns: dict[str, Column], count: int) -> Column:
-        given = named.get("id")
+    def _ids(self, named: dict[str, Values], columns: dict[str, Column], count: int) -> Column:
+        given = named["id"].column if "id" in named else None
         if isinstance(self._type, NodeType) and self._type.key:
             spelled = one_array(key_ids(self._type, pa.table({name: columns[name] for name in self._type.key})))
             if given is not None and not given.cast(pa.string()).equals(spelled):
@@ -143,26 +160,27 @@ class Mapper:
         fresh: Column = pa.array(new_ulids(count).astype(str), pa.string())
         return fresh if given is None else pc.coalesce(given.cast(pa.string()), fresh)
 
-    def _ends(self, values: Column, node: str) -> Column:
+    def _ends(self, values: Values, node: str) -> Column:
         """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
-        type_ = self._catalog.nodes[node]
-        if len(type_.key) != 1 or values.null_count or type_.properties[type_.key[0]].type.is_text:
-            return values.cast(pa.string())
+        type_, column = self._catalog.nodes[node], values.column
+        if len(type_.key) != 1 or column.null_count or type_.properties[type_.key[0]].type.is_text:
+            return column.cast(pa.string())
         name = type_.key[0]
         fitted = self._fitted(values, type_.properties[name].type)
-        return values.cast(pa.string()) if fitted is None else one_array(key_ids(type_, pa.table({name: fitted})))
+        return column.cast(pa.string()) if fitted is None else one_array(key_ids(type_, pa.table({name: fitted})))
 
-    def _fitted(self, column: Column, type_: PropertyType) -> Column | None:
+    def _fitted(self, values: Values, type_: PropertyType) -> Column | None:
         """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
+        column = values.column
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if type_.is_list and pa.types.is_list(column.type):
-            items = self._fitted(column.values, PropertyType(type_.scalar))
+            items = self._fitted(Values(column.values, False), PropertyType(type_.scalar))
             return None if items is None else list_column(column.offsets, items, column.is_null())
         if type_.scalar in INTEGERS and pa.types.is_decimal(column.type):
             # Spark has no other home for unsigned numbers of 64 bits.
             return column.cast(arrow_type(type_))
-        if self._is_text and type_.scalar in _NUMBERS and not type_.is_list:
+        if values.is_text and type_.scalar in _NUMBERS and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             whole = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
@@ -175,13 +193,12 @@ class Mapper:
 
     # -- value by value ----------------------------------------------------------------------------------------
 
-    def _one_by_one(self, named: dict[str, Column], numbers: Any) -> Part:
+    def _one_by_one(self, named: dict[str, Values], numbers: Any) -> Part:
         type_ = self._type
-        lists = {name: values.to_pylist() for name, values in named.items()}
-        if self._is_text:
-            for name in lists.keys() & type_.properties.keys():
-                if not type_.properties[name].type.is_text:
-                    lists[name] = [_parsed(value, type_.properties[name].type) for value in lists[name]]
+        lists = {name: values.column.to_pylist() for name, values in named.items()}
+        for name in lists.keys() & type_.properties.keys():
+            if named[name].is_text and not type_.properties[name].type.is_text:
+                lists[name] = [_parsed(value, type_.properties[name].type) for value in lists[name]]
         names = [name for name in lists if name in type_.properties]
         rows = zip(*(lists[name] for name in names), strict=True) if names else ([] for _ in numbers)
         gathered = Gathered(type_, frozenset({"id", *type_.properties}))

@@ -6,7 +6,7 @@ Reads no more at a time than a split may have. Lines are counted from the beginn
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -141,11 +141,28 @@ def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chu
     batches = _parquet_batches(split) if split.format == "parquet" else _csv_batches(split)
     for batch in batches:
         table = pa.Table.from_batches([batch])
+        partitions = _partition_values(split, table.column_names)
+        for name, value in partitions.items():
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
         first = line
         loaded = Loaded(type_)
-        loaded.add(mapper.part(table, first))
+        loaded.add(mapper.part(table, first, partitions.keys()))
         line += table.num_rows
         yield Chunk({type_.table_key: loaded}, range(first, line), _row_texts(table, first))
+
+
+def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the columns that the directories of a file spell; one that the file has as well is refused."""
+    values = dict(split.partitions)
+    twice = values.keys() & set(names)
+    if twice:
+        raise UsageError(
+            f"`{min(twice)}` is a column of `{split.file}` and a directory above it; drop one of them",
+            path=split.file,
+            column=min(twice),
+        )
+    parents = {name: value for name, value in split.parent_partitions if name not in names}
+    return parents | values
 
 
 def _row_texts(table: pa.Table, first: int) -> Callable[[int], str]:
