@@ -55,7 +55,8 @@ class Writing:
         operation_id = f"{self.job.operation_id}-{batch}"
         place = replace(self.job.place, operation_id=operation_id)
         side = side_folder(self.job.targets[self.table_key], operation_id)
-        job = replace(self.job, place=place, operation_id=operation_id, side=side)
+        # One plan serves all batches of a query, each of which replaces what the one before has written.
+        job = replace(self.job, place=place, operation_id=operation_id, side=side, base_version=None)
         intent = replace(self.intent, operation_id=OperationId(operation_id), paths=tuple(job.claims))
         return replace(self, job=job, intent=intent)
 
