@@ -28,6 +28,7 @@ from omnigraph.pipeline.frames import write_batches
 from omnigraph.pipeline.job import Job
 from omnigraph.pipeline.loading import Loading, Options
 from omnigraph.pipeline.options import WRITE, GivenOptions, given_options
+from omnigraph.pipeline.sourceerrors import coded
 from omnigraph.pipeline.sources import Columns, plan_columns
 from omnigraph.pipeline.staging import StagedSplit, StageTask, stage_split
 from omnigraph.pipeline.types import find_type
@@ -157,9 +158,11 @@ class Writer(DataSourceArrowWriter):
         self._given = given_options(options, WRITE)
         self._writing = plan_write(self._given, overwrite)
 
+    @coded(is_planning=False)
     def write(self, iterator: Any) -> Any:
         return stage(self._writing, iterator)
 
+    @coded()
     def commit(self, messages: list[Any]) -> None:
         with self._given.open() as graph:
             publish(graph, self._given, self._writing, _arrived(messages), {})
@@ -175,9 +178,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._given = given_options(options, WRITE)
         self._writing = plan_write(self._given, overwrite)
 
+    @coded(is_planning=False)
     def write(self, iterator: Any) -> Any:
         return stage(self._writing, iterator)
 
+    @coded()
     def commit(self, messages: list[Any], batchId: int) -> None:
         staged = _arrived(messages)
         if not staged:
