@@ -7,7 +7,7 @@ so that what is wrong is told in the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,14 +26,17 @@ from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
 from omnigraph.lang.types import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.pipeline.sources import Columns, End, end_columns
-from omnigraph.rules.columns import list_column
+from omnigraph.rules.columns import Fault, decode_column, list_column
 from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.kernels import Column, Numbers, pc
 from omnigraph.rules.parsed import reader_type, stored_column
-from omnigraph.rules.violation import Findings
+from omnigraph.rules.violation import Findings, Violation
 
 # What a text of a CSV file can be read as by a kernel.
 _NUMBERS: Final = NUMBERS | {Scalar.BOOL}
+# What the rules read from texts themselves.
+_SPELLED: Final = frozenset({Scalar.DATE, Scalar.DATETIME, Scalar.BLOB})
+_TEXT: Final = PropertyType(Scalar.STRING)
 _UNFIT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
 
 
@@ -57,15 +60,19 @@ class Mapper:
         self._catalog = catalog
         self._type = type_
         self._columns = columns
+        self._findings = findings
         self._converter = Converter(findings)
         self._is_text = is_text
+        # Of the batch at hand: columns of texts, lines, and rows of which something was reported already.
         self._texts: frozenset[str] = frozenset()
+        self._numbers: Numbers = np.zeros(0, np.int64)
+        self._refused: set[int] = set()
 
-    def part(self, table: pa.Table, first: int, texts: Collection[str] = ()) -> Part:
-        """Return the entities of a batch, whose first row has the number `first`; some columns may hold texts."""
+    def part(self, table: pa.Table, numbers: Numbers, texts: Collection[str] = ()) -> Part:
+        """Return the entities of a batch, whose rows have these line numbers; some columns may hold texts."""
         self._texts = frozenset(table.column_names if self._is_text else texts)
+        self._numbers, self._refused = numbers, set()
         named = self._named(table)
-        numbers = np.arange(first, first + table.num_rows, dtype=np.int64)
         try:
             rows = self._whole(named)
         except _UNFIT:
@@ -120,14 +127,12 @@ class Mapper:
             )
         fitted = {}
         for name in type_.key:
-            values = self._fitted(self._values(table, end[name]), type_.properties[name].type)
-            if values is None:
-                raise pa.ArrowInvalid(f"column `{end[name]}` does not hold `{node}.{name}`")
-            fitted[name] = values
-        complete = np.logical_and.reduce([pc.is_valid(one).to_numpy(zero_copy_only=False) for one in fitted.values()])
-        places = np.where(complete, np.cumsum(complete) - 1, -1)
-        ids = one_array(key_ids(type_, pa.table(fitted).filter(pa.array(complete))))
-        return ids.take(pa.array(places, mask=~complete))
+            fitted[name], faults = self._fitted_part(self._values(table, end[name]), type_.properties[name].type)
+            for fault in faults:
+                message = f"column `{end[name]}` is no `{node}.{name}`, a part of the key: {fault.reason}"
+                self._findings.add(Violation("N4", message, property=end[name], line=int(self._numbers[fault.row])))
+                self._refused.add(fault.row)
+        return _ids_of_keys(type_, fitted)
 
     # -- whole columns -----------------------------------------------------------------------------------------
 
@@ -163,11 +168,23 @@ class Mapper:
     def _ends(self, values: Values, node: str) -> Column:
         """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
         type_, column = self._catalog.nodes[node], values.column
-        if len(type_.key) != 1 or column.null_count or type_.properties[type_.key[0]].type.is_text:
+        if len(type_.key) != 1 or type_.properties[type_.key[0]].type.is_text:
             return column.cast(pa.string())
         name = type_.key[0]
-        fitted = self._fitted(values, type_.properties[name].type)
-        return column.cast(pa.string()) if fitted is None else one_array(key_ids(type_, pa.table({name: fitted})))
+        fitted, faults = self._fitted_part(values, type_.properties[name].type)
+        ids = _ids_of_keys(type_, {name: fitted})
+        # What is no key may still be meant as an id, of a node that is not there.
+        return pc.coalesce(ids, column.cast(pa.string())) if faults else ids
+
+    def _fitted_part(self, values: Values, type_: PropertyType) -> tuple[Column, Sequence[Fault]]:
+        """Return a column that is a part of a key in its own layout, null where a value does not fit, and why not."""
+        try:
+            fitted = self._fitted(values, type_)
+        except _UNFIT:
+            fitted = None
+        if fitted is not None:
+            return fitted, ()
+        return decode_column(self._read(values, type_), type_)
 
     def _fitted(self, values: Values, type_: PropertyType) -> Column | None:
         """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
@@ -193,12 +210,10 @@ class Mapper:
 
     # -- value by value ----------------------------------------------------------------------------------------
 
-    def _one_by_one(self, named: dict[str, Values], numbers: Any) -> Part:
+    def _one_by_one(self, named: dict[str, Values], numbers: Numbers) -> Part:
         type_ = self._type
-        lists = {name: values.column.to_pylist() for name, values in named.items()}
-        for name in lists.keys() & type_.properties.keys():
-            if named[name].is_text and not type_.properties[name].type.is_text:
-                lists[name] = [_parsed(value, type_.properties[name].type) for value in lists[name]]
+        types = {name: item.type for name, item in type_.properties.items()}
+        lists = {name: self._read(values, types.get(name, _TEXT)) for name, values in named.items()}
         names = [name for name in lists if name in type_.properties]
         rows = zip(*(lists[name] for name in names), strict=True) if names else ([] for _ in numbers)
         gathered = Gathered(type_, frozenset({"id", *type_.properties}))
@@ -209,15 +224,50 @@ class Mapper:
         if isinstance(type_, EdgeType):
             gathered.sources = self._ends(named["src"], type_.source).to_pylist()
             gathered.targets = self._ends(named["dst"], type_.target).to_pylist()
-            self._refuse_half_edges(gathered)
+            gathered = self._without_half_edges(gathered)
         return self._converter.convert(gathered)
 
-    def _refuse_half_edges(self, gathered: Gathered) -> None:
+    def _read(self, values: Values, type_: PropertyType) -> list[Any]:
+        """Return the values of a column; texts as what they stand for, or as they are, for the rules to refuse."""
+        items: list[Any] = values.column.to_pylist()
+        if not values.is_text or type_.is_text or (type_.scalar in _SPELLED and not type_.is_list):
+            return items
+        if type_.is_list or type_.scalar not in _NUMBERS:
+            return [_parsed(one) for one in items]
+        # Numbers are read by the kernel that reads whole columns, so that a wrong one changes nothing about others.
+        encoded = values.column.dictionary_encode()
+        words = encoded.dictionary
+        read = [self._read_word(words.slice(place, 1), type_) for place in range(len(words))]
+        return [None if place is None else read[place] for place in encoded.indices.to_pylist()]
+
+    def _read_word(self, word: Column, type_: PropertyType) -> object:
+        try:
+            fitted = self._fitted(Values(word, True), type_)
+        except _UNFIT:
+            fitted = None
+        # What is a number of another kind is refused as such.
+        return _parsed(word[0].as_py()) if fitted is None else fitted[0].as_py()
+
+    def _without_half_edges(self, gathered: Gathered) -> Gathered:
+        """Report edges without an end, in the words of an ingest, and leave them out."""
+        whole: list[int] = []
         for row, ends in enumerate(zip(gathered.sources, gathered.targets, strict=True)):
-            if None in ends:
-                number = gathered.numbers[row]
-                message = f"record {number}: an edge `{self._type.name}` lacks an end; give it one, or drop it"
-                raise DataError(message, rule="N4", line=number)
+            if None not in ends:
+                whole.append(row)
+            if None not in ends or row in self._refused:
+                continue
+            end = "from" if ends[0] is None else "to"
+            message = f"`{end}` of an edge `{self._type.name}` is the id of a node, and is null"
+            self._findings.add(Violation("N4", message, property=end, line=gathered.numbers[row]))
+        return gathered if len(whole) == len(gathered.numbers) else gathered.take(whole)
+
+
+def _ids_of_keys(type_: NodeType, keys: dict[str, Column]) -> Column:
+    """Return the ids that keys make; null where a part of the key is."""
+    complete = np.logical_and.reduce([pc.is_valid(one).to_numpy(zero_copy_only=False) for one in keys.values()])
+    places = np.where(complete, np.cumsum(complete) - 1, -1)
+    ids = one_array(key_ids(type_, pa.table(keys).filter(pa.array(complete))))
+    return ids.take(pa.array(places, mask=~complete))
 
 
 def _nulls(count: int, type_: PropertyType) -> Column:
@@ -226,13 +276,10 @@ def _nulls(count: int, type_: PropertyType) -> Column:
     return column
 
 
-def _parsed(text: Any, type_: PropertyType) -> object:
-    """Return what a text of a CSV file stands for, or the text itself, which the rules then refuse."""
-    is_spelled = type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not type_.is_list
-    if not isinstance(text, str) or is_spelled:
-        return text
+def _parsed(text: Any) -> object:
+    """Return the JSON that a text of a CSV file holds, or the text itself."""
     try:
-        return orjson.loads(text)
+        return text if text is None else orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
 
