@@ -16,9 +16,11 @@ class DefaultSource(DataSource):
     def __init__(self, options: Any) -> None:
         super().__init__(options)
         from omnigraph.pipeline.source import pinned
+        from omnigraph.pipeline.sourceerrors import coded
 
-        # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
-        self._pinned = pinned(options)
+        with coded():
+            # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
+            self._pinned = pinned(options)
 
     @classmethod
     def name(cls) -> str:
@@ -26,27 +28,37 @@ class DefaultSource(DataSource):
 
     def schema(self) -> Any:
         from omnigraph.pipeline import source, stream
+        from omnigraph.pipeline.sourceerrors import coded
 
-        if stream.is_stream(self.options):
-            return stream.schema_of(self.options)
-        return source.schema_of(self.options, self._pinned)
+        with coded():
+            if stream.is_stream(self.options):
+                return stream.schema_of(self.options)
+            return source.schema_of(self.options, self._pinned)
 
     def reader(self, schema: Any) -> Any:
         from omnigraph.pipeline.source import Reader
+        from omnigraph.pipeline.sourceerrors import coded
 
-        return Reader(self.options, self._pinned, schema)
+        with coded():
+            return Reader(self.options, self._pinned, schema)
 
     def streamReader(self, schema: Any) -> Any:
+        from omnigraph.pipeline.sourceerrors import coded
         from omnigraph.pipeline.stream import StreamReader
 
-        return StreamReader(self.options, schema)
+        with coded():
+            return StreamReader(self.options, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
         from omnigraph.pipeline.sink import Writer
+        from omnigraph.pipeline.sourceerrors import coded
 
-        return Writer(self.options, overwrite)
+        with coded():
+            return Writer(self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
         from omnigraph.pipeline.sink import StreamWriter
+        from omnigraph.pipeline.sourceerrors import coded
 
-        return StreamWriter(self.options, overwrite)
+        with coded():
+            return StreamWriter(self.options, overwrite)

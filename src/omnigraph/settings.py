@@ -44,6 +44,12 @@ _TABLE = (
         ("on", "off"),
         "`on`: the first Spark session leaves an archive of loaded classes behind, with which later ones start faster.",
     ),
+    Setting(
+        "OMNIGRAPH_SPARK_TRACEBACK",
+        "off",
+        ("on", "off"),
+        "`on`: errors of the data source come with their Python traceback; `off`: with code and message.",
+    ),
     Setting("AWS_REGION", "us-east-1", (), "Region of `s3://` graphs."),
     Setting("AWS_ACCESS_KEY_ID", "", (), "Access key of `s3://` graphs."),
     Setting("AWS_SECRET_ACCESS_KEY", "", (), "Secret key of `s3://` graphs."),

@@ -20,7 +20,7 @@ from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intent import pending
-from omnigraph.pipeline import load, reading
+from omnigraph.pipeline import csvrows, load, reading
 from omnigraph.pipeline.sources import Columns
 from tests.kernel.crash import REPOSITORY
 from tests.pipeline.graphs import contents, lines_of, world
@@ -95,9 +95,9 @@ BAD = [
     ("Person=missing.csv", "usage.invalid", "no such file"),
     ("Person=cut.csv.gz", "usage.invalid", "Truncated"),
     ("Person=empty.csv", "usage.invalid", "is empty"),
-    ("Person=latin.csv", "usage.invalid", "invalid UTF8"),
+    ("Person=latin.csv", "data.rejected", "line 2: column `name` is not UTF-8 text"),
     ("Person=noise.csv", "usage.invalid", "cannot read"),
-    ("Person=ragged.csv", "usage.invalid", "Expected 2 columns, got 3"),
+    ("Person=ragged.csv", "data.rejected", "line 2: this row has 3 fields, and the header has 2"),
     ("Person=twice.csv", "usage.invalid", "two columns are `name`"),
     ("Person=cut.parquet", "usage.invalid", "no Parquet file"),
     ("Person=noise.parquet", "usage.invalid", "Parquet"),
@@ -279,7 +279,8 @@ def test_rejected_line_that_is_long_is_kept_in_part(tmp_path: Path) -> None:
 
 
 def test_row_of_csv_that_is_too_long_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "LOAD_CSV_ROW_BYTES_MAX", 1_000)
+    for module in (reading, csvrows):
+        monkeypatch.setattr(module, "LOAD_CSV_ROW_BYTES_MAX", 1_000)
     graph, file = world(tmp_path / "g.omni"), tmp_path / "in.csv"
     file.write_bytes(b'name\nx\n"' + b"y" * 5_000)
     with pytest.raises(OmniGraphError) as caught:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.sweep import sweep
 from omnigraph.pipeline import load
 from omnigraph.pipeline.loading import Loading
+from omnigraph.pipeline.report import LoadReport
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 
@@ -168,10 +170,84 @@ def test_load_prepares_anew_when_another_writer_was_faster(
     with pytest.raises(OmniGraphError) as caught:
         load_bytes(graph, lines_of([person("zed")]), tmp_path, "append")
     assert caught.value.context["rule"] == "E11"
+    note = lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}])
     interfere(monkeypatch, graph, 'insert Note { text: "meanwhile" }')
     with pytest.raises(ReadSetChanged):
-        load_bytes(graph, lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}]), tmp_path, "overwrite")
+        load_bytes(graph, note, tmp_path, "overwrite")
     assert stray_files(graph) == []
+
+
+class DuringReading:
+    """Watches a load, and does something else while its first stage reads."""
+
+    def __init__(self, action: Callable[[], object], stage: str = "reading") -> None:
+        self.action, self.stage = action, stage
+
+    def begin(self, stage: str, total: int) -> None:
+        if stage == self.stage:
+            self.stage = ""
+            self.action()
+
+    def reach(self, done: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("branch", ["main", "side"])
+def test_overwrite_of_a_type_that_changed_while_it_was_read_conflicts(
+    graph: Graph, tmp_path: Path, branch: str
+) -> None:
+    if branch != "main":
+        graph.branches.create(branch)
+    note = lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}])
+    other = og.open(graph.uri)
+    insert = DuringReading(lambda: other.mutate('query q() { insert Note { text: "meanwhile" } }', branch=branch))
+    with pytest.raises(ReadSetChanged, match="changed on branch") as caught:
+        load_bytes(graph, note, tmp_path, "overwrite", branch=branch, watcher=insert)
+    assert caught.value.effect.value == "none"
+    assert stray_files(graph) == []
+    assert len(rows(graph, "node:Note", branch)) == 2
+    load_bytes(graph, note, tmp_path, "overwrite", branch=branch)
+    assert set(rows(graph, "node:Note", branch)) == {"n1"}
+
+
+def test_overwrite_is_prepared_again_beside_other_types_and_upkeep(graph: Graph, tmp_path: Path) -> None:
+    note = lines_of([{"type": "Note", "data": {"id": "n1", "text": "t"}}])
+    other = og.open(graph.uri)
+
+    def write_elsewhere() -> None:
+        other.mutate('query q() { insert Person { name: "eve" } }')
+
+    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(write_elsewhere))
+    assert (set(rows(graph, "node:Note")), "eve" in rows(graph, "node:Person")) == ({"n1"}, True)
+    assert other.commits()[0].kind == "load"
+    load_bytes(graph, note, tmp_path, "overwrite", watcher=DuringReading(lambda: other.ensure_indices()))
+    assert [one.kind for one in other.commits()[:3]] == ["load", "ensure_indices", "load"]
+    assert set(rows(graph, "node:Note")) == {"n1"}
+
+
+@pytest.mark.parametrize("branch", ["main", "new"])
+def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_path: Path, branch: str) -> None:
+    raw, other = lines_of([person("cy")]), og.open(graph.uri)
+    options: dict[str, Any] = {"job_id": "day-1", "branch": branch, "from_branch": None if branch == "main" else "main"}
+    first: list[LoadReport] = []
+    twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)))
+    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    assert (again.already_applied, again.commit.commit_id) == (True, first[0].commit.commit_id)
+    assert stray_files(graph) == []
+    (tmp_path / "b").mkdir()
+    other_raw = lines_of([person("dee")])
+    rival = DuringReading(lambda: load_bytes(other, other_raw, tmp_path / "b", "append", job_id="day-2"))
+    with pytest.raises(JobExists, match="loaded other input"):
+        load_bytes(graph, lines_of([person("eve")]), tmp_path, "append", watcher=rival, job_id="day-2")
+
+
+def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(graph: Graph, tmp_path: Path) -> None:
+    raw, other = lines_of([person("cy")]), og.open(graph.uri)
+    options: dict[str, Any] = {"job_id": "day-1", "branch": "new", "from_branch": "main"}
+    first: list[LoadReport] = []
+    twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "digesting")
+    again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
+    assert (again.already_applied, again.commit.commit_id) == (True, first[0].commit.commit_id)
 
 
 def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> None:

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineError, UsageError
+from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineError, ReadSetChanged, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import pending
 from omnigraph.pipeline import sink
-from omnigraph.pipeline.sink import Staged, StreamWriter, Writer
+from omnigraph.pipeline.sink import Staged, StreamWriter, Writer, stage
 from tests.pipeline.things import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
@@ -80,6 +80,28 @@ def test_writer_merges_and_overwrites_on_a_branch(tmp_path: Path) -> None:
         Writer(options(graph, mode="merge"), True)
 
 
+def test_writer_that_replaces_a_type_changed_meanwhile_conflicts(tmp_path: Path) -> None:
+    graph = empty_things(tmp_path / "g")
+    replace = Writer(options(graph), True)
+    message = replace.write(dots("z"))
+    graph.ingest([{"type": "Dot", "data": {"name": "meanwhile"}}], mode="append")
+    with pytest.raises(ReadSetChanged, match="changed on branch"):
+        replace.commit([message])
+    assert (names(graph), staging(graph)) == (["meanwhile"], [])
+
+
+def test_stream_that_replaces_its_type_does_so_in_every_batch(tmp_path: Path) -> None:
+    graph = empty_things(tmp_path / "g")
+    writer = StreamWriter(options(graph), True)
+    for batch, row in enumerate(("x", "y")):
+        staged = writer.write(dots(row))
+        writing = staged.writing.of_batch(f"{batch}")
+        splits = stage(writing, dots(row)).splits
+        writer.commit([Staged(writing, splits, "q")], batch)
+        assert names(graph) == [row]
+        graph.ingest([{"type": "Dot", "data": {"name": "other"}}], mode="append")
+
+
 def test_writer_whose_files_were_swept_publishes_nothing(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     writer = Writer(options(graph), False)
@@ -113,7 +135,7 @@ def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monk
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
     monkeypatch.setattr(sink, "_last_commit", lambda *_: None)
-    monkeypatch.setattr("omnigraph.pipeline.loading.refuse_twin", lambda *_: None)
+    monkeypatch.setattr("omnigraph.pipeline.loading.find_applied", lambda *_: None)
     with pytest.raises(KeyConflict):
         write_batch(graph, 0, "c")
 

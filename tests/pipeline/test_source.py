@@ -124,6 +124,16 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
     options = {"graph": graph.uri, "type": "Thing"}
     with pytest.raises(UsageError, match="no condition on `Thing`"):
         source.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
+    for where in (
+        "count > 5) OR (true",
+        "count > 5 garbage",
+        "count > 5)",
+        "(count > 5",
+        "count > 5 -- x",
+        "name = 'x",
+    ):
+        with pytest.raises(UsageError, match="condition on `Thing`"):
+            source.Reader(options | {"filter": where}, None, StructType().add("name", StringType()))
     with pytest.raises(UsageError, match=r"`Thing\.count` is `bigint` in Spark"):
         source.Reader(options, None, StructType().add("count", StringType()))
     reader = source.Reader(options, None, StructType().add("count", LongType()))
@@ -143,3 +153,53 @@ def test_find_type_of_two_kinds_asks_which(tmp_path: Path) -> None:
     catalog = things(tmp_path / "g").core.view().catalog
     assert find_type(catalog, "node:Thing").table_key == "node:Thing"
     assert find_type(catalog, "likes").table_key == "edge:Likes"
+
+
+@pytest.mark.spark
+def test_wrong_options_in_spark_say_code_and_message(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = things(tmp_path / "g")
+    for options, message in (
+        ({"tyep": "x"}, "usage.invalid: there is no option `tyep` here"),
+        ({"type": "Thign"}, "usage.invalid: "),
+        ({"branch": "nowhere"}, "branch.not_found: "),
+    ):
+        with pytest.raises(Exception, match="PYTHON_DATA_SOURCE_ERROR") as caught:
+            read(spark, graph, **options)
+        said = str(caught.value)
+        assert message in said.splitlines()[0]
+        assert "Traceback" not in said
+        assert 'File "' not in said
+    with pytest.raises(Exception, match=r"usage\.invalid: .* is not one condition on `Thing`"):
+        read(spark, graph, filter="count > 5) OR (true").collect()
+    with pytest.raises(Exception, match=r"usage\.invalid: `CREATE TABLE … USING omnigraph`"):
+        spark.sql(f"CREATE TABLE t USING omnigraph OPTIONS (graph '{graph.uri}', type 'Dot')")
+    spark.sql(f"CREATE TEMPORARY VIEW dots USING omnigraph OPTIONS (graph '{graph.uri}', type 'Dot')")
+    spark.sql("INSERT INTO dots SELECT 'z', 'z'")
+    assert [row["name"] for row in spark.sql("SELECT name FROM dots ORDER BY name").collect()] == ["a", "b"]
+    assert spark.read.format("omnigraph").options(graph=graph.uri, type="Dot").load().count() == 3
+
+
+def test_hidden_traceback_is_shown_again_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    from omnigraph.pipeline.sourceerrors import coded
+
+    def fail(**given: bool) -> None:
+        with coded(**given):
+            raise UsageError("wrong", option="x")
+
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK", raising=False)
+    with pytest.raises(UsageError, match=r"^usage\.invalid: wrong$") as caught:
+        fail()
+    assert (caught.value.message, "SPARK_HIDE_TRACEBACK" in os.environ) == ("wrong", True)
+    with coded():
+        assert "SPARK_HIDE_TRACEBACK" not in os.environ
+    with pytest.raises(UsageError):
+        fail(is_planning=False)
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ
+    monkeypatch.setenv("OMNIGRAPH_SPARK_TRACEBACK", "on")
+    with pytest.raises(UsageError):
+        fail()
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ

@@ -265,7 +265,7 @@ def test_stream_ends_before_a_schema_boundary_and_then_says_how_to_go_on(graph: 
     assert replay([read_batch(one, start, end)]) == whole
     with pytest.raises(SchemaBoundary, match="anew with the option `start` and a new checkpoint") as caught:
         one.latestOffset(end, ReadAllAvailable())
-    assert caught.value.__notes__ == ["code: changes.schema_boundary"]
+    assert str(caught.value).startswith("changes.schema_boundary: ")
     later = batches(graph, reader(graph, start=f"after:{boundary}").initialOffset())
     assert [[row["id"] for row in batch] for batch in later] == [["later"]]
     # One type alone has the columns of today, which its older rows had not.
@@ -283,7 +283,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     with pytest.raises(ChangeFeedGap, match="with the option `start` and a new checkpoint") as caught:
         pa.Table.from_batches(reader(graph).read(partitions[0]))
     assert caught.value.context["first_unreadable_commit_id"] == gone.graph_commit_id
-    assert caught.value.__notes__ == ["code: changes.gap"]
+    assert str(caught.value).startswith("changes.gap: ")
 
 
 def test_stream_ends_before_a_reclaimed_version_and_then_says_how_to_go_on(tmp_path: Path) -> None:
@@ -297,6 +297,6 @@ def test_stream_ends_before_a_reclaimed_version_and_then_says_how_to_go_on(tmp_p
     assert end["commit"] == first
     with pytest.raises(ChangeFeedGap, match="anew with the option `start` and a new checkpoint") as caught:
         one.latestOffset(end, ReadAllAvailable())
-    assert caught.value.__notes__ == ["code: changes.gap"]
+    assert str(caught.value).startswith("changes.gap: ")
     later = batches(graph, reader(graph, start=f"after:{second}").initialOffset())
     assert [[row["id"] for row in batch] for batch in later] == [["q"]]

@@ -281,7 +281,7 @@ class Kernel:
 
     def _count_loss(self, before: Snapshot, after: Snapshot, lost: int, work: Work) -> int:
         # A change answers for what it read. Upkeep leaves that as it was, so it may be prepared anew on top of it.
-        attempts = REPREPARE_MAX if work is Work.CHANGE and _is_kept_up(before, after) else work.attempts
+        attempts = REPREPARE_MAX if work is Work.CHANGE and is_kept_up(before.version, after) else work.attempts
         if attempts == 0:
             raise ReadSetChanged(
                 f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
@@ -505,10 +505,10 @@ def _called(verified: Verified, name: str) -> Verified:
     return Verified(replace(verified.snapshot, branch=name.strip()), verified.at)
 
 
-def _is_kept_up(before: Snapshot, after: Snapshot) -> bool:
+def is_kept_up(since: int, after: Snapshot) -> bool:
     """Tell whether nothing but upkeep, which changes no result, lies between two states of a branch."""
-    kinds = [one.kind for one in after.state.commits if one.manifest_version > before.version]
-    return len(kinds) == after.version - before.version and UPKEEP.issuperset(kinds)
+    kinds = [one.kind for one in after.state.commits if one.manifest_version > since]
+    return len(kinds) == after.version - since and UPKEEP.issuperset(kinds)
 
 
 def _age(commit: Commit | None) -> tuple[int, int, str]:

@@ -13,6 +13,7 @@ from omnigraph.pipeline.maintain_verify import verify
 from omnigraph.pipeline.merge_ranges import merge
 from omnigraph.pipeline.query import query
 from omnigraph.pipeline.report import LoadReport
+from omnigraph.pipeline.session import register
 from omnigraph.pipeline.sources import Columns
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "merge",
     "optimize",
     "query",
+    "register",
     "verify",
 ]

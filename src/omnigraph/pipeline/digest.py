@@ -41,7 +41,7 @@ def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Map
         for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
     ]
     parts = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
-    kinds = [f"{split.table_key}:{_spelled(split.columns)}:{sizes[split.file]}" for split in firsts]
+    kinds = [f"{split.table_key}:{_spelled(split.columns)}:{sizes[split.file]}{_partitions(split)}" for split in firsts]
     kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
     return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
 
@@ -51,6 +51,12 @@ def _spelled(columns: Columns | None) -> str:
     if columns is None:
         return ""
     return "\0".join([columns.source or "", columns.target or "", *map(str, sorted(columns.properties.items()))])
+
+
+def _partitions(split: Split) -> str:
+    """Return the columns that directories spell; nothing for a file without any, as in digests of the past."""
+    partitions = (*split.parent_partitions, *split.partitions)
+    return f":{partitions}" if partitions else ""
 
 
 def digest_block(block: Block) -> str:

@@ -10,7 +10,8 @@ import glob
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
 
 from pyarrow import fs
 
@@ -19,14 +20,24 @@ from omnigraph.store.uri import s3_options
 
 _S3 = "s3://"
 _PATTERN = frozenset("*?[")
+# Hive's spelling of a null among directories.
+_NULL_PARTITION: Final = "__HIVE_DEFAULT_PARTITION__"
+
+# Columns that directories spell as `name=value`, as Hive and Spark lay out tables.
+Partitions: TypeAlias = tuple[tuple[str, str | None], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """One file of an input, by the name that messages use."""
+    """One file of an input, by the name that messages use.
+
+    `partitions` are the columns of directories below the source, `parent_partitions` those of the source's own path.
+    """
 
     name: str
     size: int
+    partitions: Partitions = ()
+    parent_partitions: Partitions = ()
 
 
 def find_files(source: str | os.PathLike[str]) -> list[File]:
@@ -45,34 +56,73 @@ def find_files(source: str | os.PathLike[str]) -> list[File]:
 
 def _on_disk(text: str) -> list[File]:
     text = os.path.expanduser(text.removeprefix("file://"))
+    root = os.path.dirname(text)
     if os.path.isdir(text):
-        walked = (os.path.join(folder, name) for folder, _, names in os.walk(text) for name in names)
-        names = [name for name in walked if _is_visible(os.path.relpath(name, text))]
+        root = text
+        names = [os.path.join(folder, name) for folder, _, files in os.walk(text) for name in files]
     elif not os.path.exists(text) and _PATTERN & set(text):
+        root = _fixed_folder(text)
         names = [name for name in glob.glob(text, recursive=True) if os.path.isfile(name)]
     else:
         names = [text]
-    return [File(os.path.abspath(name), os.stat(name).st_size) for name in names]
+    parents = parse_partitions(root)
+    return [
+        File(os.path.abspath(name), os.stat(name).st_size, parse_partitions(os.path.dirname(below)), parents)
+        for name, below in ((name, os.path.relpath(name, root or os.curdir)) for name in names)
+        if name == text or _is_visible(below)
+    ]
 
 
 def _in_bucket(text: str) -> list[File]:
     path = text.removeprefix(_S3)
-    base = path if not _PATTERN & set(path) else path[: min(path.index(sign) for sign in _PATTERN if sign in path)]
-    folder = base if base == path else base.rpartition("/")[0]
+    is_pattern = bool(_PATTERN & set(path))
+    root = _fixed_folder(path) if is_pattern else path
     client = filesystem(text)
-    info = client.get_file_info(folder)
+    info = client.get_file_info(root)
     if info.type is fs.FileType.File:
-        return [File(text, info.size)]
-    inside = client.get_file_info(fs.FileSelector(folder, recursive=True, allow_not_found=True))
-    files = [one for one in inside if one.type is fs.FileType.File]
-    if base != path:
-        files = [one for one in files if fnmatch.fnmatchcase(one.path, path)]
-    return [File(f"{_S3}{one.path}", one.size) for one in files if _is_visible(one.path[len(folder) :])]
+        return [File(text, info.size, (), parse_partitions(os.path.dirname(path)))]
+    inside = client.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
+    files = [(one, one.path[len(root) :].strip("/")) for one in inside if one.type is fs.FileType.File]
+    if is_pattern:
+        files = [(one, below) for one, below in files if fnmatch.fnmatchcase(one.path, path)]
+    parents = parse_partitions(root)
+    return [
+        File(f"{_S3}{one.path}", one.size, parse_partitions(os.path.dirname(below)), parents)
+        for one, below in files
+        if _is_visible(below)
+    ]
+
+
+def _fixed_folder(pattern: str) -> str:
+    """Return the directory in which a pattern begins to match.
+
+    >>> _fixed_folder("logs/day=*/part-*.csv")
+    'logs'
+    """
+    return os.path.dirname(pattern[: min(pattern.index(sign) for sign in _PATTERN if sign in pattern)])
+
+
+def parse_partitions(folder: str) -> Partitions:
+    """Return the columns that directories spell, from the outermost on.
+
+    >>> parse_partitions("logs/day=2024-01-02/place=S%C3%A3o Paulo/kind=__HIVE_DEFAULT_PARTITION__")
+    (('day', '2024-01-02'), ('place', 'São Paulo'), ('kind', None))
+    """
+    pairs = [part.split("=", 1) for part in folder.replace(os.sep, "/").split("/") if part.find("=") > 0]
+    return tuple((unquote(name), None if value == _NULL_PARTITION else unquote(value)) for name, value in pairs)
 
 
 def _is_visible(path: str) -> bool:
-    """Tell whether a file holds data: writers keep their own under names that begin with `_` or a dot."""
-    return not any(part.startswith(("_", ".")) for part in path.strip("/").split("/"))
+    """Tell whether a file holds data: writers keep their own under names that begin with `_` or a dot.
+
+    As in Spark, a partition column may begin with `_`, and a copy that Hadoop has not finished is left out.
+
+    >>> _is_visible("_year=2024/part-0"), _is_visible("_temporary/0/part-0"), _is_visible("part-0._COPYING_")
+    (True, False, False)
+    """
+    parts = path.strip("/").split("/")
+    is_hidden = [part.startswith(".") or (part.startswith("_") and "=" not in part) for part in parts]
+    return not any(is_hidden) and not parts[-1].endswith("._COPYING_")
 
 
 def filesystem(name: str) -> Any:

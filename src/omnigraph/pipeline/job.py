@@ -66,9 +66,9 @@ def _store(place: Place) -> Store:
 class Job:
     """One load as its tasks see it.
 
-    `ir` is the schema that its input may name types of, `schema_hash` that of the whole graph; `targets` are the
-    datasets that rows of each type are staged for, `side` the folder for all other files. With `embed`, rows without
-    a vector get one.
+    `ir` is the schema that its input may name types of, `schema_hash` that of the whole graph; `base_version` is the
+    manifest version that it was planned on, if it must not replace anything newer; `targets` are the datasets that rows
+    of each type are staged for, `side` the folder for all other files. With `embed`, rows without a vector get one.
     """
 
     place: Place
@@ -76,6 +76,7 @@ class Job:
     side: str
     ir: str
     schema_hash: str
+    base_version: int | None
     intent: Intent
     unit: str
     targets: Mapping[str, DatasetRef]

@@ -16,7 +16,7 @@ from omnigraph.engine.scope import on, transition
 from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
 from omnigraph.engine.write.gate import admit, missing_base, rights
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.errors import Effect, JobExists, OmniGraphError, UsageError
+from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
@@ -26,7 +26,7 @@ from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.digest import digest_input
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.frames import is_frame
-from omnigraph.pipeline.loading import Done, Loading, Options, Work
+from omnigraph.pipeline.loading import AlreadyApplied, Done, Loading, Options, Work, find_applied
 from omnigraph.pipeline.report import LoadReport, prepare_folder, write_report
 from omnigraph.pipeline.sources import Columns, parse_columns, plan_columns, plan_ndjson, table_key_of
 from omnigraph.pipeline.sources import Path as Source
@@ -83,12 +83,20 @@ def load(
     how = f"{mode}, embedded" if embed else mode
     digest = digest_input(runner, how, work.splits, work.frames) if job_id is not None else ""
     job = job_id if job_id is not None else new_ulid()
-    applied = _applied(core, branch, job, digest) if job_id is not None and base is None else None
+
+    def report_applied(commit: Commit) -> LoadReport:
+        return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, commit, actor, already_applied=True)
+
+    known = core.kernel.history(branch) if job_id is not None and base is None else ()
+    applied = find_applied(known, job, digest)
     if applied is not None:
-        return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, applied, actor, already_applied=True)
+        return report_applied(applied)
     rejects = folder if on_error == "quarantine" else None
     options = Options(mode, branch, job, digest, actor, max_errors, rejects, embed=embed)
-    done = _run(core, runner, options, base, work)
+    try:
+        done = _run(core, runner, options, base, work)
+    except AlreadyApplied as twin:
+        return report_applied(twin.commit)
     result = LoadReport(
         branch,
         base,
@@ -118,7 +126,13 @@ def _run(core: Core, runner: Runner, options: Options, base: str | None, work: W
     """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
     if base is None:
         return Loading(core, core.whole(options.branch), runner, options).run(work)
-    create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+    try:
+        create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+    except GraphError as error:
+        # Another load, such as the same job in another process, may have made it meanwhile.
+        if error.code != "branch.exists" or missing_base(core, options.branch, base) is not None:
+            raise
+        return Loading(core, core.whole(options.branch), runner, options).run(work)
     view = core.whole(options.branch)
     try:
         return Loading(core, view, runner, options).run(work)
@@ -151,7 +165,7 @@ def _work(catalog: Catalog, data: list[Source], nodes: Mapping[str, Any], edges:
     frames = {key: columns for key, columns in named.items() if is_frame(columns.data)}
     splits = plan_ndjson(data)
     for key, columns in named.items():
-        splits += plan_columns(key, columns) if key not in frames else []
+        splits += plan_columns(key, columns, catalog.type_of(key).properties) if key not in frames else []
     return Work(splits, frames, _all_keys(catalog) if data else sorted(named), list(named))
 
 
@@ -184,18 +198,3 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
         return Threads(watcher)
     return executors(master, watcher)
-
-
-def _applied(core: Core, branch: str, job_id: str, digest: str) -> Commit | None:
-    """Return the commit by which a load was done before; refuse another load under its name."""
-    for commit in core.kernel.history(branch):
-        if commit.kind == "load" and commit.properties.get("job_id") == job_id:
-            if commit.properties.get("input_digest") != digest:
-                raise JobExists(
-                    f"commit {commit.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this"
-                    " load a job id of its own",
-                    job_id=job_id,
-                    commit_id=commit.commit_id,
-                )
-            return commit
-    return None

@@ -25,6 +25,7 @@ from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
 from omnigraph.manifest.intent import declared
+from omnigraph.manifest.kernel import is_kept_up
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs
@@ -84,15 +85,23 @@ class Done:
     embedded: Mapping[str, Tally] = field(default_factory=dict)
 
 
-def refuse_twin(commits: Iterable[Commit], options: Options) -> None:
-    """Refuse to do a job that somebody else finished while this one was running."""
-    twin = next((one for one in commits if one.kind == "load" and one.properties.get("job_id") == options.job_id), None)
-    if twin is not None:
+class AlreadyApplied(JobExists):
+    """The same job was applied by another process while this one was running, as `commit`."""
+
+    commit: Commit
+
+
+def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit | None:
+    """Return the commit by which a load was done before; refuse another load under its name."""
+    applied = next((one for one in commits if one.kind == "load" and one.properties.get("job_id") == job_id), None)
+    if applied is not None and applied.properties.get("input_digest") != digest:
         raise JobExists(
-            f"job `{options.job_id}` was finished meanwhile by commit {twin.commit_id}; nothing was written twice",
-            job_id=options.job_id,
-            commit_id=twin.commit_id,
+            f"commit {applied.commit_id} loaded other input, or in another mode, as job `{job_id}`; give this load a"
+            " job id of its own",
+            job_id=job_id,
+            commit_id=applied.commit_id,
         )
+    return applied
 
 
 class Loading:
@@ -143,8 +152,7 @@ class Loading:
             self._drop_superseded()
             # From here on, whatever interrupts us may come after the publish, which names these files.
             keep = self._files()
-            kind = plan.Work.LONG_CHANGE if self.job.intent is Intent.REPLACE else plan.Work.INSERT
-            receipt = self.core.kernel.commit(self.options.branch, self._prepare, kind)
+            receipt = self.core.kernel.commit(self.options.branch, self._prepare)
             assert receipt is not None
             assert receipt.commit is not None
             keep = self._files()
@@ -181,6 +189,7 @@ class Loading:
             fragments.side_folder(next(iter(targets.values())), operation_id),
             rights(self.core, snapshot).seen.snapshot.state.schema.ir,
             snapshot.state.schema.ir_hash,
+            snapshot.version,
             INTENTS[self.options.mode],
             "line",
             targets,
@@ -334,7 +343,16 @@ class Loading:
     def _prepare(self, snapshot: Snapshot) -> Plan:
         schema = SchemaIs(self.job.schema_hash)
         schema.check(snapshot)
-        refuse_twin(snapshot.state.commits, self.options)
+        applied = find_applied(snapshot.state.commits, self.options.job_id, self.options.digest)
+        if applied is not None:
+            error = AlreadyApplied(
+                f"job `{self.options.job_id}` was applied meanwhile as commit {applied.commit_id}; nothing was written"
+                " twice",
+                job_id=self.options.job_id,
+                commit_id=applied.commit_id,
+            )
+            error.commit = applied
+            raise error
         self.core.kernel.finish_links(snapshot)
         may = rights(self.core, snapshot)
         may.check(key.partition(":")[2] for key in self.input.types)
@@ -359,6 +377,8 @@ class Loading:
                 " written, run it again",
                 member=table_key,
             )
+        if self.job.intent is Intent.REPLACE:
+            self._require_unchanged(snapshot, dataset, table_key)
         staged = [
             text
             for result in self.input.results
@@ -373,6 +393,19 @@ class Loading:
             return plan.Effect(table_key, dataset, (fragments.appended(dataset, staged),))
         marked = self._mark(dataset, table_key)
         return plan.Effect(table_key, dataset, (fragments.upserted(dataset, staged, marked),))
+
+    def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
+        """Refuse to replace entities that came after the load had begun; upkeep brings none."""
+        base = self.job.base_version
+        if base is None or dataset.ref == self.job.targets[table_key] or is_kept_up(base, snapshot):
+            return
+        raise ReadSetChanged(
+            f"`{table_key}` was changed on branch `{snapshot.branch}` while its replacement was being read; nothing was"
+            " written. Run it again to replace what is there now",
+            member=table_key,
+            expected=self.job.targets[table_key].version,
+            actual=dataset.ref.version,
+        )
 
     def _mark(self, dataset: Dataset, table_key: str) -> list[fragments.Marked]:
         """Mark the committed rows that staged ones replace, one task for each fragment that has some."""

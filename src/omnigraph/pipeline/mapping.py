@@ -7,7 +7,8 @@ so that what is wrong is told in the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -25,19 +26,33 @@ from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
 from omnigraph.lang.schema.keys import key_ids
 from omnigraph.lang.types import INTEGERS, NUMBERS, PropertyType, Scalar
 from omnigraph.pipeline.sources import Columns, End, end_columns
-from omnigraph.rules.columns import list_column
+from omnigraph.rules.columns import Fault, decode_column, list_column
 from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.kernels import Column, Numbers, pc
 from omnigraph.rules.parsed import reader_type, stored_column
-from omnigraph.rules.violation import Findings
+from omnigraph.rules.violation import Findings, Violation
 
 # What a text of a CSV file can be read as by a kernel.
 _NUMBERS: Final = NUMBERS | {Scalar.BOOL}
+# What the rules read from texts themselves.
+_SPELLED: Final = frozenset({Scalar.DATE, Scalar.DATETIME, Scalar.BLOB})
+_TEXT: Final = PropertyType(Scalar.STRING)
 _UNFIT: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
 
 
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column of an input. `is_text` when its values are spelled as texts, whatever they stand for."""
+
+    column: Column
+    is_text: bool
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+
 class Mapper:
-    """Takes batches of one source to the layout of one type. `is_text` when all values come as texts."""
+    """Takes batches of one source to the layout of one type. `is_text` when the values of all columns are texts."""
 
     def __init__(
         self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, *, is_text: bool = False
@@ -45,20 +60,29 @@ class Mapper:
         self._catalog = catalog
         self._type = type_
         self._columns = columns
+        self._findings = findings
         self._converter = Converter(findings)
         self._is_text = is_text
+        # Of the batch at hand: columns of texts, lines, and rows of which something was reported already.
+        self._texts: frozenset[str] = frozenset()
+        self._numbers: Numbers = np.zeros(0, np.int64)
+        self._refused: set[int] = set()
 
-    def part(self, table: pa.Table, first: int) -> Part:
-        """Return the entities of a batch, whose first row has the number `first`."""
+    def part(self, table: pa.Table, numbers: Numbers, texts: Collection[str] = ()) -> Part:
+        """Return the entities of a batch, whose rows have these line numbers; some columns may hold texts."""
+        self._texts = frozenset(table.column_names if self._is_text else texts)
+        self._numbers, self._refused = numbers, set()
         named = self._named(table)
-        numbers = np.arange(first, first + table.num_rows, dtype=np.int64)
         try:
             rows = self._whole(named)
         except _UNFIT:
             rows = None
         return self._one_by_one(named, numbers) if rows is None else Part(self._type, rows, numbers)
 
-    def _named(self, table: pa.Table) -> dict[str, Column]:
+    def _values(self, table: pa.Table, column: str) -> Values:
+        return Values(one_array(table.column(column)), column in self._texts)
+
+    def _named(self, table: pa.Table) -> dict[str, Values]:
         """Return the columns by the names that the type has for them; every column must have one."""
         type_, known = self._type, {"id", *self._type.properties}
         renamed = dict(self._columns.properties)
@@ -69,17 +93,17 @@ class Mapper:
         missing = [name for name in renamed if name not in table.column_names]
         if missing:
             raise UsageError(f"there is no column `{missing[0]}` to map; check the mapping", column=missing[0])
-        for column, values in zip(table.column_names, table.columns, strict=True):
+        for column in table.column_names:
             name = renamed.get(column, column)
             if column in taken:
                 continue
             if name not in known:
                 hint = suggestion(name, type_.properties) or "drop the column, map it, or add it to the schema"
                 raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
-            named[name] = one_array(values)
+            named[name] = self._values(table, column)
         return named
 
-    def _named_ends(self, table: pa.Table) -> tuple[dict[str, Column], set[str]]:
+    def _named_ends(self, table: pa.Table) -> tuple[dict[str, Values], set[str]]:
         """Return the ends of edges, as ids where they are spread over several columns, and the columns they take."""
         type_ = self._type
         if not isinstance(type_, EdgeType):
@@ -87,7 +111,7 @@ class Mapper:
         source, target = end_columns(type_, self._columns, table.column_names)
         ends = (("src", source, type_.source), ("dst", target, type_.target))
         named = {
-            name: one_array(table.column(end[""])) if "" in end else self._joined(table, end, node)
+            name: self._values(table, end[""]) if "" in end else Values(self._joined(table, end, node), False)
             for name, end, node in ends
         }
         return named, {*source.values(), *target.values()}
@@ -103,18 +127,16 @@ class Mapper:
             )
         fitted = {}
         for name in type_.key:
-            values = self._fitted(one_array(table.column(end[name])), type_.properties[name].type)
-            if values is None:
-                raise pa.ArrowInvalid(f"column `{end[name]}` does not hold `{node}.{name}`")
-            fitted[name] = values
-        complete = np.logical_and.reduce([pc.is_valid(one).to_numpy(zero_copy_only=False) for one in fitted.values()])
-        places = np.where(complete, np.cumsum(complete) - 1, -1)
-        ids = one_array(key_ids(type_, pa.table(fitted).filter(pa.array(complete))))
-        return ids.take(pa.array(places, mask=~complete))
+            fitted[name], faults = self._fitted_part(self._values(table, end[name]), type_.properties[name].type)
+            for fault in faults:
+                message = f"column `{end[name]}` is no `{node}.{name}`, a part of the key: {fault.reason}"
+                self._findings.add(Violation("N4", message, property=end[name], line=int(self._numbers[fault.row])))
+                self._refused.add(fault.row)
+        return _ids_of_keys(type_, fitted)
 
     # -- whole columns -----------------------------------------------------------------------------------------
 
-    def _whole(self, named: dict[str, Column]) -> pa.Table | None:
+    def _whole(self, named: dict[str, Values]) -> pa.Table | None:
         type_, count = self._type, len(next(iter(named.values()), []))
         columns: dict[str, Column] = {}
         for name, item in type_.properties.items():
@@ -131,8 +153,8 @@ class Mapper:
         schema = arrow_schema(type_)
         return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _ids(self, named: dict[str, Column], columns: dict[str, Column], count: int) -> Column:
-        given = named.get("id")
+    def _ids(self, named: dict[str, Values], columns: dict[str, Column], count: int) -> Column:
+        given = named["id"].column if "id" in named else None
         if isinstance(self._type, NodeType) and self._type.key:
             spelled = one_array(key_ids(self._type, pa.table({name: columns[name] for name in self._type.key})))
             if given is not None and not given.cast(pa.string()).equals(spelled):
@@ -143,26 +165,39 @@ class Mapper:
         fresh: Column = pa.array(new_ulids(count).astype(str), pa.string())
         return fresh if given is None else pc.coalesce(given.cast(pa.string()), fresh)
 
-    def _ends(self, values: Column, node: str) -> Column:
+    def _ends(self, values: Values, node: str) -> Column:
         """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
-        type_ = self._catalog.nodes[node]
-        if len(type_.key) != 1 or values.null_count or type_.properties[type_.key[0]].type.is_text:
-            return values.cast(pa.string())
+        type_, column = self._catalog.nodes[node], values.column
+        if len(type_.key) != 1 or type_.properties[type_.key[0]].type.is_text:
+            return column.cast(pa.string())
         name = type_.key[0]
-        fitted = self._fitted(values, type_.properties[name].type)
-        return values.cast(pa.string()) if fitted is None else one_array(key_ids(type_, pa.table({name: fitted})))
+        fitted, faults = self._fitted_part(values, type_.properties[name].type)
+        ids = _ids_of_keys(type_, {name: fitted})
+        # What is no key may still be meant as an id, of a node that is not there.
+        return pc.coalesce(ids, column.cast(pa.string())) if faults else ids
 
-    def _fitted(self, column: Column, type_: PropertyType) -> Column | None:
+    def _fitted_part(self, values: Values, type_: PropertyType) -> tuple[Column, Sequence[Fault]]:
+        """Return a column that is a part of a key in its own layout, null where a value does not fit, and why not."""
+        try:
+            fitted = self._fitted(values, type_)
+        except _UNFIT:
+            fitted = None
+        if fitted is not None:
+            return fitted, ()
+        return decode_column(self._read(values, type_), type_)
+
+    def _fitted(self, values: Values, type_: PropertyType) -> Column | None:
         """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
+        column = values.column
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if type_.is_list and pa.types.is_list(column.type):
-            items = self._fitted(column.values, PropertyType(type_.scalar))
+            items = self._fitted(Values(column.values, False), PropertyType(type_.scalar))
             return None if items is None else list_column(column.offsets, items, column.is_null())
         if type_.scalar in INTEGERS and pa.types.is_decimal(column.type):
             # Spark has no other home for unsigned numbers of 64 bits.
             return column.cast(arrow_type(type_))
-        if self._is_text and type_.scalar in _NUMBERS and not type_.is_list:
+        if values.is_text and type_.scalar in _NUMBERS and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
         if type_.scalar is Scalar.DATETIME and pa.types.is_timestamp(column.type):
             whole = pc.floor_temporal(column, unit="millisecond").cast(pa.timestamp("ms", column.type.tz))
@@ -175,13 +210,10 @@ class Mapper:
 
     # -- value by value ----------------------------------------------------------------------------------------
 
-    def _one_by_one(self, named: dict[str, Column], numbers: Any) -> Part:
+    def _one_by_one(self, named: dict[str, Values], numbers: Numbers) -> Part:
         type_ = self._type
-        lists = {name: values.to_pylist() for name, values in named.items()}
-        if self._is_text:
-            for name in lists.keys() & type_.properties.keys():
-                if not type_.properties[name].type.is_text:
-                    lists[name] = [_parsed(value, type_.properties[name].type) for value in lists[name]]
+        types = {name: item.type for name, item in type_.properties.items()}
+        lists = {name: self._read(values, types.get(name, _TEXT)) for name, values in named.items()}
         names = [name for name in lists if name in type_.properties]
         rows = zip(*(lists[name] for name in names), strict=True) if names else ([] for _ in numbers)
         gathered = Gathered(type_, frozenset({"id", *type_.properties}))
@@ -192,15 +224,50 @@ class Mapper:
         if isinstance(type_, EdgeType):
             gathered.sources = self._ends(named["src"], type_.source).to_pylist()
             gathered.targets = self._ends(named["dst"], type_.target).to_pylist()
-            self._refuse_half_edges(gathered)
+            gathered = self._without_half_edges(gathered)
         return self._converter.convert(gathered)
 
-    def _refuse_half_edges(self, gathered: Gathered) -> None:
+    def _read(self, values: Values, type_: PropertyType) -> list[Any]:
+        """Return the values of a column; texts as what they stand for, or as they are, for the rules to refuse."""
+        items: list[Any] = values.column.to_pylist()
+        if not values.is_text or type_.is_text or (type_.scalar in _SPELLED and not type_.is_list):
+            return items
+        if type_.is_list or type_.scalar not in _NUMBERS:
+            return [_parsed(one) for one in items]
+        # Numbers are read by the kernel that reads whole columns, so that a wrong one changes nothing about others.
+        encoded = values.column.dictionary_encode()
+        words = encoded.dictionary
+        read = [self._read_word(words.slice(place, 1), type_) for place in range(len(words))]
+        return [None if place is None else read[place] for place in encoded.indices.to_pylist()]
+
+    def _read_word(self, word: Column, type_: PropertyType) -> object:
+        try:
+            fitted = self._fitted(Values(word, True), type_)
+        except _UNFIT:
+            fitted = None
+        # What is a number of another kind is refused as such.
+        return _parsed(word[0].as_py()) if fitted is None else fitted[0].as_py()
+
+    def _without_half_edges(self, gathered: Gathered) -> Gathered:
+        """Report edges without an end, in the words of an ingest, and leave them out."""
+        whole: list[int] = []
         for row, ends in enumerate(zip(gathered.sources, gathered.targets, strict=True)):
-            if None in ends:
-                number = gathered.numbers[row]
-                message = f"record {number}: an edge `{self._type.name}` lacks an end; give it one, or drop it"
-                raise DataError(message, rule="N4", line=number)
+            if None not in ends:
+                whole.append(row)
+            if None not in ends or row in self._refused:
+                continue
+            end = "from" if ends[0] is None else "to"
+            message = f"`{end}` of an edge `{self._type.name}` is the id of a node, and is null"
+            self._findings.add(Violation("N4", message, property=end, line=gathered.numbers[row]))
+        return gathered if len(whole) == len(gathered.numbers) else gathered.take(whole)
+
+
+def _ids_of_keys(type_: NodeType, keys: dict[str, Column]) -> Column:
+    """Return the ids that keys make; null where a part of the key is."""
+    complete = np.logical_and.reduce([pc.is_valid(one).to_numpy(zero_copy_only=False) for one in keys.values()])
+    places = np.where(complete, np.cumsum(complete) - 1, -1)
+    ids = one_array(key_ids(type_, pa.table(keys).filter(pa.array(complete))))
+    return ids.take(pa.array(places, mask=~complete))
 
 
 def _nulls(count: int, type_: PropertyType) -> Column:
@@ -209,13 +276,10 @@ def _nulls(count: int, type_: PropertyType) -> Column:
     return column
 
 
-def _parsed(text: Any, type_: PropertyType) -> object:
-    """Return what a text of a CSV file stands for, or the text itself, which the rules then refuse."""
-    is_spelled = type_.scalar in (Scalar.DATE, Scalar.DATETIME, Scalar.BLOB) and not type_.is_list
-    if not isinstance(text, str) or is_spelled:
-        return text
+def _parsed(text: Any) -> object:
+    """Return the JSON that a text of a CSV file holds, or the text itself."""
     try:
-        return orjson.loads(text)
+        return text if text is None else orjson.loads(text)
     except orjson.JSONDecodeError:
         return text
 

@@ -34,7 +34,10 @@ class GivenOptions:
     def graph(self) -> str:
         found = self.values.get("graph") or self.values.get("path")
         if not found:
-            raise UsageError('no graph was given; add `.option("graph", URI)` with its path or `s3://` address')
+            raise UsageError(
+                'no graph was given; add `.option("graph", URI)` with its path or `s3://` address. A table of Spark\'s'
+                " catalog keeps no options of a data source; use a temporary view instead"
+            )
         return found
 
     @property
@@ -91,6 +94,12 @@ class GivenOptions:
 def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOptions:
     """Return the options of a read or write; one that it does not know is refused."""
     values = {name.lower(): value for name, value in options.items()}
+    if "provider" in values:
+        raise UsageError(
+            "`CREATE TABLE … USING omnigraph` would make a table that cannot be read: Spark's catalog keeps no options"
+            " of a data source. Write `CREATE TEMPORARY VIEW … USING omnigraph OPTIONS (…)`",
+            option="provider",
+        )
     for name in values:
         if name not in known:
             hint = suggestion(name, known) or f"it takes {', '.join(known)}"

@@ -5,14 +5,13 @@ Reads no more at a time than a split may have. Lines are counted from the beginn
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from omnigraph.engine.write.decode import decode
@@ -25,9 +24,11 @@ from omnigraph.limits import (
     LOAD_REJECTED_CHARACTERS,
     LOAD_SPLIT_BYTES,
 )
+from omnigraph.pipeline.csvrows import Rows, read_csv
 from omnigraph.pipeline.files import open_file, open_stream
 from omnigraph.pipeline.mapping import Mapper
 from omnigraph.pipeline.sources import Split
+from omnigraph.rules.kernels import Numbers
 from omnigraph.rules.violation import Findings
 
 _STEP_BYTES: Final = 1024 * 1024
@@ -137,46 +138,47 @@ def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chu
     assert split.columns is not None
     type_ = catalog.type_of(split.table_key)
     mapper = Mapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
-    line = first_line(split)
-    batches = _parquet_batches(split) if split.format == "parquet" else _csv_batches(split)
-    for batch in batches:
-        table = pa.Table.from_batches([batch])
-        first = line
+    for rows in _parquet_rows(split) if split.format == "parquet" else read_csv(split, findings):
+        table = rows.table
+        partitions = _partition_values(split, table.column_names)
+        for name, value in partitions.items():
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
         loaded = Loaded(type_)
-        loaded.add(mapper.part(table, first))
-        line += table.num_rows
-        yield Chunk({type_.table_key: loaded}, range(first, line), _row_texts(table, first))
+        loaded.add(mapper.part(table, rows.numbers, partitions.keys()))
+        yield Chunk({type_.table_key: loaded}, rows.lines, _row_texts(table, rows.numbers, rows.refused))
 
 
-def _row_texts(table: pa.Table, first: int) -> Callable[[int], str]:
+def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the columns that the directories of a file spell; one that the file has as well is refused."""
+    values = dict(split.partitions)
+    twice = values.keys() & set(names)
+    if twice:
+        raise UsageError(
+            f"`{min(twice)}` is a column of `{split.file}` and a directory above it; drop one of them",
+            path=split.file,
+            column=min(twice),
+        )
+    parents = {name: value for name, value in split.parent_partitions if name not in names}
+    return parents | values
+
+
+def _row_texts(table: pa.Table, numbers: Numbers, refused: Mapping[int, str]) -> Callable[[int], str]:
     def text(line: int) -> str:
-        found = orjson.dumps(table.slice(line - first, 1).to_pylist()[0], default=str)
+        if line in refused:
+            return refused[line][:LOAD_REJECTED_CHARACTERS]
+        row = int(np.searchsorted(numbers, line))
+        found = orjson.dumps(table.slice(row, 1).to_pylist()[0], default=str)
         return found.decode()[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
 
-def _parquet_batches(split: Split) -> Iterator[Any]:
+def _parquet_rows(split: Split) -> Iterator[Rows]:
+    line = first_line(split)
     with open_file(split.file) as opened:
         file = pyarrow.parquet.ParquetFile(opened)
         groups = list(range(split.start, split.stop))
-        yield from file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False)
-
-
-def _csv_batches(split: Split) -> Iterator[Any]:
-    with open_stream(split.file, split.compression) as stream:
-        first = stream.read(_STEP_BYTES)
-    if not first.strip():
-        raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
-    header = pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n")).column_names
-    # Texts become values by the rules of the schema, not by what they look like.
-    options = pyarrow.csv.ConvertOptions(
-        column_types=dict.fromkeys(header, pa.string()),
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
-        null_values=[""],
-    )
-    with open_stream(split.file, split.compression) as stream:
-        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
-        parse = pyarrow.csv.ParseOptions(newlines_in_values=True)
-        yield from pyarrow.csv.open_csv(stream, read, parse, options)
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False):
+            lines = range(line, line + batch.num_rows)
+            yield Rows(pa.Table.from_batches([batch]), np.arange(lines.start, lines.stop), lines, {})
+            line = lines.stop

@@ -178,6 +178,30 @@ def ship(spark: Any) -> None:
     spark.addArtifacts(str(archive), pyfile=True)
 
 
+def register(spark: Any) -> None:
+    """Make the format `omnigraph` known to a session whose workers run another Python than this process.
+
+    Spark finds the format by itself where this package is installed for its workers: the Python that `PYSPARK_PYTHON`
+    names, else `python3` on the path, which without an activated environment is another one.
+    """
+    from pyspark.errors import PySparkException
+
+    from pyspark_omnigraph import DefaultSource
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        # A remote session runs in a place of its own.
+        spark.dataSource.register(DefaultSource)
+        return
+    # Each function of Python goes to workers with the interpreter that is to run it.
+    before, context.pythonExec = context.pythonExec, sys.executable
+    try:
+        spark.dataSource.register(DefaultSource)
+    finally:
+        context.pythonExec = before
+
+
 def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
     """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
     from py4j.protocol import Py4JError

@@ -28,6 +28,7 @@ from omnigraph.pipeline.frames import write_batches
 from omnigraph.pipeline.job import Job
 from omnigraph.pipeline.loading import Loading, Options
 from omnigraph.pipeline.options import WRITE, GivenOptions, given_options
+from omnigraph.pipeline.sourceerrors import coded
 from omnigraph.pipeline.sources import Columns, plan_columns
 from omnigraph.pipeline.staging import StagedSplit, StageTask, stage_split
 from omnigraph.pipeline.types import find_type
@@ -55,7 +56,8 @@ class Writing:
         operation_id = f"{self.job.operation_id}-{batch}"
         place = replace(self.job.place, operation_id=operation_id)
         side = side_folder(self.job.targets[self.table_key], operation_id)
-        job = replace(self.job, place=place, operation_id=operation_id, side=side)
+        # One plan serves all batches of a query, each of which replaces what the one before has written.
+        job = replace(self.job, place=place, operation_id=operation_id, side=side, base_version=None)
         intent = replace(self.intent, operation_id=OperationId(operation_id), paths=tuple(job.claims))
         return replace(self, job=job, intent=intent)
 
@@ -156,9 +158,11 @@ class Writer(DataSourceArrowWriter):
         self._given = given_options(options, WRITE)
         self._writing = plan_write(self._given, overwrite)
 
+    @coded(is_planning=False)
     def write(self, iterator: Any) -> Any:
         return stage(self._writing, iterator)
 
+    @coded()
     def commit(self, messages: list[Any]) -> None:
         with self._given.open() as graph:
             publish(graph, self._given, self._writing, _arrived(messages), {})
@@ -174,9 +178,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._given = given_options(options, WRITE)
         self._writing = plan_write(self._given, overwrite)
 
+    @coded(is_planning=False)
     def write(self, iterator: Any) -> Any:
         return stage(self._writing, iterator)
 
+    @coded()
     def commit(self, messages: list[Any], batchId: int) -> None:
         staged = _arrived(messages)
         if not staged:

@@ -6,9 +6,10 @@ and answers would be wrong. One reader reads one commit, whatever is written mea
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -23,7 +24,10 @@ from omnigraph.ids import CommitId
 from omnigraph.lang.query.words import suggestion
 from omnigraph.pipeline.options import READ, GivenOptions, given_options
 from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows
+from omnigraph.pipeline.sourceerrors import coded
 from omnigraph.pipeline.types import column_names, find_type, spark_fields, to_frame
+
+_QUOTED: Final = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +75,9 @@ class Reader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         # A type without entities has no fragments, and Spark then reads one partition of nothing.
-        if not isinstance(partition, Run):
-            return iter(())
-        return frame_rows(self._scan, partition.value, self._layout, self._where)
+        if isinstance(partition, Run):
+            with coded(is_planning=False):
+                yield from frame_rows(self._scan, partition.value, self._layout, self._where)
 
 
 class Run(InputPartition):
@@ -138,9 +142,33 @@ def _checked_filter(view: View, type_: Type, given: GivenOptions) -> str | None:
     where = given.values.get("filter")
     if where is None:
         return None
+    if not is_one_condition(where):
+        raise UsageError(
+            f"`{where}` is not one condition on `{type_.name}`: its brackets or quotes do not match, or it has a"
+            " comment; write one condition in SQL",
+            option="filter",
+        )
     try:
-        # Nothing satisfies this, so only the text is looked at.
+        # Nothing satisfies this, so only the text is looked at. Lance reads a condition up to where it makes sense and
+        # drops the rest; in brackets it has to make sense to the end.
         view.dataset(type_.table_key).count(f"({where}) AND false")
     except StorageError as error:
         raise UsageError(f"`{where}` is no condition on `{type_.name}`: {error.message}", option="filter") from error
-    return where
+    return f"({where})"
+
+
+def is_one_condition(text: str) -> bool:
+    """Tell whether a text in SQL stays within brackets that are put around it.
+
+    >>> is_one_condition("name = ')' OR (age > 3)"), is_one_condition("age > 3) OR (true"), is_one_condition("a -- b")
+    (True, False, False)
+    """
+    bare = _QUOTED.sub("", text)
+    if any(sign in bare for sign in ("'", '"', "`", "--", "/*", ";")):
+        return False
+    depth = 0
+    for sign in bare:
+        depth += (sign == "(") - (sign == ")")
+        if depth < 0:
+            return False
+    return depth == 0

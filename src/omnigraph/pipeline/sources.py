@@ -6,7 +6,7 @@ Plans only; `reading` turns a split into rows.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +14,7 @@ from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.lang.query.words import suggestion
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.pipeline.files import File, find_files, open_file
+from omnigraph.pipeline.files import File, Partitions, find_files, open_file
 
 Path: TypeAlias = str | os.PathLike[str]
 # The column of each property of a key that an end of edges is spread over; of an id, or a key of one, under no name.
@@ -50,7 +50,8 @@ class Columns:
 class Split:
     """What one task reads: bytes of an NDJSON file, row groups of a Parquet file, or a whole file.
 
-    `columns` is None for NDJSON, which says itself what it holds.
+    `columns` is None for NDJSON, which says itself what it holds. `partitions` are columns that directories below the
+    source spell; those of its own path, `parent_partitions`, count where the file has no such column.
     """
 
     file: str
@@ -61,6 +62,8 @@ class Split:
     compression: str | None = None
     table_key: str | None = None
     columns: Columns | None = None
+    partitions: Partitions = ()
+    parent_partitions: Partitions = ()
 
     @property
     def is_first(self) -> bool:
@@ -85,8 +88,11 @@ def plan_ndjson(sources: Sequence[Path]) -> list[Split]:
     return splits
 
 
-def plan_columns(table_key: str, columns: Columns) -> list[Split]:
-    """Return the splits of one type's files: row groups of Parquet, or whole files of CSV."""
+def plan_columns(table_key: str, columns: Columns, properties: Container[str] = ()) -> list[Split]:
+    """Return the splits of one type's files: row groups of Parquet, or whole files of CSV.
+
+    Directories of the path that was named are columns if they are among the `properties` of the type, or mapped.
+    """
     sources = columns.data if isinstance(columns.data, list | tuple) else [columns.data]
     bare = Columns(None, columns.source, columns.target, dict(columns.properties))
     splits: list[Split] = []
@@ -95,7 +101,13 @@ def plan_columns(table_key: str, columns: Columns) -> list[Split]:
         if format_ == "ndjson":
             raise UsageError(f"`{file.name}` names the types of its lines itself; give it as `data`", path=file.name)
         pieces = _row_groups(file) if format_ == "parquet" else [(0, 0, file.size)]
-        splits += [Split(file.name, format_, *piece, compression, table_key, bare) for piece in pieces]
+        parents = tuple(
+            (name, value)
+            for name, value in file.parent_partitions
+            if name in properties or name in {*columns.properties, columns.source, columns.target}
+        )
+        partitions = file.partitions, parents
+        splits += [Split(file.name, format_, *piece, compression, table_key, bare, *partitions) for piece in pieces]
     return splits
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any, Final
 
 import pyarrow as pa
@@ -21,11 +20,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from omnigraph.engine.changes.commit import Step
-from omnigraph.errors import ChangeFeedGap, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.errors import ChangeFeedGap, SchemaBoundary, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId
 from omnigraph.limits import STREAM_COMMITS
 from omnigraph.pipeline.options import STREAM, given_options
+from omnigraph.pipeline.sourceerrors import coded
 from omnigraph.pipeline.stream_feed import Feed, feed_type
 from omnigraph.pipeline.stream_rows import Change, read_change, stream_schema
 
@@ -43,16 +43,6 @@ def schema_of(options: Mapping[str, str]) -> Any:
     given = given_options(options, STREAM)
     with given.open() as graph:
         return stream_schema(feed_type(given, graph.core.view(given.branch)))
-
-
-@contextmanager
-def coded() -> Iterator[None]:
-    """Let errors carry their code through Spark, which makes texts of them."""
-    try:
-        yield
-    except OmniGraphError as error:
-        error.add_note(f"code: {error.code}")
-        raise
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -118,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(change) for change in found]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        with coded():
+        with coded(is_planning=False):
             yield from read_change(partition.value, self._schema)
 
     def stop(self) -> None:
