@@ -55,6 +55,8 @@ _TABLE = (
     ErrorKind("graph.corrupt", 500, 1, False, "Stored state contradicts itself; nothing was changed."),
     ErrorKind("graph.read_only", 409, 1, False, "The graph was opened read-only."),
     ErrorKind("graph.version_reclaimed", 410, 1, False, "The asked-for version was removed by cleanup."),
+    ErrorKind("clone.diverged", 409, 1, False, "The target of a clone holds another graph, or was written to since."),
+    ErrorKind("clone.unsound", 500, 1, False, "A clone does not hold what its source does."),
     ErrorKind("branch.not_found", 404, 1, False, "There is no such branch."),
     ErrorKind("branch.exists", 409, 1, False, "A branch of that name exists."),
     ErrorKind("branch.purged", 409, 1, False, "The commit is from before something was dropped for good."),

@@ -37,6 +37,7 @@ from omnigraph.store.uri import Location
 # A call loads the part of the engine that it needs: most processes read, and loading all takes longer than a query.
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
+    from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
     from omnigraph.engine.maintain.cleanup import CleanupReport
@@ -448,6 +449,16 @@ class Graph:
 
         seconds = None if older_than is None else older_than.total_seconds()
         return cleanup(self.core, keep, seconds, dry_run=dry_run, actor=self.core.actor)
+
+    def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
+        """Copy this graph whole to a path or address, with history, branches, tags and blobs, and verify the copy.
+
+        With `update`, bring an earlier clone up to date, copying only what is new: an incremental backup. An
+        interrupted call goes on where it stopped when it is made again. Cloning a backup to a new place restores it.
+        """
+        from omnigraph.engine.clone import clone_graph
+
+        return clone_graph(self.core, str(target), update=update, actor=self.core.actor)
 
     def close(self) -> None:
         """Finish work in the background."""

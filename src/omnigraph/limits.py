@@ -195,3 +195,9 @@ CLIENT_ATTEMPTS_MAX: Final = 4
 CLIENT_BACKOFF_MILLISECONDS: Final = 100
 CLIENT_WAIT_SECONDS_MAX: Final = 10
 CLIENT_TIMEOUT_SECONDS: Final = 120
+
+# Clones: files that are copied side by side before the next ones begin, bytes in memory for each, and how often what a
+# cleanup removed meanwhile makes a clone look again.
+CLONE_BATCH_FILES: Final = 1_000
+CLONE_ATTEMPTS_MAX: Final = 5
+COPY_CHUNK_BYTES: Final = 8 * 1024 * 1024

@@ -53,6 +53,7 @@ def check(uri: str) -> None:
         assert graph.branches.merge("deep").commit is not None
         assert len(graph.query(search)) == 10
         graph.optimize(branch="deep")
+        graph.cleanup(keep=1)
         assert len(graph.query(search, branch="deep")) == 10
         assert [finding for finding in graph.verify().findings if finding.severity == "error"] == []
 

@@ -261,6 +261,13 @@ COMMANDS = (
         Capability.DIRECT,
     ),
     Command(
+        ("clone",),
+        "clone:clone",
+        "Copy a graph whole, with its history, or bring such a copy up to date.",
+        "omnigraph clone graph.omni s3://backups/graph",
+        Capability.LOCAL,
+    ),
+    Command(
         ("reconcile",),
         "reconcile:reconcile",
         "Finish what crashed work left, and compact and index what is past a threshold.",

@@ -10,10 +10,12 @@ import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Final
 
 from omnigraph import ids
 from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store.backend import ObjectInfo
 from omnigraph.store.durable import Disk
 from omnigraph.store.failure import from_os_error
@@ -50,10 +52,27 @@ class LocalObjects:
         return None
 
     def put(self, path: str, data: bytes) -> None:
+        self.put_chunks(path, iter((data,)))
+
+    def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
         self._meter.count("put", path)
-        with self._failing("write", path), self._temporary(path, data) as temporary:
+        with self._failing("write", path), self._temporary(path, chunks) as temporary:
             os.replace(temporary, self._full(path))
         self._settle(path)
+
+    @contextmanager
+    def open_chunks(self, path: str) -> Iterator[Iterator[bytes] | None]:
+        self._meter.count("get", path)
+        try:
+            with self._failing("read", path):
+                file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after whoever reads the chunks
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            yield None
+            return
+        with file:
+            yield iter(partial(file.read, COPY_CHUNK_BYTES), b"")
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         self._meter.count("put_if_absent", path)
@@ -62,7 +81,7 @@ class LocalObjects:
             # The link decides; looking first only spares the losers of an old race the disk.
             if os.path.lexists(final):
                 return False
-            with self._temporary(path, data) as temporary:
+            with self._temporary(path, iter((data,))) as temporary:
                 if not _link(temporary, final):
                     return False
         self._settle(path)
@@ -149,14 +168,14 @@ class LocalObjects:
         return os.walk(self._full(prefix), topdown=topdown, onerror=refuse)
 
     @contextmanager
-    def _temporary(self, path: str, data: bytes) -> Iterator[str]:
+    def _temporary(self, path: str, chunks: Iterator[bytes]) -> Iterator[str]:
         """Yield a file beside `path` with these bytes, already on the disk; it is gone afterwards."""
         directory = os.path.dirname(self._full(path))
         os.makedirs(directory, exist_ok=True)
         temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{ids.new_ulid()}")
         try:
             with open(temporary, "xb") as file:
-                file.write(data)
+                file.writelines(chunks)
             self._disk.sync([temporary], [])
             yield temporary
         finally:

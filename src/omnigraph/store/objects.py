@@ -31,17 +31,27 @@ class Objects:
         """Return the bytes; absence is a `StorageError` of kind `not_found`."""
         data = self._backend.get(_checked(path))
         if data is None:
-            where = self._root.child(path).uri
-            raise StorageError(
-                f"cannot read `{where}`: there is no such object; check the address of the graph",
-                kind=StorageKind.NOT_FOUND,
-                object=where,
-            )
+            raise self._absent(path)
         return data
+
+    def _absent(self, path: str) -> StorageError:
+        where = self._root.child(path).uri
+        return StorageError(
+            f"cannot read `{where}`: there is no such object; check the address of the graph",
+            kind=StorageKind.NOT_FOUND,
+            object=where,
+        )
 
     def read_if_exists(self, path: str) -> bytes | None:
         """Return the bytes, or None if there is certainly no such object; one request."""
         return self._backend.get(_checked(path))
+
+    def copy_to(self, target: Objects, path: str) -> None:
+        """Copy an object to another root under the same path, in chunks; readers there see all of it or none."""
+        with self._backend.open_chunks(_checked(path)) as chunks, _change(f"copy {path}"):
+            if chunks is None:
+                raise self._absent(path)
+            target._backend.put_chunks(path, chunks)
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such an object; not being allowed to look is an error. One request."""

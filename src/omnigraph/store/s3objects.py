@@ -16,13 +16,14 @@ from obstore.store import S3Store
 
 from omnigraph import ids
 from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store import uri
 from omnigraph.store.backend import ObjectInfo
 from omnigraph.store.meter import Meter
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta
+    from obstore import GetResult, ObjectMeta
     from obstore.store import S3Config
 
 # The most that one bulk request of S3 lists or deletes.
@@ -99,6 +100,26 @@ class S3Objects:
         self._meter.count("put", path)
         with self._failing("write", path, Effect.UNKNOWN):
             obstore.put(self._store, path, data, use_multipart=False)
+
+    @contextmanager
+    def open_chunks(self, path: str) -> Iterator[Iterator[bytes] | None]:
+        self._meter.count("get", path)
+        with self._failing("read", path):
+            try:
+                answer: GetResult | None = obstore.get(self._store, path)
+            except FileNotFoundError:
+                answer = None
+        yield None if answer is None else self._read_chunks(path, answer)
+
+    def _read_chunks(self, path: str, answer: GetResult) -> Iterator[bytes]:
+        with self._failing("read", path):
+            for chunk in answer.stream(min_chunk_size=COPY_CHUNK_BYTES):
+                yield bytes(chunk)
+
+    def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._meter.count("put", path)
+        with self._failing("write", path, Effect.UNKNOWN):
+            obstore.put(self._store, path, chunks, chunk_size=COPY_CHUNK_BYTES)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them
