@@ -73,6 +73,7 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "repair": lambda: graph.repair(confirm=True, discard=True),
             "verify": lambda: graph.verify(),
             "cleanup": lambda: graph.cleanup(keep=1),
+            "clone": lambda: graph.clone(f"{graph.uri}-clone"),
             "reconcile": lambda: graph.reconcile(),
             "reconciler": lambda: graph.reconciler(timedelta(seconds=1)),
         },

@@ -17,11 +17,11 @@ Destination = Annotated[
 Update = Annotated[bool, typer.Option("--update", help="Bring an earlier clone up to date; copies only what is new.")]
 
 
-def clone(source: Source, target: Destination, update: Update = False, as_json: Json = False) -> int:
+def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
     from omnigraph.graph import open as open_graph
 
     with open_graph(source, read_only=True) as graph, bar():
-        report = graph.clone(target, update=update)
+        report = graph.clone(destination, update=update)
     if as_json:
         print_json(report.to_json())
     else:
