@@ -354,7 +354,8 @@ def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) ->
                 rows = fragment.count_rows()
                 places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
                 taken = fragment.take(np.unique(places).tolist(), columns=[wanted.spec.column])
-                parts.append(taken.column(0).combine_chunks().drop_null().flatten().to_numpy())
+                column: Any = taken.column(0).combine_chunks()
+                parts.append(column.drop_null().flatten().to_numpy())
     numbers: NDArray[np.float32] = np.concatenate(parts).astype(np.float32, copy=False)
     return numbers.reshape(-1, dimension)
 
