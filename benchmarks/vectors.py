@@ -66,7 +66,7 @@ def run(rows: int = ROWS, clouds: tuple[Cloud, ...] = CLOUDS) -> Topic:
         lines += [(f"{cloud.clusters} clusters of width {cloud.width}", *line) for line in found]
     return Topic(
         "Vectors",
-        f"The {LIMIT} nearest of {rows:,} vectors of {DIMENSION} numbers, warm. The scan is what a search without an index"
+        f"The {LIMIT} nearest of {rows:,} vectors of {DIMENSION} numbers, warm. A scan is what a search without index"
         " does; both answer the same questions in turn, and both are exact.",
         tables=(Table("Medians.", ("Vectors", "Asked of", "Index ms", "Scan ms", "Ratio", "Recall"), tuple(lines)),),
     )
@@ -81,7 +81,7 @@ def measured(folder: str, cloud: Cloud, rows: int) -> list[tuple[str, ...]]:
     questions = cloud.drawn(random, centres, QUERIES)
     for _ in range(SEARCHES_BEFORE_BALLS + 1):
         fast.search(questions[0], None, LIMIT)
-    lines = []
+    lines: list[tuple[str, ...]] = []
     for share in (1.0, 0.5, 0.05):
         chosen = np.sort(random.choice(rows, int(rows * share), replace=False)).astype(np.uint64)
         got = compare(fast, scan, questions, None if share == 1 else chosen)
@@ -102,7 +102,8 @@ def compare(
             answers.append(_timed(spent, partial(search.search, question, candidates, LIMIT)))
         held += len(np.intersect1d(*answers))
     recall = held / (LIMIT * len(questions))
-    return Compared(*(1_000 * statistics.median(one) for one in times), recall)
+    indexed_ms, scan_ms = (1_000 * statistics.median(one) for one in times)
+    return Compared(indexed_ms, scan_ms, recall)
 
 
 def _timed(times: list[float], work: Callable[[], tuple[NDArray[np.uint64], Any]]) -> NDArray[np.uint64]:

@@ -185,7 +185,7 @@ class World:
 
     def _all_names(self, branch: str) -> list[str]:
         rows = self.graph.query("query q() { match { $d: Doc } return { $d.name as name } }", branch=branch).rows()
-        return sorted(row["name"] for row in rows)
+        return sorted(str(row["name"]) for row in rows)
 
 
 def questions(

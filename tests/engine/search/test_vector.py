@@ -104,7 +104,12 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     notes.index()
     read: list[int] = []
     inner = partitions.Partitions.read
-    monkeypatch.setattr(partitions.Partitions, "read", lambda self, place: read.append(place) or inner(self, place))
+
+    def counted(self: partitions.Partitions, place: int) -> matrix.Matrix:
+        read.append(place)
+        return inner(self, place)
+
+    monkeypatch.setattr(partitions.Partitions, "read", counted)
     rows, _ = nearest(notes.view, "Note", "vec", [100.0, 0.0, 0.0], None, 3)
     assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [100.0, 0.0, 0.0])[:3]]
     # A third of the vectors lies where the query is; nothing else can be near enough.
