@@ -1,7 +1,7 @@
 """BM25: the relevance of documents to a query, from one set of statistics.
 
-Pure. Whatever finds the occurrences of a word, an index or a scan, the score of a document is computed here, in one order
-of operations, so that it is the same to the last bit.
+Pure. Whatever finds the occurrences of a word, an index or a scan, the score of a document is computed here, in one
+order of operations, so that it is the same to the last bit.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Texts analysed in memory: which words occur in which of them, and how often.
 
-The analyser is Lance's, so that a text has the same words here and in a full-text index. It is asked about distinct words
-only: letters, digits and everything beyond ASCII belong to a word until the analyser says otherwise.
+The analyser is Lance's, so that a text has the same words here and in a full-text index. It is asked about distinct
+words only: letters, digits and everything beyond ASCII belong to a word until the analyser says otherwise.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Ints: TypeAlias = NDArray[np.int32]
 
 # Between words for certain, whatever the analyser takes for a letter beyond ASCII.
 _SEPARATORS: Final = r"[\x00-/:-@\[-`{-\x7f]+"
-# Stands between words while they are analysed; no text has it.
-_BOUNDARY: Final = f"q{secrets.token_hex(12)}"
+# Stands between words while they are analysed; no text has it, and digits at the end leave nothing to stem.
+_BOUNDARY: Final = f"q{secrets.randbelow(10**24):024}"
 _ANALYSED_WORDS: Final = 65_536
 
 

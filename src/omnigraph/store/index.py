@@ -24,7 +24,7 @@ from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTO
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
-from omnigraph.store.kmeans import find_nested_centres
+from omnigraph.store.kmeans import find_nested_clusters
 from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
@@ -342,7 +342,7 @@ def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
     sample = (
         _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size) if count > 1 else centres
     )
-    return replace(wanted, centres=find_nested_centres(sample, count) if len(sample) > count else centres)
+    return replace(wanted, centres=find_nested_clusters(sample, count)[0] if len(sample) > count else centres)
 
 
 def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) -> NDArray[np.float32]:
@@ -354,7 +354,8 @@ def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) ->
                 rows = fragment.count_rows()
                 places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
                 taken = fragment.take(np.unique(places).tolist(), columns=[wanted.spec.column])
-                parts.append(taken.column(0).combine_chunks().drop_null().flatten().to_numpy())
+                column: Any = taken.column(0).combine_chunks()
+                parts.append(column.drop_null().flatten().to_numpy())
     numbers: NDArray[np.float32] = np.concatenate(parts).astype(np.float32, copy=False)
     return numbers.reshape(-1, dimension)
 

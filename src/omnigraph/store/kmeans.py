@@ -31,18 +31,23 @@ def find_centres(vectors: Vectors, count: int, rounds: int = _ROUNDS) -> Vectors
     return centres
 
 
-def find_nested_centres(vectors: Vectors, count: int) -> Vectors:
-    """Return the centres of about so many clusters: few large clusters first, then smaller ones within each.
+def find_nested_clusters(vectors: Vectors, count: int) -> tuple[Vectors, Labels]:
+    """Return the centres of about so many clusters, and the cluster of every vector.
 
-    Takes the square root of the time that all at once would take.
+    Few large clusters come first, then smaller ones within each, so that a vector is compared with about twice the
+    square root of all centres. Its cluster need not be that of the nearest centre.
     """
     coarse = find_centres(vectors, max(int(np.sqrt(count)), 1))
-    labels = label(vectors, coarse)
-    parts = [np.flatnonzero(labels == place) for place in range(len(coarse))]
-    shares = [max(round(count * len(part) / len(vectors)), 1) for part in parts]
-    return np.concatenate(
-        [find_centres(vectors[part], share) for part, share in zip(parts, shares, strict=True) if len(part)]
-    )
+    outer = label(vectors, coarse)
+    centres, labels, passed = [], np.empty(len(vectors), np.intp), 0
+    for place in range(len(coarse)):
+        part = np.flatnonzero(outer == place)
+        if len(part):
+            own = find_centres(vectors[part], max(round(count * len(part) / len(vectors)), 1), rounds=2)
+            labels[part] = passed + label(vectors[part], own)
+            centres.append(own)
+            passed += len(own)
+    return np.concatenate(centres), labels
 
 
 def _spread_out(sample: Vectors, count: int) -> Vectors:

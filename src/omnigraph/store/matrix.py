@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omnigraph.store.bm25 import Scores
-from omnigraph.store.kmeans import Vectors, find_centres, label
+from omnigraph.store.kmeans import Vectors, find_nested_clusters
 from omnigraph.store.live import RowIds
 
 Positions: TypeAlias = NDArray[np.intp]
@@ -19,7 +19,9 @@ Positions: TypeAlias = NDArray[np.intp]
 _BLOCK_ROWS: Final = 16_384
 # Clusters of so many vectors or more are worth being looked at, or passed over, as one.
 _CLUSTER_ROWS: Final = 128
-_CLUSTERS_MAX: Final = 256
+_CLUSTERS_MAX: Final = 4_096
+# Clusters that hold more than one in so many vectors are not gathered; a look at all costs less.
+_SCAN_SHARE: Final = 8
 # Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
 _SLACK: Final = 1e-9
 
@@ -80,8 +82,8 @@ class Clusters:
         # Sizes beyond what numbers can tell make a cluster that is never passed over.
         with np.errstate(all="ignore"):
             count = min(_CLUSTERS_MAX, max(len(matrix.vectors) // _CLUSTER_ROWS, 1))
-            centres = find_centres(matrix.vectors, count) if len(matrix.vectors) else matrix.vectors
-            labels = label(matrix.vectors, centres)
+            none = (matrix.vectors, np.empty(0, np.intp))
+            centres, labels = find_nested_clusters(matrix.vectors, count) if len(matrix.vectors) else none
             order = np.argsort(labels, kind="stable")
             self.matrix = Matrix(matrix.rows[order], matrix.vectors[order])
             self._bounds = np.searchsorted(labels[order], np.arange(len(centres) + 1))
@@ -101,7 +103,7 @@ class Clusters:
         others = self._within(far, float(distances[limit - 1]), order[enough:])
         if len(others) == 0:
             return rows, distances
-        if 2 * self._sizes[others].sum() > len(self.matrix.rows):
+        if _SCAN_SHARE * self._sizes[others].sum() > len(self.matrix.rows):
             return self.matrix.nearest(query, limit)
         more, farther = self._part(others).nearest(query, limit)
         return ranked(np.concatenate([rows, more]), np.concatenate([distances, farther]), limit)

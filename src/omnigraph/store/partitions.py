@@ -1,8 +1,8 @@
 """The partitions of a vector index as its files hold them: which vectors lie in each, and how far it reaches.
 
-An index assigns every vector to the nearest of some centres. The vectors of a partition lie in balls; if the nearest point
-of every ball is farther than what is found already, by the triangle inequality, the partition need not be read. So a search
-by partitions is exact, and how much it saves depends on how far apart the clusters of the data are.
+An index assigns every vector to the nearest of some centres. The vectors of a partition lie in balls; if the
+nearest point of every ball is farther than what is found already, by the triangle inequality, the partition need not be
+read. So a search by partitions is exact, and how much it saves depends on how far apart the clusters of the data are.
 """
 
 from __future__ import annotations
@@ -184,4 +184,4 @@ def _dimension(dataset: Dataset, segment: Index) -> int:
     [name] = [name for name, number in dataset.field_ids.items() if number == segment.fields[0]]
     type_ = dataset.schema.field(name).type
     assert isinstance(type_, pa.FixedSizeListType)
-    return type_.list_size
+    return int(type_.list_size)

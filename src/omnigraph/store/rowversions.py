@@ -33,6 +33,7 @@ def _run_versions(message: bytes) -> Iterator[int]:
     [3]
     """
     for tag, run in read_message(message):
-        assert tag == _RUN and isinstance(run, bytes), "a row version sequence consists of runs"
+        assert tag == _RUN, "a row version sequence consists of runs"
+        assert isinstance(run, bytes)
         # Protobuf leaves out a zero.
         yield next((value for key, value in read_message(run) if key == _RUN_VERSION and isinstance(value, int)), 0)

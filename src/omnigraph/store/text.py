@@ -1,8 +1,9 @@
 """Text search on one pinned version: words, and relevance as BM25 over the rows that live there.
 
-Occurrences of words come from the full-text index where it knows the rows, and from texts analysed in memory where it does
-not; statistics and scores are computed from both together, so an index changes neither results nor scores. Typing errors
-are looked up among the words that occur, because an index keeps stems and a stem is no measure of how a word was misspelt.
+Occurrences of words come from the full-text index where it knows the rows, and from texts analysed in memory where it
+does not; statistics and scores are computed from both together, so an index changes neither results nor scores. Typing
+errors are looked up among the words that occur, because an index keeps stems and a stem is no measure of how a word was
+misspelt.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class TextSearch:
         spelt = spellings(text)
         is_indexed = len(repeats) <= _INDEXED_WORDS_MAX and repeats.keys() <= spelt.keys()
         if is_indexed and candidates is None and limit and limit * _ASKED_MORE <= _ASKED_MAX:
-            best = self._attempt(lambda texts: texts.best(text, repeats, spelt, limit))
+            best: Hits | None = self._attempt(lambda texts: texts.best(text, repeats, spelt, limit))
             if best is not None:
                 return best
         found = self._attempt(lambda texts: texts.scored(repeats, spelt)) if is_indexed else None
@@ -174,7 +175,7 @@ class TextSearch:
         """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
         number = self._dataset.field_ids[self._column]
         key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
-        known = self._cache.get(key)
+        known: Corpus | None = self._cache.get(key)
         if known is None or not np.isin(self._live.ids[span], known.rows, assume_unique=True).all():
             texts = self._read(fragment.id)
             known = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))

@@ -1,8 +1,8 @@
 """What the segments of a full-text index know of a pinned version: occurrences of words, without rows that are gone.
 
-Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one word tells how often a row
-holds it, once the length of the row is known and the weight of the word: lengths lie in the index, and the weight follows
-from one row whose text is read. So a score is computed from what lives, by whoever asks.
+Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one word tells how often a
+row holds it, once the length of the row is known and the weight of the word: lengths lie in the index, and the weight
+follows from one row whose text is read. So the caller can compute scores from the rows that live.
 """
 
 from __future__ import annotations

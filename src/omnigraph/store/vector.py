@@ -1,7 +1,7 @@
 """Vector search on one pinned version: exact Euclidean distances, with or without an index.
 
 An index only tells which vectors need not be looked at; distances are always computed by us, in double precision, from
-vectors of rows that live. A column that is searched often is kept in memory, in clusters, as long as it is not too large.
+vectors of rows that live. A column that is searched often is kept in memory, in clusters, if it is not too large.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ TOLD_ROWS_MAX: Final = 10_000
 # Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
 SEARCHES_BEFORE_CLUSTERS: Final = 8
 # Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
-READ_SHARE_MIN: Final = 4
-# How far partitions reach is measured once for each index, by reading all of it; so an index is searched as a whole first.
+READ_SHARE_MIN: Final = 16
+# How far partitions reach is measured once for each index, by reading all of it; the first searches compare all.
 SEARCHES_BEFORE_BALLS: Final = 4
 # Lance computes squares of distances in single precision: how far one may be off, as a part of itself, per dimension.
 _ROUNDING: Final = 4 * float(np.finfo(np.float32).eps)
@@ -78,6 +78,14 @@ class VectorSearch:
         if self._fits:
             return self._all().among(candidates).nearest(query, limit)
         return self._streamed(query, candidates, limit, None)
+
+    def describe(self, limit: int | None) -> str:
+        """Say how a search for so many would look at the vectors of this version now."""
+        if self._clusters is not None or (self._matrix is not None and limit is None):
+            return "in memory, in clusters" if limit is not None else "in memory"
+        if limit is None or self._matrix is not None or not self._index.segments:
+            return "in memory" if self._fits else "all read from storage"
+        return self._index.describe()
 
     def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores] | None:
         """Search what the index knows by its partitions, and what it does not know as it is."""
@@ -165,6 +173,13 @@ class IndexedVectors:
         self._cache = cache
         self._known: Flags | None = None
         self._searches = 0
+
+    def describe(self) -> str:
+        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        scanned = sum(one.num_rows for one in self._dataset.fragments if one.id not in self.covered)
+        how = "bounded by their reach" if all(one.is_measured for one in indexes) else "all compared"
+        rest = f", and {scanned} entities that the index does not know" if scanned else ""
+        return f"{sum(len(one.sizes) for one in indexes)} partitions of the index, {how}{rest}"
 
     @property
     def known(self) -> Flags:

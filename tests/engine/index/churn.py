@@ -185,7 +185,7 @@ class World:
 
     def _all_names(self, branch: str) -> list[str]:
         rows = self.graph.query("query q() { match { $d: Doc } return { $d.name as name } }", branch=branch).rows()
-        return sorted(row["name"] for row in rows)
+        return sorted(str(row["name"]) for row in rows)
 
 
 def questions(
@@ -199,6 +199,7 @@ def questions(
     fused = fuse(by_distance, by_score)
     head = "query q($w: String) { match { $d: Doc"
     near = f"nearest($d.vec, {place})"
+    rest = f"as s }} order {{ s }} limit {limit} }}"
     return [
         (
             "search",
@@ -212,27 +213,27 @@ def questions(
         ),
         (
             "bm25",
-            f"{head} }} return {{ $d.name as name, bm25($d.text, $w) as s }} order {{ s }} limit {limit} }}",
+            f"{head} }} return {{ $d.name as name, bm25($d.text, $w) {rest}",
             [(one, scores[one]) for one in by_score[:limit]],
         ),
         (
             "bm25 among",
-            f"{head} $d.n < {below} }} return {{ $d.name as name, bm25($d.text, $w) as s }} order {{ s }} limit {limit} }}",
+            f"{head} $d.n < {below} }} return {{ $d.name as name, bm25($d.text, $w) {rest}",
             [(one, scores[one]) for one in by_score if one in low][:limit],
         ),
         (
             "nearest",
-            f"{head} }} return {{ $d.name as name, {near} as s }} order {{ s }} limit {limit} }}",
+            f"{head} }} return {{ $d.name as name, {near} {rest}",
             [(one, distances[one]) for one in by_distance[:limit]],
         ),
         (
             "nearest among",
-            f"{head} $d.n < {below} }} return {{ $d.name as name, {near} as s }} order {{ s }} limit {limit} }}",
+            f"{head} $d.n < {below} }} return {{ $d.name as name, {near} {rest}",
             [(one, distances[one]) for one in by_distance if one in low][:limit],
         ),
         (
             "rrf",
-            f"{head} }} return {{ $d.name as name, rrf({near}, bm25($d.text, $w)) as s }} order {{ s }} limit {limit} }}",
+            f"{head} }} return {{ $d.name as name, rrf({near}, bm25($d.text, $w)) {rest}",
             fused[:limit],
         ),
     ]

@@ -9,11 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+import omnigraph as og
 from omnigraph.store import compact, index, live, text, vector
-from tests.engine.index.churn import World
+from tests.engine.index.churn import World, schema
 from tests.engine.index.test_coverage import lie
+from tests.s3server import S3Server, s3_server
 
 pytestmark = pytest.mark.slow
+
+__all__ = ["s3_server"]
 
 STEPS = 12
 
@@ -58,6 +62,36 @@ def test_indexes_change_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize("first", range(0, 300, 20))
 def test_indexes_change_no_answer_in_any_world(tmp_path: Path, first: int) -> None:
     assert run(tmp_path, range(first, first + 20)) > 100
+
+
+@pytest.mark.s3
+def test_indexes_on_s3_are_read_there_by_forks_of_forks(
+    s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork finds the files of inherited indexes; nothing falls back to reading all texts or vectors."""
+    monkeypatch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", 0)
+    monkeypatch.setattr(vector, "SEARCHES_BEFORE_BALLS", 0)
+    monkeypatch.setattr(vector, "READ_SHARE_MIN", 0)
+    with og.init(s3_server.uri("churn"), schema=schema(0)) as graph:
+        docs = [{"name": f"d{number}", "n": number, "text": "sea wind", "vec": [number, 0]} for number in range(30)]
+        graph.ingest([{"type": "Doc", "data": one} for one in docs])
+        graph.ensure_indices()
+        for name, source in (("b1", "main"), ("b2", "b1")):
+            graph.branches.create(name, from_=source)
+            graph.mutate(
+                f'query q() {{ insert Doc {{ name: "{name}" n: 1 text: "reef" vec: [0.5, 0.0] }} }}', branch=name
+            )
+    with og.open(s3_server.uri("churn")) as graph:
+        dataset = graph.core.view("b2").dataset("node:Doc")
+        texts = text.TextSearch(dataset, "text")
+        assert texts._indexed is not None
+        assert int(np.count_nonzero(texts._indexed.lengths)) == 30
+        assert len(texts.matches("sea")) == 30
+        assert len(texts.matches("reef")) == 2
+        monkeypatch.setattr(vector.VectorSearch, "_streamed", lambda *_: pytest.fail("all vectors were read"))
+        monkeypatch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", 64)
+        _, distances = vector.VectorSearch(dataset, "vec").search(np.array([0.4, 0], np.float32), None, 3)
+        assert distances.round(3).tolist() == [0.1, 0.1, 0.4]
 
 
 # -- broken engines that these worlds must notice ------------------------------------------------------------------

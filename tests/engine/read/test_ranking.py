@@ -119,7 +119,7 @@ def test_rrf_does_not_depend_on_where_it_is_cut(tied: og.Graph, match: str, call
     whole = ranked(tied, match, "s", "limit 1000", returned)
     unordered = f"query q() {{ match {{ {match} }} return {{ {returned} }} }}"
     alone = {row["name"]: row["s"] for row in tied.query(unordered).rows()}
-    assert {name: score for name, score in whole} == {name: one for name, one in alone.items() if one is not None}
+    assert dict(whole) == {name: one for name, one in alone.items() if one is not None}
     for limit in (1, 3, 10, 40):
         assert ranked(tied, match, "s", f"limit {limit}", returned) == whole[:limit]
     pages = [row for skip in range(0, 30, 3) for row in ranked(tied, match, "s", f"skip {skip} limit 3", returned)]

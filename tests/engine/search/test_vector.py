@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from omnigraph.engine.read.search import nearest
+from omnigraph.engine.read.search import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store import index, matrix, vector
+from omnigraph.store import index, kmeans, matrix, partitions, vector
 from tests.engine.search.notes import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
@@ -93,6 +93,32 @@ def test_nearest_candidates_restrict_before_the_limit(
     assert notes.names(rows.tolist()) == [name for _, name in expected]
 
 
+def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module, name, value in WAYS["partitions"]:
+        monkeypatch.setattr(module, name, value)
+    random = np.random.default_rng(3)
+    numbers = (np.repeat(np.eye(3) * 100, 64, axis=0) + random.normal(size=(192, 3))).astype(np.float32)
+    vectors = {f"n{place:03}": row.tolist() for place, row in enumerate(numbers)}
+    notes = Notes.at(tmp_path)
+    notes.put(dict.fromkeys(vectors), vectors)
+    notes.index()
+    read: list[int] = []
+    inner = partitions.Partitions.read
+
+    def counted(self: partitions.Partitions, place: int) -> matrix.Matrix:
+        read.append(place)
+        return inner(self, place)
+
+    monkeypatch.setattr(partitions.Partitions, "read", counted)
+    rows, _ = nearest(notes.view, "Note", "vec", [100.0, 0.0, 0.0], None, 3)
+    assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [100.0, 0.0, 0.0])[:3]]
+    # A third of the vectors lies where the query is; nothing else can be near enough.
+    assert 0 < len(read) <= 12
+    found = notes.core.view()
+    assert "partitions of the index, bounded" in describe_nearest(found, "Note", "vec", 3)
+    assert describe_nearest(found, "Note", "vec", None) == "in memory"
+
+
 def test_nearest_without_a_limit_gives_every_vector_and_no_null(tmp_path: Path) -> None:
     notes, vectors = many(tmp_path)
     rows, _ = nearest(notes.view, "Note", "vec", [0.0, 0.0, 0.0])
@@ -161,7 +187,7 @@ def test_clusters_apart_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None
     compared: list[int] = []
     exactly = matrix.distances_to
 
-    def counted(query: matrix.Vectors, vectors: matrix.Vectors) -> NDArray[np.float64]:
+    def counted(query: kmeans.Vectors, vectors: kmeans.Vectors) -> NDArray[np.float64]:
         compared.append(len(vectors))
         return exactly(query, vectors)
 

@@ -100,7 +100,7 @@ def explain_plan(
         operators = (
             Operator("count by weights on nodes, without making these rows", max(round(rows), 0), {}, operators),
         )
-    end = _end(plan, rows)
+    end = _end(run, plan, rows)
     if profile is not None and "rows" in totals:
         end.actual["rows"] = totals["rows"]
     return Explanation(name, (*operators, end), totals)
@@ -162,7 +162,7 @@ def _expected(run: Run, step: Step, rows: float) -> dict[str, object]:
     return {"traversal": "indexed" if indexed else "csr", "because": reason}
 
 
-def _end(plan: ReadPlan, rows: float) -> Operator:
+def _end(run: Run, plan: ReadPlan, rows: float) -> Operator:
     query = plan.query
     parts = ["group" if query.is_grouped else "return distinct" if query.is_distinct else "return"]
     parts.append(", ".join(column.name for column in query.columns))
@@ -173,7 +173,8 @@ def _end(plan: ReadPlan, rows: float) -> Operator:
     if isinstance(query.limit, int):
         parts.append(f"limit {query.limit}")
         rows = min(rows, query.limit)
-    return Operator(" ".join(parts), max(round(rows), 0))
+    told = plan.ranking.describe(run, plan.cut(run).end) if plan.ranking is not None else {}
+    return Operator(" ".join(parts), max(round(rows), 0), told)
 
 
 def _shown(value: Any) -> str:

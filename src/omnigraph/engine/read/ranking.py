@@ -129,6 +129,14 @@ class Ranking:
         order = np.argsort(-scores[ids], kind="stable")
         return Ranked(ids[order], scores[ids][order])
 
+    def describe(self, run: Run, wanted: int | None) -> dict[str, object]:
+        """Say how vectors would be compared, if any are."""
+        from omnigraph.engine.read import search
+
+        limit = wanted if self._k is None else None
+        near = [arm for arm in self._arms if arm.is_nearest]
+        return {"vectors": search.describe_nearest(run.view, *near[0].place, limit)} if near else {}
+
     def scores(self, run: Run, ids: Ids) -> Numbers:
         """Return the score of each row's entity, null where it has none; nothing is left out."""
         present = np.unique(ids[ids >= 0])
@@ -151,6 +159,7 @@ class _Arm:
         self.is_nearest = isinstance(call, ir.Nearest)
         self._query = compile_value(call.query)
         self._node_type, self._property = call.field.owner, call.field.property
+        self.place = (self._node_type, self._property)
         self._dimension = call.field.type.dimension or 0
         self._model = call.model if isinstance(call, ir.Nearest) else None
 

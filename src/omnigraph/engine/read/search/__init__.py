@@ -6,7 +6,7 @@ Imports the engine's core and the store; the executor above it turns row ids int
 from omnigraph.engine.read.search.embed import Embedder, Purpose, check_model, embed_query, from_settings
 from omnigraph.engine.read.search.prepared import embedder_of
 from omnigraph.engine.read.search.text import bm25, text_matches
-from omnigraph.engine.read.search.vector import checked_vector, nearest
+from omnigraph.engine.read.search.vector import checked_vector, describe_nearest, nearest
 
 __all__ = [
     "Embedder",
@@ -14,6 +14,7 @@ __all__ = [
     "bm25",
     "check_model",
     "checked_vector",
+    "describe_nearest",
     "embed_query",
     "embedder_of",
     "from_settings",

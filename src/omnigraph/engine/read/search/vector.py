@@ -12,8 +12,8 @@ from omnigraph.engine.core import View
 from omnigraph.engine.read.search.prepared import vector_search
 from omnigraph.errors import DataError
 from omnigraph.store.bm25 import Scores
+from omnigraph.store.kmeans import Vectors
 from omnigraph.store.live import RowIds
-from omnigraph.store.matrix import Vectors
 
 
 def nearest(
@@ -30,6 +30,11 @@ def nearest(
     """
     search = vector_search(view, node_type, property)
     return search.search(checked_vector(vector, search.dimension, property), candidates, limit)
+
+
+def describe_nearest(view: View, node_type: str, property: str, limit: int | None) -> str:  # noqa: A002
+    """Say how the nearest of a type would be found."""
+    return vector_search(view, node_type, property).describe(limit)
 
 
 def checked_vector(vector: ArrayLike, dimension: int, property: str) -> Vectors:  # noqa: A002 - the language's word
