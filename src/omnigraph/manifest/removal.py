@@ -116,7 +116,10 @@ class Planner:
         unreachable = [
             info for info in objects if not (needed.covers(info.path) or is_kept_by_lance(info.path, path, live))
         ]
-        # A place where nothing is kept has no versions, only residue, since it may be one that is being made.
+        # A place where nothing is kept may be one that is being made. It goes as a whole, so that no version of it is
+        # there without its files.
+        young = {fork_of(info.path, path) for info in unreachable if not self.may_go(info)} - live
+        unreachable = [info for info in unreachable if fork_of(info.path, path) not in young]
         gone = [
             DatasetRef(path, fork, number)
             for fork in sorted(live, key=str)
