@@ -165,22 +165,23 @@ def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(branches, "_dependents", lambda main, entry: [])
 
 
-MUTANTS = (
-    base_is_too_old,
-    base_is_the_nearest_by_sum,
-    base_is_any_of_several,
-    base_forgets_what_is_unknown,
-    base_ignores_merges,
-    merge_forgets_its_source,
-    conflict_is_missed,
-    properties_are_not_merged,
-    delete_is_lost,
-    orphans_are_let_through,
-    changed_types_are_taken_over,
-    adoption_forgets_decisions,
-    decisions_are_turned_round,
-    delete_of_a_branch_looks_at_nobody,
-)
+# Each with a world that is known to notice it; should the worlds change, later ones may.
+MUTANTS = {
+    base_is_too_old: 0,
+    base_is_the_nearest_by_sum: 11,
+    base_is_any_of_several: 11,
+    base_forgets_what_is_unknown: 11,
+    base_ignores_merges: 0,
+    merge_forgets_its_source: 0,
+    conflict_is_missed: 7,
+    properties_are_not_merged: 0,
+    delete_is_lost: 0,
+    orphans_are_let_through: 0,
+    changed_types_are_taken_over: 0,
+    adoption_forgets_decisions: 17,
+    decisions_are_turned_round: 0,
+    delete_of_a_branch_looks_at_nobody: 44,
+}
 
 
 @pytest.mark.slow
@@ -191,4 +192,4 @@ def test_model_of_histories_catches_a_broken_engine(
 ) -> None:
     mutant(monkeypatch)
     with pytest.raises(AssertionError, match="seed "):
-        run(start, tmp_path, range(60))
+        run(start, tmp_path, range(MUTANTS[mutant], MUTANTS[mutant] + 60))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import lance
@@ -184,3 +185,61 @@ def new_operation() -> OperationId:
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
     with alone(graph.core.kernel.store, "repair", graph.snapshot()), pytest.raises(ConflictError, match="another"):
         graph.repair(confirm=True)
+
+
+# -- writers and repair judge alike ------------------------------------------------------------------------------------
+
+
+def inherits(graph: Graph) -> None:
+    """The branch reads what main published."""
+
+
+def owns(graph: Graph) -> None:
+    """The branch has a fork of its own."""
+    insert(graph, "d", "review")
+
+
+def went_back(graph: Graph) -> None:
+    """The branch is where it forked from again, and its fork has moved on."""
+    insert(graph, "d", "review")
+    graph.mutate('query q() { delete Person where name = "d" }', branch="review")
+    graph.ingest([{"type": "City", "data": {"name": "x"}}])
+    graph.branches.merge("review")
+    graph.branches.merge("main", "review")
+
+
+def adopted(graph: Graph) -> None:
+    """The branch reads the fork of another branch."""
+    graph.branches.create("other")
+    insert(graph, "d", "other")
+    graph.branches.merge("other", "review")
+
+
+def insert(graph: Graph, name: str, branch: str) -> None:
+    graph.ingest([{"type": "Person", "data": {"name": name}}], branch=branch)
+
+
+@pytest.mark.parametrize("state", [inherits, owns, went_back, adopted])
+@pytest.mark.parametrize("is_foreign", [False, True])
+def test_repair_sees_whatever_a_writer_refuses(graph: Graph, state: Callable[[Graph], None], is_foreign: bool) -> None:
+    graph.branches.create("review")
+    state(graph)
+    pins = [graph.snapshot(branch).state.pins[PERSON] for branch in graph.branches.list()]
+    for fork in {pin.fork for pin in pins} if is_foreign else ():
+        dataset = by_path(graph).checkout_version((fork, None)) if fork else by_path(graph)
+        dataset.optimize.compact_files()
+        dataset.delete("name = 'a'")
+    refused = []
+    for branch in graph.branches.list():
+        shown = {one.classification for one in graph.repair(branch).types if one.type_key == PERSON}
+        try:
+            insert(graph, f"new-{branch}", branch)
+        except DriftDetected:
+            refused.append(branch)
+            assert shown == {"suspicious"}, branch
+            graph.repair(branch, confirm=True, discard=True)
+            insert(graph, f"new-{branch}", branch)
+        else:
+            assert shown == {"no_drift"}, branch
+    assert bool(refused) == is_foreign
+    assert graph.verify().is_sound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetC
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
+from omnigraph.manifest import updates
 from omnigraph.manifest.audit import read as read_audit
 from omnigraph.manifest.intent import pending
 from omnigraph.manifest.sweep import sweep
@@ -518,3 +520,63 @@ def test_empty_list_of_adopted_forks_names_no_fork(graph: Graph, monkeypatch: py
     assert receipt.commit.adopted_forks == frozenset()
     assert graph.verify().is_sound
     graph.cleanup(keep=1)
+
+
+# -- forks that a branch leaves behind ---------------------------------------------------------------------------------
+
+
+def _write_and_take_back(graph: Graph) -> None:
+    change(graph, 'insert Person { name: "Eve" }', "review")
+    change(graph, 'delete Person where name = "Eve"', "review")
+
+
+def _write_and_revert(graph: Graph) -> None:
+    graph.revert(change(graph, 'insert Person { name: "Eve" }', "review").commit.commit_id, "review")
+
+
+def _optimize(graph: Graph) -> None:
+    put(graph, '{"type":"Person","data":{"name":"Eve"}}')
+    graph.branches.merge("main", "review")
+    graph.optimize("review")
+
+
+@pytest.mark.parametrize("leave", [_write_and_take_back, _write_and_revert, _optimize])
+def test_branch_that_goes_back_to_a_version_it_forked_before_stays_writable(
+    graph: Graph, leave: Callable[[Graph], None]
+) -> None:
+    """A fast forward gives the branch main's version again, of which it has a fork that has moved on."""
+    leave(graph)
+    earlier = {one.commit_id: b"".join(graph.at(one.commit_id).export()) for one in graph.commits("review")}
+    for number in range(2):
+        put(graph, knows("Alice", "Bob", f"ab{number}"))
+        graph.branches.merge("review")
+        assert graph.branches.merge("main", "review").outcome == "fast_forward"
+        assert graph.snapshot("review").state.pins[PERSON].ref == graph.snapshot().state.pins[PERSON].ref
+        before = content(graph, "review")
+        set_age(graph, "Alice", 40 + number, "review")
+        before[PERSON]["Alice"]["age"] = 40 + number
+        assert content(graph, "review") == before
+        assert {one.action for one in graph.repair("review").types} == {"no_op"}
+        graph.branches.merge("review")
+    fresh = og.open(graph.uri)
+    assert {commit_id: b"".join(fresh.at(commit_id).export()) for commit_id in earlier} == earlier
+    assert graph.verify().is_sound
+
+
+def test_branch_of_an_older_graph_forks_beside_a_fork_that_moved_on(
+    graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pins of before do not say when they were taken over, so the name of the next fork is met again."""
+    _write_and_take_back(graph)
+    real = updates.SetVersion.apply
+
+    def without_mark(self: Any, draft: Any) -> None:
+        real(replace(self, adopted_at=None), draft)
+
+    monkeypatch.setattr(updates.SetVersion, "apply", without_mark)
+    put(graph, knows("Alice", "Bob", "ab"))
+    graph.branches.merge("review")
+    graph.branches.merge("main", "review")
+    set_age(graph, "Alice", 40, "review")
+    assert age(graph, "Alice", "review") == 40
+    assert graph.verify().is_sound

@@ -147,7 +147,21 @@ class Kernel:
         owner = snapshot.state.branch_id
         if pin.owner == owner:
             return dataset
-        return self.store.fork(dataset, fork_name(owner, dataset.ref))
+        return self.store.fork(dataset, self._unused_fork(snapshot, pin))
+
+    def _unused_fork(self, snapshot: Snapshot, pin: Pin) -> str:
+        """Return the name of a fork that nothing was published to."""
+        name = fork_name(snapshot.state.branch_id, pin)
+        # Pins of older graphs do not say when they were adopted, so their names can be met again.
+        while self._is_published(snapshot, DatasetRef(pin.path, name, pin.version)):
+            name = f"{name}x"
+        return name
+
+    def _is_published(self, snapshot: Snapshot, fork: DatasetRef) -> bool:
+        """Tell whether a fork has a version after its first, by path or waiting to be linked."""
+        waiting = [link.ref for link in self._unfinished(snapshot)]
+        is_waiting = any((ref.path, ref.branch) == (fork.path, fork.branch) for ref in waiting)
+        return is_waiting or self.store.has_version(fork.at(fork.version + 1))
 
     # -- history -----------------------------------------------------------------------------------------------
 

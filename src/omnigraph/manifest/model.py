@@ -39,7 +39,10 @@ class TypeIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """The published version of one type's dataset; what is published has the columns that it was stored with."""
+    """The published version of one type's dataset; what is published has the columns that it was stored with.
+
+    `adopted_at` is the version of the branch's catalog on which a merge took over a dataset of another branch.
+    """
 
     identity: TypeIdentity
     table_key: str
@@ -48,6 +51,7 @@ class Pin:
     fork: str | None
     row_count: int
     shape: Shape = AS_STORED
+    adopted_at: int | None = None
 
     @property
     def ref(self) -> DatasetRef:
@@ -65,13 +69,16 @@ def fork_owner(fork: str) -> BranchId | None:
     return None if owner == MAIN else BranchId(owner)
 
 
-def fork_name(owner: BranchId | None, parent: DatasetRef) -> str:
-    """Return the physical name of a branch's fork of a dataset.
+def fork_name(owner: BranchId | None, pin: Pin) -> str:
+    """Return the physical name of a branch's fork of what it has inherited or adopted.
 
-    It names the exact state that is forked, so a fork that is found under this name is always the right one: two
-    writers may meet on it, and a leftover from an older state is never in the way.
+    It names the exact state that is forked, so two writers may meet on it, and a leftover from an older state is never
+    in the way. A branch may adopt one state again after it has published to a fork of it; the version of its catalog at
+    the adoption keeps their names apart.
     """
-    return f"{owner or MAIN}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
+    origin = sha256(pin.ref.directory.encode()).hexdigest()[:8]
+    mark = "" if pin.adopted_at is None else f"-{pin.adopted_at}"
+    return f"{owner or MAIN}-{pin.version}-{origin}{mark}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from omnigraph.manifest import plan as plans
 from omnigraph.manifest.intent import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
 
 
@@ -136,10 +136,20 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
         store.in_parallel([*map(commit, plan.effects), stage_rows])
     except StaleBase as stale:
         # By path the dataset is further than its pin: either another commit of the graph, or a foreign tool.
-        if store.has_version(manifest.ref.at(manifest.version + 1)):
+        if is_overtaken(store, manifest.ref):
             raise Moved from stale
         raise drift(stale.ref.directory) from stale
     return sorted(staged, key=lambda one: one.ref), staged_rows[0]
+
+
+def is_drifted(store: Store, catalog: DatasetRef, pinned: DatasetRef) -> bool:
+    """Tell whether a foreign tool wrote a dataset by path past its pinned version, which writers refuse."""
+    return store.has_version(pinned.at(pinned.version + 1)) and not is_overtaken(store, catalog)
+
+
+def is_overtaken(store: Store, catalog: DatasetRef) -> bool:
+    """Tell whether another writer of the graph has published since: it may have moved any dataset."""
+    return store.has_version(catalog.at(catalog.version + 1))
 
 
 def drift(directory: str) -> DriftDetected:

@@ -103,13 +103,14 @@ def _schema_row(schema: AcceptedSchema) -> _Row:
 
 def _pin_rows(pin: Pin) -> list[_Row]:
     identity = (pin.identity.type_id, pin.identity.incarnation_id)
+    adopted = None if pin.adopted_at is None else _json({"adopted_at": pin.adopted_at})
     return [
         (f"table:{pin.identity}", "table", pin.path, None, None, pin.table_key, *identity, None, None, None),
         (
             f"table_version:{pin.identity}:{pin.version:020d}",
             "table_version",
             None,
-            None,
+            adopted,
             None,
             pin.table_key,
             *identity,
@@ -296,6 +297,7 @@ def _decode_pins(tables: list[dict[str, Any]], versions: list[dict[str, Any]]) -
             row["table_version"],
             row["table_branch"],
             row["row_count"],
+            adopted_at=row["json"].get("adopted_at"),
         )
     if len(pins) != len(paths):
         raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")

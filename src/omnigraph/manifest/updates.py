@@ -51,16 +51,19 @@ class Update(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SetVersion:
-    """A type's dataset moves to another version, maybe of another fork."""
+    """A type's dataset moves to another version, maybe of another fork; `adopted_at` marks one of another branch."""
 
     table_key: str
     version: int
     fork: str | None
     row_count: int
+    adopted_at: int | None = None
 
     def apply(self, draft: Draft) -> None:
         pin = draft.pins[self.table_key]
-        draft.pins[self.table_key] = replace(pin, version=self.version, fork=self.fork, row_count=self.row_count)
+        draft.pins[self.table_key] = replace(
+            pin, version=self.version, fork=self.fork, row_count=self.row_count, adopted_at=self.adopted_at
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,10 @@ class Application:
         plan = Plan(
             self.kind,
             settled.effects,
-            tuple(SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count) for pin in adopted.values()),
+            tuple(
+                SetVersion(pin.table_key, pin.version, pin.fork, pin.row_count, snapshot.version)
+                for pin in adopted.values()
+            ),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
             self.core.actor,
             sides.merged_parent,
