@@ -22,6 +22,18 @@ REPREPARE_MAX: Final = 32
 RETRY_WAIT_SECONDS: Final = 0.02
 RETRY_WAIT_SECONDS_MAX: Final = 0.3
 UNKNOWN_OUTCOME_RETRIES_MAX: Final = 3
+
+# Fairness: after how many losses a writer claims the branch, how many commits in a row a process makes before it looks
+# for claims of others, and how long it looks each time once it has met other writers; how long a claim asks others to
+# wait, how long it counts at all, and how often its owner asks for its turn. How often long work is prepared again.
+CLAIM_LOSSES: Final = 2
+CLAIM_LOOK_COMMITS: Final = 4
+CLAIM_WATCH_SECONDS: Final = 5
+CLAIM_HOLD_SECONDS_MIN: Final = 2
+CLAIM_SECONDS_MAX: Final = 60
+CLAIM_POLL_SECONDS: Final = 0.01
+CLAIM_POLL_SECONDS_MAX: Final = 1
+LONG_REPREPARE_MAX: Final = 8
 COMMIT_WINDOW_ROWS: Final = 64
 NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512

@@ -23,7 +23,7 @@ from omnigraph.manifest import updates
 from omnigraph.manifest.audit import read as read_audit
 from omnigraph.manifest.intent import pending
 from omnigraph.manifest.sweep import sweep
-from tests.engine.mergegraphs import KNOWS, PERSON, age, change, content, files, knows, people, put
+from tests.engine.mergegraphs import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
 from tests.engine.write.graphs import rows
 from tests.kernel.graphs import check_invariants
 from tests.policy.recorder import Recorder
@@ -359,21 +359,34 @@ def test_merge_over_a_schema_change_is_refused(graph: Graph) -> None:
         assert caught.value.code == "merge.schema_differs"
 
 
-def test_merge_loses_to_a_writer_of_the_target(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("touches_source_type", [True, False])
+def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, touches_source_type: bool
+) -> None:
+    graph = people(tmp_path, SCHEMA + "node City { name: String @key }")
+    graph.branches.create("review")
     set_age(graph, "Alice", 31, "review")
+    set_age(graph, "Carol", 21)
     other = og.open(graph.uri)
+    staged: list[int] = []
 
     def meanwhile(*args: Any) -> Any:
-        set_age(other, "Bob", 1)
+        if not staged and touches_source_type:
+            set_age(other, "Bob", 1)
+        elif not staged:
+            other.ingest([{"type": "City", "data": {"name": "Rome"}}], mode="append")
+        staged.append(1)
         return staging.stage(*args)
 
     monkeypatch.setattr(workers, "stage", meanwhile)
-    with pytest.raises(ReadSetChanged):
-        graph.branches.merge("review")
-    monkeypatch.undo()
-    assert (age(graph, "Bob"), age(graph, "Alice")) == (1, 30)
+    receipt = graph.branches.merge("review")
+    assert receipt.outcome == "merged"
+    # Only what changed meanwhile is worked out again.
+    assert len(staged) == (2 if touches_source_type else 1)
+    assert (age(graph, "Bob") == 1, age(graph, "Alice")) == (touches_source_type, 31)
+    assert graph.commits()[0].merged_parent == graph.commits(branch="review")[0].commit_id
     assert pending(graph.core.kernel.store) == ([], [])
-    assert graph.branches.merge("review").outcome == "merged"
+    assert graph.verify().is_sound
 
 
 def test_merge_of_a_source_made_anew_is_refused(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph
-from omnigraph.manifest.kernel import _Queue
+from omnigraph.manifest.turns import BranchTurn
 
 
 @contextmanager
@@ -23,5 +23,5 @@ def hours_later(hours: float = 2) -> Iterator[None]:
 def elsewhere(graph: Graph) -> Graph:
     """Open the graph as another process would, whose writers do not wait for ours."""
     other = og.open(graph.uri)
-    other.core.kernel._my_queues[None] = _Queue()
+    other.core.kernel._turns[None] = BranchTurn()
     return other

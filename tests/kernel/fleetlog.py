@@ -46,6 +46,14 @@ def requests_of(server: S3Server, kernel: Kernel, work: Callable[[], object]) ->
     return list(server.requests)
 
 
+def assert_commit_requests(found: Sequence[Request], golden: Sequence[str]) -> None:
+    """Compare the log of a commit with the golden one; at times the look for claims takes the place of the probe."""
+    looking = list(golden)
+    if any(shape(one).startswith("LIST __claims/") for one in found):
+        looking[looking.index("HEAD __manifest/_versions")] = "LIST __claims/main"
+    assert_requests(found, looking)
+
+
 def assert_requests(found: Sequence[Request], golden: Sequence[str]) -> None:
     """Compare a log with the golden one, whatever the order of requests that run side by side; show both."""
     if Counter(map(shape, found)) != Counter(golden):

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from omnigraph import clock
 from omnigraph.failpoints import Park
+from omnigraph.ids import BranchId
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
@@ -32,6 +33,12 @@ def stranger(root: str, meter: Meter = NO_METER) -> Kernel:
     if not alias.is_symlink():
         alias.symlink_to(root)
     return open_graph(str(alias), meter)
+
+
+def ignore_claims(kernel: Kernel, branch_id: BranchId | None = None) -> Kernel:
+    """Make a handle that never looks for claims of others: the rival that fairness cannot count on."""
+    kernel._turn(branch_id).line.contention.must_look = lambda now: False  # type: ignore[method-assign]
+    return kernel
 
 
 def appending(kernel: Kernel, table_key: str, ids: Sequence[str], *requirements: Requirement) -> PrepareAppend:

@@ -30,7 +30,15 @@ from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.meter import Meter
-from tests.kernel.fleettools import MovableClock, ParkFirst, appending, in_thread, manifest_file, stranger
+from tests.kernel.fleettools import (
+    MovableClock,
+    ParkFirst,
+    appending,
+    ignore_claims,
+    in_thread,
+    manifest_file,
+    stranger,
+)
 from tests.kernel.graphs import CITY, PERSON, check_invariants, create, ids_of, insert, open_graph, rows_of
 from tests.store.staging import rewrite
 
@@ -352,7 +360,7 @@ def test_insert_that_always_loses_gives_up_after_its_bounded_retries(
     root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(clock, "pause", lambda _: None)
-    kernel, other = create(root), stranger(root)
+    kernel, other = create(root), ignore_claims(stranger(root))
     prepare = appending(kernel, PERSON, ["mine"])
     numbers = iter(range(100))
     prepare.interfere = lambda _: discard(insert(other, {CITY: [f"c{next(numbers):02d}"]}))

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from omnigraph.limits import CLAIM_LOOK_COMMITS
 from omnigraph.manifest import branches, publish
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.store.meter import Meter
-from tests.kernel.fleetlog import assert_requests, requests_in_sequence, requests_of
+from tests.kernel.fleetlog import assert_commit_requests, assert_requests, requests_in_sequence, requests_of
 from tests.kernel.graphs import CITY, KNOWS, PERSON, create, ids_of, insert, open_graph, wide_schema
 from tests.s3server import S3Server, s3_server
 
@@ -85,6 +86,15 @@ LOCAL_COMMIT = sorted(
 )
 
 
+# Once in a few commits the look for claims of other processes takes the place of the probe.
+LOCAL_COMMIT_LOOKING = sorted(
+    [
+        ("list", "__claims"),
+        *(one for one in LOCAL_COMMIT if one not in (("probe", "__manifest"), ("head", "__manifest"))),
+    ]
+)
+
+
 class Counted:
     """A graph whose requests are logged as (operation, kind of target)."""
 
@@ -108,7 +118,8 @@ class Counted:
 def check_local(counted: Counted, table_key: str, name: str) -> None:
     kernel = counted.kernel
     insert(kernel, {table_key: [f"{name}-first"]})
-    assert sorted(counted.log_of(lambda: insert(kernel, {table_key: [f"{name}-second"]}))) == LOCAL_COMMIT
+    found = sorted(counted.log_of(lambda: insert(kernel, {table_key: [f"{name}-second"]})))
+    assert found in (LOCAL_COMMIT, LOCAL_COMMIT_LOOKING)
     kernel.dataset(kernel.snapshot(), table_key)
     read = counted.log_of(lambda: kernel.dataset(kernel.snapshot(), table_key))
     assert read == LOCAL_WARM_READ
@@ -151,7 +162,8 @@ def test_local_requests_do_not_depend_on_the_depth_of_history(tmp_path: Path) ->
 
 def check_remote(server: S3Server, uri: str, kernel: Kernel, table_key: str, name: str) -> None:
     insert(kernel, {table_key: [f"{name}-first"]})
-    assert_requests(requests_of(server, kernel, lambda: insert(kernel, {table_key: [f"{name}-second"]})), COMMIT)
+    found = requests_of(server, kernel, lambda: insert(kernel, {table_key: [f"{name}-second"]}))
+    assert_commit_requests(found, COMMIT)
     kernel.dataset(kernel.snapshot(), table_key)
     assert_requests(requests_of(server, kernel, lambda: kernel.dataset(kernel.snapshot(), table_key)), WARM_READ)
     cold = open_graph(uri)
@@ -236,3 +248,15 @@ def test_s3_commit_that_spills_pays_for_the_log_alone(s3_server: S3Server, monke
     # The first spill creates the log, the others open and append to it; that is once in 64 commits.
     assert [costs[number] - len(COMMIT) for number in spills] == [13, 8, 8]
     kernel.close()
+
+
+# -- the look for claims ---------------------------------------------------------------------------------------
+
+
+def test_steady_commits_look_for_claims_seldom_and_ask_for_nothing_more(tmp_path: Path) -> None:
+    counted = Counted(str(tmp_path / "graph.omni"))
+    insert(counted.kernel, {PERSON: ["first"]})
+    logs = [counted.log_of(lambda: insert(counted.kernel, {PERSON: [f"p{number}"]})) for number in range(15)]  # noqa: B023
+    looks = [number for number, log in enumerate(logs) if ("list", "__claims") in log]
+    assert 1 <= len(looks) <= 15 // CLAIM_LOOK_COMMITS
+    assert all(sorted(log) in (LOCAL_COMMIT, LOCAL_COMMIT_LOOKING) for log in logs[1:]), logs

@@ -5,42 +5,33 @@ Everything above it reads through `snapshot` and `dataset`, and changes the grap
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from copy import copy
-from dataclasses import replace
-from typing import Final
-from weakref import WeakValueDictionary
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, TypeVar
 
 from omnigraph import clock, ids
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
 from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest.claims import ClaimLine
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
+from omnigraph.manifest.turns import BranchTurn, shared_turn
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 
 Prepare = Callable[[Snapshot], Plan | None]
+T = TypeVar("T")
 
 # Kinds of commits after which every query answers as before.
 UPKEEP: Final = frozenset({"optimize", "ensure_indices"})
-
-
-class _Queue:
-    """The turn of one branch in this process: shared by every handle of the same graph."""
-
-    def __init__(self) -> None:
-        self.turn = threading.Lock()
-
-
-_queues: WeakValueDictionary[tuple[str, BranchId | None], _Queue] = WeakValueDictionary()
-_queues_lock = threading.Lock()
 
 
 class Kernel:
@@ -51,7 +42,7 @@ class Kernel:
         self.read_only = read_only
         self._heads: dict[BranchId | None, Verified] = {}
         self._linked: set[DatasetRef] = set()
-        self._my_queues: dict[BranchId | None, _Queue] = {}
+        self._turns: dict[BranchId | None, BranchTurn] = {}
         self._linking: list[Future[None]] = []
         self._request_id: str | None = None
 
@@ -243,103 +234,186 @@ class Kernel:
         return receipt
 
     def _commit(self, branch: str, prepare: Prepare, work: Work) -> Receipt | None:
+        begun = clock.elapsed()
         if work.queued:
             branch_id = self.resolve(branch)
-            with self._turn(branch_id):
-                return self._run(branch, branch_id, prepare, work, None, clock.elapsed())
-        begun = clock.elapsed()
+            with self._turn(branch_id).held() as turn:
+                return self._run(_Attempt(branch, branch_id, prepare, work, begun), turn)
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
-        base, fresh = self._capture(branch)
+        base, fresh = self._capture(branch, work)
         plan = prepare(base.snapshot)
         if plan is None:
             return None
-        verified = fresh()
+        verified, has_claims = fresh()
         branch_id = verified.snapshot.state.branch_id
-        prepared = (base, plan) if verified.snapshot.ref == base.snapshot.ref else None
-        with self._turn(branch_id):
-            return self._run(branch, branch_id, prepare, work, prepared, begun)
+        attempt = _Attempt(branch, branch_id, prepare, work, begun, has_claims)
+        turn = self._turn(branch_id)
+        if verified.snapshot.ref == base.snapshot.ref:
+            attempt.prepared = (base, plan)
+        else:
+            turn.note_head(verified.snapshot)
+        with turn.held():
+            return self._run(attempt, turn)
 
-    def _run(
-        self,
-        branch: str,
-        branch_id: BranchId | None,
-        prepare: Prepare,
-        work: Work,
-        prepared: tuple[Verified, Plan] | None,
-        begun: float,
-    ) -> Receipt | None:
-        lost = 0
-        while True:
-            head = self._known(branch, branch_id) if prepared is not None else self._verify(branch, branch_id)
-            if prepared is None or prepared[0].snapshot.version != head.snapshot.version:
-                if prepared is not None:
-                    lost = self._count_loss(prepared[0].snapshot, head.snapshot, lost, work)
-                plan = prepare(head.snapshot)
-                if plan is None:
+    def _run(self, attempt: _Attempt, turn: BranchTurn) -> Receipt | None:
+        """Publish in the turn of the branch: prepare what is not prepared on the head, again after every loss."""
+        line = turn.line
+        try:
+            head = self._join_claims(attempt, line)
+            while True:
+                if self._wait_for_claims(attempt, line):
+                    head = None
+                head = head or self._newest_known(attempt, turn)
+                prepared = self._prepared_on(head, attempt, turn)
+                if prepared is None:
                     return None
-                prepared = (head, plan)
-            base, plan = prepared
-            try:
-                receipt = publish(self.store, base, plan, self._unfinished(base.snapshot), begun)
-            except Moved:
-                self._heads.pop(branch_id, None)
-                head = self._verify(branch, branch_id)
-                lost = self._count_loss(base.snapshot, head.snapshot, lost, work)
-                prepared = None
-                # Writers of other processes hold no turn of ours; an uneven wait keeps any of them from always losing.
-                clock.pause(ids.fraction() * min(lost * RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX))
-                continue
-            self._heads[branch_id] = Verified(receipt.snapshot, clock.elapsed())
-            self._link(receipt)
-            return receipt
+                base, plan = prepared
+                try:
+                    receipt = publish(self.store, base, plan, self._unfinished(base.snapshot), attempt.begun)
+                except Moved:
+                    head = self._lose(attempt, base, plan, line)
+                    continue
+                turn.note_win(receipt.snapshot, clock.elapsed() - attempt.tried_at)
+                self._heads[attempt.branch_id] = Verified(receipt.snapshot, clock.elapsed())
+                self._link(receipt)
+                return receipt
+        finally:
+            line.leave(self.store)
 
-    def _count_loss(self, before: Snapshot, after: Snapshot, lost: int, work: Work) -> int:
-        # A change answers for what it read. Upkeep leaves that as it was, so it may be prepared anew on top of it.
-        attempts = REPREPARE_MAX if work is Work.CHANGE and is_kept_up(before.version, after) else work.attempts
-        if attempts == 0:
-            raise ReadSetChanged(
-                f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
-                " prepared; nothing was written, run it again",
-                member=f"graph_head:{before.branch}",
-                expected=before.head,
-                actual=after.head,
-            )
-        if lost >= attempts:
-            raise ConflictError(
-                f"other writers of branch `{before.branch}` were faster {lost} times; nothing was written, run it"
-                " again later",
-                branch=before.branch,
-            )
-        return lost + 1
+    def _join_claims(self, attempt: _Attempt, line: ClaimLine) -> Verified | None:
+        """Queue up with other processes where that is due; return the head if it was read on the way.
 
-    @contextmanager
-    def _turn(self, branch_id: BranchId | None) -> Iterator[None]:
-        with _queues_lock:
-            key = (self.store.root.uri, branch_id)
-            queue = self._my_queues.setdefault(branch_id, _queues.setdefault(key, _Queue()))
-        with queue.turn:
-            yield
+        Work that is refused when it loses queues up as soon as other processes are known to write.
+        """
+        now = clock.elapsed()
+        head: Verified | None = None
+        if attempt.has_claims is None and line.contention.must_look(now):
+            look = self._beside(lambda: line.look(self.store))
+            head = self._verify(attempt.branch, attempt.branch_id)
+            attempt.has_claims = look()
+        is_refused = attempt.work.attempts == 0 and line.contention.is_contended(now)
+        if attempt.has_claims or is_refused:
+            line.join(self.store, now - attempt.begun)
+            return None
+        return head
+
+    def _wait_for_claims(self, attempt: _Attempt, line: ClaimLine) -> bool:
+        """Wait for those that claimed the branch before us; return whether there were any.
+
+        The next in the queue prepares on what the one before has published, while that one clears its claim.
+        """
+        seen: list[int] = []
+
+        def catch_up() -> None:
+            head = self._verify(attempt.branch, attempt.branch_id)
+            seen.append(head.snapshot.version)
+            is_prepared = attempt.prepared is not None and attempt.prepared[0].snapshot.version == seen[-1]
+            if seen[0] < seen[-1] and not is_prepared and attempt.work.attempts:
+                attempt.tried_at = clock.elapsed()
+                plan = attempt.prepare(head.snapshot)
+                attempt.prepared = (head, plan) if plan is not None else None
+                attempt.is_caught_up = plan is not None
+
+        return line.wait(self.store, catch_up)
+
+    def _newest_known(self, attempt: _Attempt, turn: BranchTurn) -> Verified:
+        # Of an insert that was just prepared the head was asked meanwhile; what took longer asks again before it stages
+        # a catalog in vain. Another handle of this process may have published what this one has not seen.
+        is_recent = attempt.is_caught_up or not (attempt.work.is_costly or turn.line.has_claim)
+        known = self._heads.get(attempt.branch_id)
+        if attempt.prepared is None or not is_recent or known is None or known.snapshot.version < turn.last_version:
+            return self._verify(attempt.branch, attempt.branch_id)
+        return known
+
+    def _prepared_on(self, head: Verified, attempt: _Attempt, turn: BranchTurn) -> tuple[Verified, Plan] | None:
+        """Return a plan on the head; None when there is nothing to do."""
+        if attempt.prepared is not None:
+            base, plan = attempt.prepared
+            if base.snapshot.version == head.snapshot.version:
+                return attempt.prepared
+            attempt.count_loss(base.snapshot, head.snapshot, plan)
+            if turn.note_head(head.snapshot) and turn.line.contention.must_claim(attempt.lost, attempt.work.is_costly):
+                attempt.prepared, head = None, self._claim(attempt, turn.line)
+                if self._wait_for_claims(attempt, turn.line):
+                    return self._prepared_on(self._newest_known(attempt, turn), attempt, turn)
+        attempt.tried_at = clock.elapsed()
+        new = attempt.prepare(head.snapshot)
+        attempt.prepared = (head, new) if new is not None else None
+        return attempt.prepared
+
+    def _lose(self, attempt: _Attempt, base: Verified, plan: Plan, line: ClaimLine) -> Verified:
+        """After another process was faster: claim the branch if that happened too often; return the new head."""
+        self._heads.pop(attempt.branch_id, None)
+        seconds = clock.elapsed() - attempt.tried_at
+        attempt.prepared, attempt.is_caught_up = None, False
+        line.contention.note_attempt(seconds)
+        line.contention.note_contention(clock.elapsed())
+        must_claim = not line.has_claim and line.contention.must_claim(attempt.lost + 1, attempt.work.is_costly)
+        if must_claim and attempt.work.attempts:
+            head = self._claim(attempt, line)
+        else:
+            line.renew(self.store, seconds)
+            head = self._verify(attempt.branch, attempt.branch_id)
+        attempt.count_loss(base.snapshot, head.snapshot, plan)
+        if must_claim and not line.has_claim:
+            head = self._claim(attempt, line)
+        elif not line.has_claim:
+            # An uneven wait keeps two writers from losing to each other in step.
+            clock.pause(ids.fraction() * min(attempt.lost * RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX))
+        return head
+
+    def _claim(self, attempt: _Attempt, line: ClaimLine) -> Verified:
+        """Claim the branch, and return its head."""
+        seconds = clock.elapsed() - attempt.tried_at
+        joined = self._beside(lambda: line.join(self.store, seconds))
+        head = self._verify(attempt.branch, attempt.branch_id)
+        joined()
+        return head
+
+    def _turn(self, branch_id: BranchId | None) -> BranchTurn:
+        if branch_id not in self._turns:
+            self._turns[branch_id] = shared_turn(self.store.root.uri, branch_id)
+        return self._turns[branch_id]
 
     # -- heads -------------------------------------------------------------------------------------------------
 
-    def _capture(self, branch: str) -> tuple[Verified, Callable[[], Verified]]:
-        """Return a state to prepare on, and a way to learn whether it is the newest.
+    def _capture(self, branch: str, work: Work) -> tuple[Verified, Callable[[], tuple[Verified, bool | None]]]:
+        """Return a state to prepare on, and a way to learn what the newest is and whether others claim the branch.
 
-        On remote storage the probes run while the caller prepares: they cost round trips that need not be waited for.
+        On remote storage the requests run while the caller prepares: they are round trips that need not be waited for.
         """
-        known = None if self.store.root.is_local else self._recent(branch)
-        if known is None:
-            verified = self._verify(branch, self.resolve(branch))
-            return verified, lambda: verified
-        name = self.store.pool.submit(self.resolve, branch)
-        head = self.store.pool.submit(self._verify, branch, known.snapshot.state.branch_id)
+        recent = self._recent(branch)
+        known = None if self.store.root.is_local else recent
+        if work.is_costly:
+            # By the time that such work is prepared, nothing of this would be news.
+            known = known or self._verify(branch, self.resolve(branch))
+            return known, lambda: (known, None)
+        name = self._beside(lambda: self.resolve(branch))
+        branch_id = known.snapshot.state.branch_id if known else name()
+        skips_probe = recent is not None and self._turn(branch_id).may_skip_probe(recent.snapshot)
+        look = self._look_if_due(branch_id)
+        if skips_probe and recent is not None:
+            # The last commits were ours, so the look for claims takes the place of the probe: the publish will tell.
+            known = recent
+            newest: Callable[[], Verified] = partial(_returned, recent)
+        else:
+            newest = self._beside(lambda: self._verify(branch, branch_id))
 
-        def fresh() -> Verified:
-            verified, branch_id = head.result(), name.result()
-            is_same = branch_id == verified.snapshot.state.branch_id
-            return verified if is_same else self._verify(branch, branch_id)
+        def fresh() -> tuple[Verified, bool | None]:
+            verified = newest() if name() == branch_id else self._verify(branch, name())
+            return verified, look() if look is not None else None
 
-        return known, fresh
+        return known or newest(), fresh
+
+    def _look_if_due(self, branch_id: BranchId | None) -> Callable[[], bool] | None:
+        line = self._turn(branch_id).line
+        return self._beside(lambda: line.look(self.store)) if line.contention.must_look(clock.elapsed()) else None
+
+    def _beside(self, task: Callable[[], T]) -> Callable[[], T]:
+        """Begin a task on remote storage, do it on a disk; return a way to its result."""
+        if not self.store.root.is_local:
+            return self.store.pool.submit(task).result
+        return partial(_returned, task())
 
     def _recent(self, branch: str) -> Verified | None:
         """Return the head of a branch as this handle last saw it, unless that is too long ago."""
@@ -354,9 +428,6 @@ class Kernel:
         """Tell whether a version of the catalog was seen to be a head so recently that cleanup surely keeps it."""
         known = self._heads.get(BranchId(ref.branch) if ref.branch else None)
         return known is not None and known.snapshot.version == ref.version and not known.is_late
-
-    def _known(self, branch: str, branch_id: BranchId | None) -> Verified:
-        return self._heads.get(branch_id) or self._verify(branch, branch_id)
 
     def _verify(self, branch: str, branch_id: BranchId | None) -> Verified:
         known = self._heads.get(branch_id)
@@ -510,6 +581,52 @@ class Kernel:
             task.exception()
         self._linking.clear()
         self.store.close()
+
+
+@dataclass
+class _Attempt:
+    """One write on its way: what was prepared on which state, and how often it lost."""
+
+    branch: str
+    branch_id: BranchId | None
+    prepare: Prepare
+    work: Work
+    begun: float
+    has_claims: bool | None = None
+    prepared: tuple[Verified, Plan] | None = None
+    lost: int = 0
+    tried_at: float = 0.0
+    is_caught_up: bool = False
+
+    def __post_init__(self) -> None:
+        self.tried_at = self.begun
+
+    def count_loss(self, before: Snapshot, after: Snapshot, plan: Plan) -> None:
+        """Count one more loss; refuse when the work may not be prepared again."""
+        # A change answers for what it read. If that is as it was, it may be prepared again on top of what is new.
+        is_unaffected = plan.reads_same(before, after) or (
+            self.work is Work.CHANGE and is_kept_up(before.version, after)
+        )
+        attempts = REPREPARE_MAX if is_unaffected else self.work.attempts
+        if attempts == 0:
+            raise ReadSetChanged(
+                f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
+                " prepared; nothing was written, run it again",
+                member=f"graph_head:{before.branch}",
+                expected=before.head,
+                actual=after.head,
+            )
+        if self.lost >= attempts:
+            raise ConflictError(
+                f"commit conflict on branch `{before.branch}`: lost to concurrent writers {self.lost} times; nothing"
+                " was written, retry later",
+                branch=before.branch,
+            )
+        self.lost += 1
+
+
+def _returned(value: T) -> T:
+    return value
 
 
 def _called(verified: Verified, name: str) -> Verified:

@@ -34,14 +34,17 @@ class Owner:
         """Whether it runs on this machine, where the process itself can be looked for."""
         return self.host == _host()
 
+    @property
+    def is_proven_dead(self) -> bool:
+        """Whether it was a process of this machine that has ended."""
+        return self.is_here and _start_of(self.pid) != self.started
+
     def is_dead(self, silent_us: int) -> bool:
         """Tell whether nobody can be working on this any more; `silent_us` has passed by storage's clock since a beat.
 
         Two machines never agree on the time, and either may be years off; so neither of their clocks is asked.
         """
-        if self.is_here:
-            return _start_of(self.pid) != self.started
-        return silent_us > HEARTBEAT_LOST_SECONDS * 1_000_000
+        return self.is_proven_dead if self.is_here else silent_us > HEARTBEAT_LOST_SECONDS * 1_000_000
 
 
 def this_process() -> Owner:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from omnigraph.ids import CommitId, OperationId, new_ulid
-from omnigraph.limits import REPREPARE_MAX
+from omnigraph.limits import LONG_REPREPARE_MAX, REPREPARE_MAX
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.requirements import Requirement
 from omnigraph.manifest.updates import Update
@@ -23,19 +23,22 @@ class Work(Enum):
     """What kind of work a plan does, and so what may happen when the branch moves under it.
 
     `queued` work waits for its turn before it looks at the graph, so writers of one process never lose to each other;
-    `attempts` says how often it may be prepared anew because a writer elsewhere was faster.
+    `attempts` says how often it may be prepared anew because a writer elsewhere was faster; `is_costly` work is not
+    prepared again before other processes have been asked to wait.
     """
 
-    INSERT = ("insert", False, REPREPARE_MAX)
-    CHANGE = ("change", True, 0)
-    LONG_CHANGE = ("long change", False, 0)
-    MAINTENANCE = ("maintenance", False, REPREPARE_MAX)
-    CONTROL = ("control", True, REPREPARE_MAX)
+    INSERT = ("insert", False, REPREPARE_MAX, False)
+    CHANGE = ("change", True, 0, True)
+    LONG_CHANGE = ("long change", False, 0, True)
+    MERGE = ("merge", False, LONG_REPREPARE_MAX, True)
+    MAINTENANCE = ("maintenance", False, REPREPARE_MAX, True)
+    CONTROL = ("control", True, REPREPARE_MAX, True)
 
-    def __init__(self, label: str, queued: bool, attempts: int) -> None:
+    def __init__(self, label: str, queued: bool, attempts: int, is_costly: bool) -> None:
         self.label = label
         self.queued = queued
         self.attempts = attempts
+        self.is_costly = is_costly
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,10 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A prepared change of one branch. `kind` is None for control work that leaves no commit in history."""
+    """A prepared change of one branch. `kind` is None for control work that leaves no commit in history.
+
+    `reads` are the types that a change was worked out from; without them it may have been any.
+    """
 
     kind: str | None
     effects: tuple[Effect, ...] = ()
@@ -79,6 +85,14 @@ class Plan:
     properties: Mapping[str, str] = field(default_factory=dict)
     operation_id: OperationId = field(default_factory=lambda: OperationId(new_ulid()))
     commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))
+    reads: frozenset[str] | None = None
+
+    def reads_same(self, before: Snapshot, after: Snapshot) -> bool:
+        """Tell whether everything that the plan was worked out from is the same in another state of the branch."""
+        if self.reads is None or before.state.schema.ir_hash != after.state.schema.ir_hash:
+            return False
+        pins = {key: before.state.pins.get(key) for key in self.reads}
+        return all(after.state.pins.get(key) == pin for key, pin in pins.items())
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from omnigraph.failpoints import Point
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import audit
+from omnigraph.manifest import claims as write_claims
 from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.init import CLAIM_PREFIX
@@ -187,7 +188,7 @@ def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
 def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
     """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
     pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
-    folders = {"nodes", "edges", f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
+    folders = {"nodes", "edges", write_claims.FOLDER, f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
     # Indexes and larger blobs have folders of their own.
     places = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
     folders |= {f"{directory}/{inside}" for directory in places for inside in ("_indices", "data")}
@@ -260,15 +261,15 @@ def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
 
 
 def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[ObjectInfo]:
-    """Return what goes and belongs to no dataset: types that no branch knows, and half-written control objects."""
+    """Return what goes and belongs to no dataset: types that no branch knows, control objects that nobody needs."""
     # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
     leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
     strays = []
     for dataset, objects in listing.objects.items():
         if dataset in known:
             continue
-        is_type = dataset.startswith(("nodes/", "edges/"))
-        strays += [info for info in objects if is_type or info.path.rpartition("/")[2].startswith(leftovers)]
+        is_whole = dataset.startswith(("nodes/", "edges/", write_claims.FOLDER))
+        strays += [info for info in objects if is_whole or info.path.rpartition("/")[2].startswith(leftovers)]
     return [info for info in strays if age.may_go(info)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.errors import DataError, KeyConflict, OmniGraphError, ReadSetChanged
+from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PreconditionFailed, ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from tests.engine.upkeep import elsewhere
@@ -96,16 +96,51 @@ def test_unique_values_and_cardinality_hold_under_races(tmp_path: Path) -> None:
     assert len(rows(graph, "edge:E")) == 1
 
 
-def test_stale_update_is_a_conflict_and_changes_nothing(tmp_path: Path) -> None:
+CHANGES = ('update Vessel set {teu: 1} where imo = "V1"', 'delete Vessel where imo = "V3"')
+
+
+@pytest.mark.parametrize("body", CHANGES)
+def test_stale_update_is_a_conflict_and_changes_nothing(tmp_path: Path, body: str) -> None:
     graph = fixture(tmp_path / "g")
-    foreign = elsewhere(graph)
-    for number, body in enumerate(('update Vessel set {teu: 1} where imo = "V1"', 'delete Vessel where imo = "V3"')):
-        race = once(partial(run, foreign, f'insert Port {{code: "R{number}" country: "NL"}}'))
-        with failpoints.armed({Point.COMMIT_PREPARED: race}), pytest.raises(ReadSetChanged) as caught:
-            run(graph, body)
-        assert caught.value.context["member"] == "graph_head:main"
-        assert f"R{number}" in rows(graph, "node:Port")
+    race = once(partial(run, elsewhere(graph), 'update Vessel set {teu: 2} where imo = "V2"'))
+    with failpoints.armed({Point.COMMIT_PREPARED: race}), pytest.raises(ReadSetChanged) as caught:
+        run(graph, body)
+    assert caught.value.context["member"] == "graph_head:main"
+    vessels = rows(graph, "node:Vessel")
+    assert vessels["V2"]["teu"] == 2
+    assert vessels["V1"]["teu"] != 1
+    assert "V3" in vessels
+    assert run(graph, body).affected_nodes == 1
+
+
+@pytest.mark.parametrize("body", CHANGES)
+def test_update_that_lost_to_a_change_of_another_type_is_done_again(tmp_path: Path, body: str) -> None:
+    graph = fixture(tmp_path / "g")
+    race = once(partial(run, elsewhere(graph), 'insert Port {code: "R" country: "NL"}'))
+    with failpoints.armed({Point.COMMIT_PREPARED: race}):
         assert run(graph, body).affected_nodes == 1
+    vessels = rows(graph, "node:Vessel")
+    assert "R" in rows(graph, "node:Port")
+    assert vessels["V1"]["teu"] == 1 or "V3" not in vessels
+    check_invariants(graph.core.kernel)
+
+
+@pytest.mark.parametrize("body", CHANGES)
+def test_update_with_a_condition_that_lost_to_any_change_is_refused(tmp_path: Path, body: str) -> None:
+    graph = fixture(tmp_path / "g")
+    expected = graph.snapshot().head
+    race = once(partial(run, elsewhere(graph), 'insert Port {code: "R" country: "NL"}'))
+    with failpoints.armed({Point.COMMIT_PREPARED: race}), pytest.raises(PreconditionFailed):
+        graph.mutate(f"query q() {{ {body} }}", if_commit=expected)
+
+
+def test_delete_that_lost_to_an_edge_it_would_have_taken_along_is_refused(tmp_path: Path) -> None:
+    graph = create(tmp_path / "g", SCHEMA, '{"type":"N","data":{"k":"a"}}', '{"type":"N","data":{"k":"b"}}')
+    race = once(partial(run, elsewhere(graph), 'insert E {from: "a" to: "b"}'))
+    with failpoints.armed({Point.COMMIT_PREPARED: race}), pytest.raises(ReadSetChanged):
+        run(graph, 'delete N where k = "b"')
+    assert len(rows(graph, "edge:E")) == 1
+    check_invariants(graph.core.kernel)
 
 
 def test_stale_overwrite_is_a_conflict(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ def write_values(core: Core, values: NodeValues, property_name: str, branch: str
             return None
         validate(Changes(view.catalog, deltas), committed).raise_if_any()
         effects = Stager().stage(view, deltas, committed)
-        return Plan("mutation", effects, requirements=tuple(requirements), actor=core.actor)
+        reads = frozenset(committed.types_read | deltas.keys())
+        return Plan("mutation", effects, (), tuple(requirements), core.actor, reads=reads)
 
     receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
     return receipt.commit if receipt is not None else None

@@ -6,9 +6,9 @@ check, stage, publish once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.merge.ancestry import MergeBase
@@ -21,6 +21,7 @@ from omnigraph.engine.merge.three import Counted, Three, merge_all
 from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.write.gate import rights, tells_of, unseen
 from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intent import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
@@ -43,6 +44,42 @@ class Sides:
     merged_parent: CommitId | None = None
 
 
+@dataclass(frozen=True)
+class _Prepared:
+    """What an attempt prepared, for the next one: it is still good while the types it relies on are the same."""
+
+    snapshot: Snapshot
+    sides: Sides
+    plan: Plan
+    receipt: MergeReceipt
+
+    def still_holds(self, sides: Sides, snapshot: Snapshot) -> bool:
+        """Tell whether the same is to be applied, and the target has not changed where that matters."""
+        if sides.outcome is Outcome.FAST_FORWARD or not self.plan.reads_same(self.snapshot, snapshot):
+            return False
+        return _applied(sides) == _applied(self.sides)
+
+    def moved_to(self, snapshot: Snapshot) -> tuple[Plan, MergeReceipt]:
+        """Return the plan for a later state of the target; its requirements are checked there."""
+        kept = tuple(one for one in self.plan.requirements if not isinstance(one, HeadIs))
+        return replace(self.plan, requirements=(HeadIs(snapshot.head), *kept)), self.receipt
+
+
+def _applied(sides: Sides) -> tuple[object, ...]:
+    theirs = sides.theirs.snapshot.ref if sides.theirs is not None else None
+    return sides.outcome, sides.base_ids, theirs, sides.merged_parent
+
+
+def related_types(catalog: Catalog, changed: Collection[str]) -> frozenset[str]:
+    """Return types, the edges that end at them, and the nodes at their ends: all that the rules on them read."""
+    related = set(changed)
+    for edge in catalog.edges.values():
+        ends = {catalog.nodes[edge.source].table_key, catalog.nodes[edge.target].table_key}
+        if edge.table_key in changed or ends & set(changed):
+            related |= {edge.table_key, *ends}
+    return frozenset(related)
+
+
 @dataclass
 class Application:
     """One merge, revert or cherry-pick in the making; `choose` says for a state of the target what is applied to it."""
@@ -57,6 +94,8 @@ class Application:
     may_adopt: bool = False
     workers: Workers = field(default_factory=ThisProcess)
     _hidden: frozenset[str] = frozenset()
+    _held: Declared | None = None
+    _earlier: _Prepared | None = None
 
     def preview(self) -> MergeReceipt:
         """Return what would come out; writes nothing at all."""
@@ -92,7 +131,7 @@ class Application:
                 made[:] = [receipt]
                 return plan
 
-            published = self.core.kernel.commit(self.target, prepare, Work.LONG_CHANGE)
+            published = self.core.kernel.commit(self.target, prepare, Work.MERGE)
         [receipt] = made
         return receipt if published is None else receipt.published(published.commit)
 
@@ -102,13 +141,15 @@ class Application:
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return None, self._receipt(sides, {}, {})
+        if self._earlier is not None and self._earlier.still_holds(sides, snapshot):
+            return self._earlier.moved_to(snapshot)
         three = self._three(sides.base, ours, sides.theirs)
-        intents: list[Declared] = []
 
         def hold() -> Declared:
-            if not intents:
-                intents.append(stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor)))
-            return intents[0]
+            # One intent serves all attempts: what an earlier one staged is removed with it if this process dies.
+            if self._held is None:
+                self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.core.actor))
+            return self._held
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
         settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
@@ -127,6 +168,7 @@ class Application:
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
             kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
+        changed = [*settled.counts, *adopted, *(one.table_key for one in three.types())]
         plan = Plan(
             self.kind,
             settled.effects,
@@ -139,8 +181,11 @@ class Application:
             sides.merged_parent,
             properties,
             hold().operation_id,
+            reads=related_types(ours.catalog, changed),
         )
-        return plan, self._receipt(sides, settled.counts, adopted)
+        receipt = self._receipt(sides, settled.counts, adopted)
+        self._earlier = _Prepared(snapshot, sides, plan, receipt)
+        return plan, receipt
 
     def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""

@@ -26,6 +26,7 @@ class CommittedRows:
 
     def __init__(self, view: View) -> None:
         self.view = view
+        self.types_read: set[str] = set()
         self._seen: dict[str, list[pa.Table]] = {}
         self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
 
@@ -40,9 +41,9 @@ class CommittedRows:
             # A row that was met by two roads was seen twice.
             met = pc.index_in(pc.unique(ids), value_set=one_array(seen.column("id"))).drop_null()
             known = seen.take(met)
-            others = find(self.view.dataset(table_key), without(ids, one_array(known.column("id"))))
+            others = find(self._dataset(table_key), without(ids, one_array(known.column("id"))))
             return pa.concat_tables([known, others])
-        return find(self.view.dataset(table_key), ids)
+        return find(self._dataset(table_key), ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return columns of the rows in which each column of `where` holds one of its values."""
@@ -50,7 +51,7 @@ class CommittedRows:
         asked, answer = self._answers.get(question, (None, None))
         # A delete looks for edges to take along, and the rules look for those that were forgotten.
         if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
-            found = find_rows(self.view.dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
+            found = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
             self._see(table_key, found)
             answer = found.select(list(columns))
             self._answers[question] = (where, answer)
@@ -58,7 +59,7 @@ class CommittedRows:
 
     def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
         """Stream whole rows that pass a test, blobs included, in the type's own columns."""
-        dataset = self.view.dataset(type_.table_key)
+        dataset = self._dataset(type_.table_key)
         logical = arrow_schema(type_)
         # Only a scan gives blobs as bytes.
         where = None if type_.has_blobs else _looked_up(type_, test)
@@ -74,7 +75,7 @@ class CommittedRows:
 
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
-        dataset = self.view.dataset(type_.table_key)
+        dataset = self._dataset(type_.table_key)
         where = _looked_up(type_, test)
         if where is not None:
             found = find_rows(dataset, ["id"], where)
@@ -82,6 +83,10 @@ class CommittedRows:
             found = dataset.read(["id"], test.condition(), with_row_id=True, with_row_address=True)
         self._see(type_.table_key, found)
         return one_array(found.column("id"))
+
+    def _dataset(self, table_key: str) -> Dataset:
+        self.types_read.add(table_key)
+        return self.view.dataset(table_key)
 
     def _see(self, table_key: str, found: pa.Table) -> None:
         if found.num_rows:

@@ -76,7 +76,8 @@ def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, ba
         committed = CommittedRows(now)
         validate(changes, committed).raise_if_any()
         effects = stager.stage(now, dict(changes.deltas), committed)
-        return Plan("ingest", effects, requirements=(schema,), actor=core.actor, properties={"mode": mode})
+        reads = frozenset(committed.types_read | changes.deltas.keys())
+        return Plan("ingest", effects, (), (schema,), core.actor, properties={"mode": mode}, reads=reads)
 
     receipt = core.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
     assert receipt is not None

@@ -116,7 +116,13 @@ class _Mutation:
         requirements: list[Any] = [SchemaIs(view.catalog.ir_hash)]
         if self.if_commit is not None:
             requirements.append(self.if_commit)
-        return Plan("mutation", effects, requirements=tuple(requirements), actor=self.core.actor)
+        return Plan(
+            "mutation",
+            effects,
+            requirements=tuple(requirements),
+            actor=self.core.actor,
+            reads=frozenset(self.run.committed.types_read | changes.deltas.keys()),
+        )
 
 
 class Run:

@@ -1,0 +1,252 @@
+"""Claims: a queue between processes, for writers of one branch that keep losing the race to publish.
+
+A claim is a small object that asks the other writers of a branch to let its owner publish first. It is advice: the
+compare-and-swap on `__manifest` alone decides who wins, and a claim stops counting at a deadline. Everything that
+decides is pure (`Contention`, `ClaimQueue`); the simulation of the tests runs the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import orjson
+
+from omnigraph import clock
+from omnigraph.errors import OmniGraphError
+from omnigraph.ids import BranchId, new_ulid
+from omnigraph.limits import (
+    CLAIM_HOLD_SECONDS_MIN,
+    CLAIM_LOOK_COMMITS,
+    CLAIM_LOSSES,
+    CLAIM_POLL_SECONDS,
+    CLAIM_POLL_SECONDS_MAX,
+    CLAIM_SECONDS_MAX,
+    CLAIM_WATCH_SECONDS,
+)
+from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.owner import Owner, this_process
+from omnigraph.store.store import Store
+
+FOLDER = "__claims"
+# A claimant's attempt may take longer than its last one did.
+_HOLD_FACTOR = 3
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Claim:
+    """One claim as a listing shows it: its order in the queue, and how long it may stand first there."""
+
+    written_us: int
+    name: str
+
+    @property
+    def hold_seconds(self) -> float:
+        return int(self.name.rpartition("-")[2]) / 1_000
+
+
+def claim_name(hold_seconds: float) -> str:
+    """Return the name of a new claim; it carries the time that its owner needs, so that a listing says everything.
+
+    >>> claim_name(2.5).rpartition("-")[2]
+    '2500'
+    """
+    bounded = min(max(hold_seconds, CLAIM_HOLD_SECONDS_MIN), CLAIM_SECONDS_MAX)
+    # Storage may date objects to the second only. Chance decides ties: a time of ours would prefer slow clocks.
+    return f"{new_ulid()[::-1]}-{round(bounded * 1_000)}"
+
+
+@dataclass
+class Contention:
+    """What this process knows of other writers of a branch, and so when it looks for claims and when it makes one.
+
+    Without contention a look costs nothing that is waited for, and comes once in `CLAIM_LOOK_COMMITS` commits.
+    """
+
+    # Nothing is known of a branch that this process has not looked at.
+    _wins: int = CLAIM_LOOK_COMMITS + 1
+    _watched_until: float = float("-inf")
+    _attempt_seconds: float = 0.0
+
+    def is_contended(self, now: float) -> bool:
+        """Tell whether other processes were seen writing or claiming a short while ago."""
+        return now < self._watched_until
+
+    def must_look(self, now: float) -> bool:
+        return self._wins >= CLAIM_LOOK_COMMITS or self.is_contended(now)
+
+    def may_skip_probe(self, now: float) -> bool:
+        """Tell whether the last commits of the branch were probably ours, so that a look can replace the probe."""
+        return self._wins == CLAIM_LOOK_COMMITS and not self.is_contended(now)
+
+    def note_look(self, has_others: bool, now: float) -> None:
+        self._wins = 0
+        if has_others:
+            self.note_contention(now)
+
+    def note_win(self) -> None:
+        self._wins += 1
+
+    def note_contention(self, now: float) -> None:
+        """Take note of a commit or a claim of another process."""
+        self._watched_until = now + CLAIM_WATCH_SECONDS
+
+    def must_claim(self, lost: int, is_costly: bool) -> bool:
+        """Tell whether a writer that lost this often asks the others to wait; a costly attempt is lost only once."""
+        return lost >= (1 if is_costly else CLAIM_LOSSES)
+
+    def note_attempt(self, seconds: float) -> None:
+        self._attempt_seconds = seconds
+
+    def poll_seconds(self, ahead: int) -> float:
+        """Return how long to wait before looking at the queue again: the next looks often, those behind it seldom."""
+        return CLAIM_POLL_SECONDS + min((ahead - 1) * self._attempt_seconds / 2, CLAIM_POLL_SECONDS_MAX)
+
+    def hold_seconds(self, attempt_seconds: float) -> float:
+        """Return how long a claim asks the others to wait: what the latest attempts took, with some room."""
+        return _HOLD_FACTOR * max(attempt_seconds, self._attempt_seconds)
+
+
+@dataclass(slots=True)
+class ClaimQueue:
+    """Decides from successive listings which claims are ahead of our own, and which have expired.
+
+    No clocks are compared. A claim's age is told from storage's time of two objects of one listing, and how long it has
+    been first from our own clock, beginning when we first saw it there.
+    """
+
+    own: str
+    claimed_at: float
+    expired: set[str] = field(default_factory=set)
+    _first: str | None = None
+    _first_since: float = 0.0
+
+    def ahead(self, listing: Iterable[Claim], now: float) -> list[Claim]:
+        """Return the claims that come before ours, in order."""
+        claims = sorted(listing)
+        own = next((claim for claim in claims if claim.name == self.own), None)
+        if own is not None:
+            oldest_us = own.written_us + (now - self.claimed_at - CLAIM_SECONDS_MAX) * 1_000_000
+            self.expired.update(claim.name for claim in claims if claim.written_us < oldest_us)
+            claims = claims[: claims.index(own)]
+        live = [claim for claim in claims if claim.name not in self.expired]
+        while live and self._held_too_long(live[0], now):
+            self.expired.add(live.pop(0).name)
+        return live
+
+    def drop(self, name: str) -> None:
+        """Ignore a claim from now on: its owner is known to be gone."""
+        self.expired.add(name)
+
+    def _held_too_long(self, first: Claim, now: float) -> bool:
+        if first.name != self._first:
+            self._first, self._first_since = first.name, now
+        return now - self._first_since > first.hold_seconds
+
+
+class ClaimLine:
+    """The place of this process among all writers of a branch; used by the thread that has the process's turn."""
+
+    def __init__(self, branch_id: BranchId | None) -> None:
+        self.contention = Contention()
+        self._folder = f"{FOLDER}/{branch_id or MAIN}"
+        self._queue: ClaimQueue | None = None
+        self._first_at: float | None = None
+
+    @property
+    def has_claim(self) -> bool:
+        return self._queue is not None
+
+    def look(self, store: Store) -> bool:
+        """Return whether other processes claim the branch; one request, which may run beside others."""
+        own = self._queue
+        has_others = any(own is None or claim.name != own.own for claim in self._list(store))
+        self.contention.note_look(has_others, clock.elapsed())
+        return has_others
+
+    def join(self, store: Store, attempt_seconds: float = 0.0) -> None:
+        """Queue up behind the claims that are there."""
+        if self._queue is not None:
+            return
+        name = claim_name(self.contention.hold_seconds(attempt_seconds))
+        body = orjson.dumps({"format": 1, "owner": this_process().to_json()})
+        store.objects.write(self._path(name), body)
+        self._queue, self._first_at = ClaimQueue(name, clock.elapsed()), None
+        self.contention.note_contention(clock.elapsed())
+
+    def wait(self, store: Store, catch_up: Callable[[], object]) -> bool:
+        """Wait until no claim is ahead of ours, but never longer than a claim counts; return whether there was one.
+
+        `catch_up` is called while there is one more ahead, to read meanwhile what was published.
+        """
+        if self._queue is None or self._first_at is not None:
+            return False
+        begun, ahead, has_waited = clock.elapsed(), self._ahead(store), False
+        while ahead and clock.elapsed() < begun + CLAIM_SECONDS_MAX:
+            has_waited = True
+            clock.pause(self.contention.poll_seconds(len(ahead)))
+            is_next = len(ahead) == 1
+            if is_next and not store.root.is_local:
+                polled = store.pool.submit(self._ahead, store)
+                catch_up()
+                ahead = polled.result()
+            else:
+                if is_next:
+                    catch_up()
+                ahead = self._ahead(store)
+        self._first_at = clock.elapsed()
+        return has_waited
+
+    def renew(self, store: Store, attempt_seconds: float) -> None:
+        """After a loss: make a new claim, at the end of the queue, if the others need not respect ours any more."""
+        if self._queue is not None and self._first_at is not None:
+            hold = int(self._queue.own.rpartition("-")[2]) / 1_000
+            if clock.elapsed() - self._first_at > hold:
+                self.leave(store)
+                self.join(store, attempt_seconds)
+
+    def leave(self, store: Store) -> None:
+        """Let the next one go; on remote storage nobody waits for that."""
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            names = [queue.own, *queue.expired]
+            if store.root.is_local:
+                self._remove(store, names)
+            else:
+                store.pool.submit(self._remove, store, names)
+
+    def _ahead(self, store: Store) -> Sequence[Claim]:
+        assert self._queue is not None
+        ahead = self._queue.ahead(self._list(store), clock.elapsed())
+        if ahead and self._is_gone(store, ahead[0]):
+            self._queue.drop(ahead[0].name)
+            return ahead[1:]
+        return ahead
+
+    def _is_gone(self, store: Store, claim: Claim) -> bool:
+        """Tell whether the owner of a claim was a process of this machine that has ended."""
+        if not store.root.is_local:
+            return False
+        try:
+            body = store.objects.read_if_exists(self._path(claim.name))
+            return body is None or Owner.from_json(orjson.loads(body)["owner"]).is_proven_dead
+        except (OmniGraphError, ValueError, KeyError, TypeError):
+            return False
+
+    def _list(self, store: Store) -> list[Claim]:
+        found = []
+        for info in store.objects.list(self._folder):
+            name = info.path.rpartition("/")[2].removesuffix(".json")
+            if name.rpartition("-")[2].isdigit():
+                found.append(Claim(info.modified_us, name))
+        return found
+
+    def _remove(self, store: Store, names: Iterable[str]) -> None:
+        for name in names:
+            # What stays behind expires.
+            with suppress(OmniGraphError):
+                store.objects.delete(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._folder}/{name}.json"

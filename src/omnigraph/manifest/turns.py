@@ -1,0 +1,92 @@
+"""Turns: the writers of one process publish to a branch one after the other, first come, first served.
+
+One turn serves all handles of a graph in this process. Between processes there are claims; see `claims`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from weakref import WeakValueDictionary
+
+from omnigraph import clock
+from omnigraph.ids import BranchId, OperationId
+from omnigraph.manifest.claims import ClaimLine
+from omnigraph.manifest.model import Snapshot
+
+
+class BranchTurn:
+    """The turn of one branch in this process, and the place of the process among others."""
+
+    def __init__(self, branch_id: BranchId | None = None) -> None:
+        self.line = ClaimLine(branch_id)
+        # The newest version that this process has published, through any handle.
+        self.last_version = 0
+        self._last_operation_id: OperationId | None = None
+        self._mutex = threading.Lock()
+        self._waiting: deque[threading.Lock] = deque()
+        self._is_taken = False
+
+    @contextmanager
+    def held(self) -> Iterator[BranchTurn]:
+        """Hold the turn. A plain lock would let a busy thread take it again and again past those that wait."""
+        self._take()
+        try:
+            yield self
+        finally:
+            self._pass_on()
+
+    def note_win(self, published: Snapshot, attempt_seconds: float) -> None:
+        """Take note of a publish of this process."""
+        self.last_version, self._last_operation_id = published.version, published.operation_id
+        self.line.contention.note_win()
+        self.line.contention.note_attempt(attempt_seconds)
+
+    def note_head(self, head: Snapshot) -> bool:
+        """Take note of a newer head, and return whether another process published it."""
+        is_foreign = head.operation_id != self._last_operation_id
+        if is_foreign:
+            self.line.contention.note_contention(clock.elapsed())
+        return is_foreign
+
+    def may_skip_probe(self, head: Snapshot) -> bool:
+        """Tell whether a head that this handle knows is most probably still the newest."""
+        return head.operation_id == self._last_operation_id and self.line.contention.may_skip_probe(clock.elapsed())
+
+    def _take(self) -> None:
+        gate = threading.Lock()
+        with self._mutex:
+            if not self._is_taken:
+                self._is_taken = True
+                return
+            gate.acquire()
+            self._waiting.append(gate)
+        try:
+            gate.acquire()
+        except BaseException:
+            # An interrupted thread takes itself off the queue, or passes on what it was handed in the same moment.
+            with self._mutex:
+                if gate in self._waiting:
+                    self._waiting.remove(gate)
+                    raise
+            self._pass_on()
+            raise
+
+    def _pass_on(self) -> None:
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._is_taken = False
+
+
+_turns: WeakValueDictionary[tuple[str, BranchId | None], BranchTurn] = WeakValueDictionary()
+_turns_lock = threading.Lock()
+
+
+def shared_turn(uri: str, branch_id: BranchId | None) -> BranchTurn:
+    """Return the turn of a branch that all handles of a graph in this process share."""
+    with _turns_lock:
+        return _turns.setdefault((uri, branch_id), BranchTurn(branch_id))
