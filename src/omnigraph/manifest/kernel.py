@@ -14,10 +14,19 @@ from dataclasses import replace
 from typing import Final
 from weakref import WeakValueDictionary
 
+from ulid import ULID
+
 from omnigraph import clock, ids
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
-from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.limits import (
+    CLOCK_SKEW_SECONDS,
+    CONTROL_VERSIONS_MAX,
+    PUBLISH_DEADLINE_SECONDS,
+    REPREPARE_MAX,
+    RETRY_WAIT_SECONDS,
+    RETRY_WAIT_SECONDS_MAX,
+)
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
 from omnigraph.manifest.once import refuse_repeated, under
@@ -194,6 +203,23 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         known = {CommitId(commit_id): commit for commit_id, commit in commit_log.read(self.store).items()}
         return known | {commit.commit_id: commit for commit in recent}
+
+    def has_published(self, branch: str, operation_id: OperationId) -> bool:
+        """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
+        snapshot = self.snapshot(branch)
+        begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
+        older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
+        first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
+        for version in range(snapshot.version, first, -1):
+            try:
+                manifest = self.store.open(snapshot.ref.at(version))
+            except StorageError as error:
+                if error.storage_kind is not StorageKind.NOT_FOUND:
+                    raise
+                return False
+            if rows.operation_of(manifest.schema) == operation_id:
+                return True
+        return False
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
         """Put the commits that a branch made, or those after the last of some, where they outlive the branch."""
@@ -404,8 +430,9 @@ class Kernel:
         rows.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
         try:
             table = manifest.read()
-        except OmniGraphError as error:
-            if error.code == "graph.version_reclaimed":
+        except StorageError as error:
+            # Only bytes that were read, or that storage does not have, can contradict the catalog.
+            if error.storage_kind not in (StorageKind.UNKNOWN, StorageKind.NOT_FOUND):
                 raise
             raise GraphError(
                 f"`__manifest` version {manifest.version} cannot be read: {error.message}. Read an older version, or"

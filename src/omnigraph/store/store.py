@@ -7,6 +7,7 @@ where it lies, so nothing moves by path until `link`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -141,10 +142,10 @@ class Store(Handles):
         self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
         taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
         if taken:
-            self.objects.delete(staged.manifest)
+            self.objects.discard(staged.manifest)
             raise LostRace
         self._sync_paths([staged.ref.manifest_path])
-        self.objects.delete(staged.manifest)
+        self.objects.discard(staged.manifest)
 
     def fork(self, dataset: Dataset, name: str) -> Dataset:
         """Give a dataset a native branch at this version; writing to it leaves the source alone.
@@ -224,7 +225,7 @@ class Store(Handles):
         manifest = registrar.manifest_of(ref)
         # Lance silently rebases over commits it finds by path; a version further on is how that shows.
         if registrar.version != ref.version:
-            self.objects.delete(manifest)
+            self.objects.discard(manifest)
             raise StaleBase(base.ref)
         return Dataset(self, ref, lance), manifest
 
@@ -267,7 +268,7 @@ class Store(Handles):
         if strict.staged is not None:
             published = strict.staged.dataset
             if not self.objects.link(strict.staged.manifest, strict.ref.manifest_path):
-                self.objects.delete(strict.staged.manifest)
+                self.objects.discard(strict.staged.manifest)
                 raise LostRace
             self._retired.append(strict.staged.manifest)
         else:
@@ -343,7 +344,7 @@ class Store(Handles):
         with self._lock:
             retired, self._retired = self._retired, []
         for name in retired:
-            self.objects.delete(name)
+            self.objects.discard(name)
 
     def sync_manifest(self, dataset: Dataset) -> None:
         """Make the name of a published version survive a power cut; its bytes already do."""
@@ -364,8 +365,10 @@ class Store(Handles):
     def close(self) -> None:
         super().close()
         if self._retired:
-            self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
-            self._retire()
+            # What was published stands; names that stay are swept by age, and whoever closes has nothing to repair.
+            with suppress(StorageError):
+                self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
+                self._retire()
 
 
 class _Registrar:
