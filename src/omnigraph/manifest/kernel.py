@@ -28,7 +28,7 @@ from omnigraph.limits import (
     RETRY_WAIT_SECONDS_MAX,
 )
 from omnigraph.manifest import commit_log, rows
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
@@ -156,7 +156,7 @@ class Kernel:
         owner = snapshot.state.branch_id
         if pin.owner == owner:
             return dataset
-        return self.store.fork(dataset, fork_name(owner, dataset.ref))
+        return self.store.fork(dataset, *fork_names(owner, dataset.ref))
 
     # -- history -----------------------------------------------------------------------------------------------
 

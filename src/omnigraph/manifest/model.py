@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.shape import AS_STORED, Shape
 
@@ -65,13 +66,14 @@ def fork_owner(fork: str) -> BranchId | None:
     return None if owner == MAIN else BranchId(owner)
 
 
-def fork_name(owner: BranchId | None, parent: DatasetRef) -> str:
-    """Return the physical name of a branch's fork of a dataset.
+def fork_names(owner: BranchId | None, parent: DatasetRef) -> list[str]:
+    """Return the physical names that a branch's fork of a dataset may have, in the order in which they are tried.
 
-    It names the exact state that is forked, so a fork that is found under this name is always the right one: two
+    Each names the exact state that is forked, so a fork that is found under one of them is always the right one: two
     writers may meet on it, and a leftover from an older state is never in the way.
     """
-    return f"{owner or MAIN}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
+    name = f"{owner or MAIN}-{parent.version}-{sha256(parent.directory.encode()).hexdigest()[:8]}"
+    return [name + "x" * number for number in range(FORK_NAMES_MAX)]
 
 
 @dataclass(frozen=True, slots=True)

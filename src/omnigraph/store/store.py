@@ -147,11 +147,24 @@ class Store(Handles):
         self._sync_paths([staged.ref.manifest_path])
         self.objects.discard(staged.manifest)
 
-    def fork(self, dataset: Dataset, name: str) -> Dataset:
+    def fork(self, dataset: Dataset, *names: str) -> Dataset:
         """Give a dataset a native branch at this version; writing to it leaves the source alone.
 
-        The name stands for exactly this version, so a fork that is there already is the one we want.
+        Each name stands for exactly this version, so a fork that is there already is the one we want, if it is whole.
+        The next name is taken only past one that somebody left unfinished; the fork that is returned is a listed one.
         """
+        for name in names:
+            forked = self._fork_as(dataset, name)
+            if forked is not None:
+                return forked
+        raise StorageError(
+            f"forking {dataset.ref} failed: forks were begun before and not finished ({', '.join(names)}); run `omnigraph"
+            " cleanup` to remove them, then try again",
+            kind=StorageKind.PERMANENT,
+            object=str(dataset.ref),
+        )
+
+    def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
         # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
         listed = f"{ref.path}/_refs/branches/{name}.json"
@@ -160,12 +173,15 @@ class Store(Handles):
             with lance_errors(f"forking {dataset.ref} as {name}"):
                 # Creating a branch locks the handle, and others read through it at the same time.
                 copy(dataset.lance).create_branch(name, dataset.version)
-        except StorageError:
+        except StorageError as error:
             if not self.has_version(ref):
                 raise
-            # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
             if not (self.objects.size(ref.manifest_path) and self.objects.size(listed)):
-                return self.fork(dataset, f"{name}x")
+                # When storage refused or lost a request of ours, another name would fare no better.
+                if error.storage_kind is not StorageKind.UNKNOWN:
+                    raise
+                # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
+                return None
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
