@@ -25,7 +25,9 @@ MUTATING: Final = frozenset({"PUT", "POST", "DELETE"})
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
-FaultKind = Literal["error_500", "throttle_503", "drop_before", "drop_after", "delay"]
+FaultKind = Literal[
+    "error_500", "throttle_503", "deny_403", "expired_400", "conflict_409", "drop_before", "drop_after", "delay"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,20 @@ class Fault:
 
 ERROR_500: Final = Fault("error_500")
 THROTTLE_503: Final = Fault("throttle_503")
+DENY_403: Final = Fault("deny_403")
+EXPIRED_400: Final = Fault("expired_400")
+CONFLICT_409: Final = Fault("conflict_409")
 DROP_BEFORE: Final = Fault("drop_before")
 DROP_AFTER: Final = Fault("drop_after")
+
+# Status and code of the answers that refuse a request without carrying it out.
+_REFUSALS: Final[dict[str, tuple[str, str]]] = {
+    "error_500": ("500 Internal Server Error", "InternalError"),
+    "throttle_503": ("503 Slow Down", "SlowDown"),
+    "deny_403": ("403 Forbidden", "AccessDenied"),
+    "expired_400": ("400 Bad Request", "ExpiredToken"),
+    "conflict_409": ("409 Conflict", "ConditionalRequestConflict"),
+}
 
 
 def delay(seconds: float) -> Fault:
@@ -139,6 +153,24 @@ class S3Server:
             "AWS_SESSION_TOKEN": "",
         }
 
+    def saved(self) -> Callable[[], None]:
+        """Keep what the bucket holds now; the returned function puts it back."""
+        backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+        keys = backend.buckets[BUCKET].keys
+        with self._apply:
+            kept = {name: (key.value, key.last_modified, dict(key.metadata)) for name, key in keys.items()}
+
+        def restore() -> None:
+            with self._apply:
+                for name in list(keys):
+                    keys.pop(name)
+                for name, (value, modified, metadata) in kept.items():
+                    key = backend.put_object(BUCKET, name, value)
+                    key.last_modified = modified
+                    key.set_metadata(metadata)
+
+        return restore
+
     def forget(self) -> None:
         """Empty the log and start to count mutations anew."""
         with self._apply:
@@ -169,10 +201,8 @@ class S3Server:
         if fault is not None and fault.kind in ("drop_before", "drop_after"):
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionAbortedError("injected")
-        if fault is not None and fault.kind == "error_500":
-            return _refuse(start_response, "500 Internal Server Error", "InternalError")
-        if fault is not None and fault.kind == "throttle_503":
-            return _refuse(start_response, "503 Slow Down", "SlowDown")
+        if fault is not None and fault.kind in _REFUSALS:
+            return _refuse(start_response, *_REFUSALS[fault.kind])
         start_response(answer.status, answer.headers)
         return [answer.body]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,15 +13,20 @@ import pytest
 
 import omnigraph as og
 from omnigraph import clock, failpoints
-from omnigraph.errors import ConflictError, GraphError, OmniGraphError
+from omnigraph.errors import ConflictError, Effect, GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Park, Point
 from omnigraph.graph import Graph
+from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
-from omnigraph.manifest.intent import alone, declared
+from omnigraph.manifest.intent import FOLDER, alone, declared
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.sweep import sweep
+from omnigraph.store import uri
 from tests.engine.upkeep import hours_later
+from tests.s3server import Fault, FaultKind, Request, S3Server, s3_server
+
+__all__ = ["s3_server"]
 
 pytestmark = pytest.mark.slow
 
@@ -111,8 +117,22 @@ def test_name_for_a_commit_that_cleanup_is_removing_is_refused(
 
 
 @NAMINGS
-def test_name_that_comes_after_the_removal_is_taken_back(graph: Graph, name: Callable[[Graph, str], None]) -> None:
-    assert named_beside_cleanup(graph, name, Point.PUBLISH_BEFORE)[1] == "graph.version_reclaimed"
+def test_name_that_is_held_up_before_it_is_published_protects_its_commit(
+    graph: Graph, name: Callable[[Graph, str], None]
+) -> None:
+    old, code = named_beside_cleanup(graph, name, Point.PUBLISH_BEFORE)
+    assert code is None
+    assert named(graph) == ["old"]
+    assert people(graph, old) == ["a"]
+
+
+@NAMINGS
+def test_name_of_a_removed_commit_is_refused(graph: Graph, name: Callable[[Graph, str], None]) -> None:
+    old = age(graph)
+    graph.cleanup(keep=1)
+    with pytest.raises(GraphError) as caught:
+        name(og.open(graph.uri), old)
+    assert caught.value.code == "graph.version_reclaimed"
     assert named(graph) == []
 
 
@@ -127,10 +147,10 @@ def test_name_that_comes_before_cleanup_looks_protects_its_commit(
 
 
 @NAMINGS
-def test_name_that_never_looks_back_is_caught(
+def test_name_that_is_given_without_an_intent_is_caught(
     graph: Graph, name: Callable[[Graph, str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branches, "_protect", lambda kernel, ref, taking_back: None)
+    monkeypatch.setattr(branches, "_protected", lambda kernel, snapshot, actor: nullcontext(new_ulid()))
     old, code = named_beside_cleanup(graph, name, Point.PUBLISH_BEFORE)
     assert code is None
     # The name stands, and what it stands for is gone.
@@ -140,11 +160,66 @@ def test_name_that_never_looks_back_is_caught(
 
 
 def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
-    with alone(graph.core.kernel.store, "cleanup", graph.snapshot()) as held:
-        assert held is not None
-        with pytest.raises(ConflictError, match="another cleanup"):
-            graph.cleanup(keep=1)
+    with (
+        alone(graph.core.kernel.store, "cleanup", graph.snapshot()),
+        pytest.raises(ConflictError, match="another cleanup"),
+    ):
+        graph.cleanup(keep=1)
     graph.cleanup(keep=1)
+
+
+@NAMINGS
+def test_intent_that_cannot_be_judged_counts_as_a_live_one(graph: Graph, name: Callable[[Graph, str], None]) -> None:
+    old, store = age(graph), graph.core.kernel.store
+    path = f"{FOLDER}/{new_ulid()}.json"
+    store.objects.write(path, b'{"format": 2}')
+    works: list[Callable[[], object]] = [
+        lambda: name(og.open(graph.uri), old),
+        lambda: graph.cleanup(keep=1),
+        lambda: graph.repair(confirm=True),
+    ]
+    for work in works:
+        with pytest.raises(ConflictError) as caught:
+            work()
+        assert (caught.value.context["object"], caught.value.effect) == (path, Effect.NONE)
+    round_ = graph.reconcile()
+    assert (round_.is_claimed, round_.unreadable) == (True, (path,))
+    assert (named(graph), people(graph, old)) == ([], ["a"])
+    assert store.objects.exists(path)
+    store.objects.delete(path)
+    name(og.open(graph.uri), old)
+    graph.cleanup(keep=1)
+    assert people(graph, old) == ["a"]
+
+
+@pytest.mark.s3
+@pytest.mark.parametrize("kind", ["throttle_503", "deny_403", "drop_before"])
+def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, kind: FaultKind
+) -> None:
+    monkeypatch.setattr(uri, "RETRIES_MAX", 0)
+    graph = og.init(s3_server.uri("g"), SCHEMA)
+    first = graph.commits()[0].commit_id
+    graph.ingest([{"type": "Person", "data": {"name": "a"}}])
+    other = og.open(graph.uri)
+    with alone(graph.core.kernel.store, "cleanup", graph.snapshot()) as held:
+
+        def fault(request: Request) -> Fault | None:
+            is_intent = request.method == "GET" and request.key.endswith(held.intent.object_path)
+            return Fault(kind) if is_intent else None
+
+        s3_server.fault = fault
+        for work in (lambda: other.tags.create("old", first), lambda: other.cleanup(keep=1), other.reconcile):
+            with pytest.raises(StorageError) as caught:
+                work()
+            assert (caught.value.effect, caught.value.retryable) == (Effect.NONE, kind != "deny_403")
+        s3_server.fault = None
+        with pytest.raises(ConflictError, match="cleanup"):
+            other.tags.create("old", first)
+    other.tags.create("old", first)
+    assert [one.name for one in other.tags.list()] == ["old"]
+    other.close()
+    graph.close()
 
 
 def test_cleanup_read_only_is_refused(graph: Graph) -> None:
@@ -229,14 +304,14 @@ def test_long_work_that_nobody_touched_is_published(graph: Graph) -> None:
 def test_alone_second_of_a_kind_stands_back_until_the_first_is_gone(graph: Graph) -> None:
     store, base = graph.core.kernel.store, graph.snapshot()
     with (
-        alone(store, "tidy", base) as first,
-        alone(store, "tidy", base) as second,
-        alone(store, "other", base) as third,
+        alone(store, "tidy", base),
+        alone(store, "other", base),
+        pytest.raises(ConflictError, match="another tidy"),
+        alone(store, "tidy", base),
     ):
-        assert (first is None, second is None, third is None) == (False, True, False)
+        pytest.fail("there are two of a kind")
     with alone(store, "tidy", base) as again:
-        assert again is not None
         dead = replace(again.intent, owner=replace(again.intent.owner, started="0"))
         store.objects.write(dead.object_path, dead.to_bytes())
         with alone(store, "tidy", base) as next_one:
-            assert next_one is not None
+            assert next_one.intent.kind == "tidy"

@@ -14,7 +14,18 @@ from omnigraph.manifest.init import init
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
 from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
-from tests.s3server import DROP_AFTER, DROP_BEFORE, ERROR_500, THROTTLE_503, Fault, Request, S3Server, s3_server
+from tests.s3server import (
+    CONFLICT_409,
+    DENY_403,
+    DROP_AFTER,
+    DROP_BEFORE,
+    ERROR_500,
+    THROTTLE_503,
+    Fault,
+    Request,
+    S3Server,
+    s3_server,
+)
 
 __all__ = ["s3_server"]
 
@@ -179,3 +190,54 @@ def test_init_with_any_answer_lost_makes_one_graph_or_none(s3_server: S3Server) 
         except OmniGraphError:
             init(Store(Location.parse(uri)), schema)
         check_invariants(open_graph(uri))
+
+
+@pytest.mark.parametrize("fault", [DENY_403, ERROR_500, THROTTLE_503], ids=lambda fault: fault.kind)
+def test_fork_that_storage_does_not_list_is_refused_after_a_bounded_number_of_requests(
+    s3_server: S3Server, fault: Fault
+) -> None:
+    kernel = create(s3_server.uri("g"))
+    insert(kernel, {PERSON: ["a"]})
+    kernel.close()
+    s3_server.fault = lambda one: fault if one.method == "PUT" and "/_refs/branches/" in one.key else None
+    s3_server.forget()
+    with pytest.raises(StorageError) as caught:
+        branches.create_branch(kernel, "x", kernel.snapshot())
+    assert (caught.value.effect, caught.value.retryable) == (Effect.NONE, fault is not DENY_403)
+    assert len(s3_server.requests) < 60
+    s3_server.fault = None
+    made = branches.create_branch(kernel, "x", kernel.snapshot())
+    insert(kernel, {PERSON: ["b"]}, "x")
+    kernel.close()
+    fresh = open_graph(s3_server.uri("g"))
+    assert ids_of(fresh, PERSON, "x") == ["a", "b"]
+    # The fork that the branch names is the one that protects what it reads.
+    assert fresh.store.objects.exists(f"__manifest/_refs/branches/{made.branch_id}.json")
+    check_invariants(fresh)
+    fresh.close()
+
+
+@pytest.mark.parametrize("conflicts", [1, 2], ids=str)
+def test_publish_that_meets_another_conditional_put_is_tried_again(s3_server: S3Server, conflicts: int) -> None:
+    kernel = create(s3_server.uri("g"))
+    insert(kernel, {PERSON: ["a"]})
+    kernel.close()
+    left = [CONFLICT_409] * conflicts
+    s3_server.fault = lambda request: left.pop() if left and is_publish(request) else None
+    receipt = insert(kernel, {PERSON: ["b"]})
+    kernel.close()
+    assert receipt.commit is not None
+    fresh = open_graph(s3_server.uri("g"))
+    assert (ids_of(fresh, PERSON), left) == (["a", "b"], [])
+    assert len(list(fresh.history())) == 3
+    fresh.close()
+
+
+@pytest.mark.parametrize("fault", [THROTTLE_503, DROP_BEFORE, DENY_403], ids=lambda fault: fault.kind)
+def test_catalog_that_storage_does_not_give_out_is_not_called_corrupt(s3_server: S3Server, fault: Fault) -> None:
+    kernel = create(s3_server.uri("g"))
+    kernel.close()
+    s3_server.fault = lambda one: fault if one.method == "GET" and "__manifest/data/" in one.key else None
+    with pytest.raises(StorageError) as caught:
+        open_graph(s3_server.uri("g")).snapshot()
+    assert (caught.value.code, caught.value.retryable) == ("storage.failed", fault is not DENY_403)

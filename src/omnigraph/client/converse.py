@@ -107,7 +107,9 @@ def _ask_after(error: OmniGraphError) -> Talk[None]:
         found = _outcome(came)
         if found.get("outcome") == "applied":
             error.effect = Effect.APPLIED
-            error.context["graph_commit_id"] = found["commit"]["graph_commit_id"]
+            # Names of branches and tags change without a commit.
+            if found.get("commit"):
+                error.context["graph_commit_id"] = found["commit"]["graph_commit_id"]
             return
         if found.get("outcome") == "absent":
             error.effect = Effect.NONE

@@ -16,10 +16,10 @@ from omnigraph import clock
 from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import PolicyDenied, UsageError
-from omnigraph.ids import is_ulid
+from omnigraph.ids import OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intent
-from omnigraph.manifest.model import Commit
+from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.manifest.once import REQUEST_ID
 
 # A write that may still be on its way is not called absent; see the deadline rule of publishing.
@@ -28,7 +28,10 @@ _SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final.
+
+    Names of branches and tags change without a commit.
+    """
 
     operation_id: str
     outcome: Literal["applied", "pending", "absent"]
@@ -43,6 +46,8 @@ def operation(core: Core, operation_id: str) -> Operation:
         _refuse_strangers(core)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
+        if core.kernel.has_published(MAIN, OperationId(operation_id)):
+            return Operation(operation_id, "applied")
         return Operation(operation_id, "pending" if _may_come(core, operation_id) else "absent")
     if core.actor is None or found.actor != core.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
@@ -73,5 +78,5 @@ def _may_come(core: Core, operation_id: str) -> bool:
     age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True
-    live, _ = intent.pending(core.kernel.store)
-    return any(one.operation_id == operation_id for one in live)
+    live, unreadable = intent.pending(core.kernel.store)
+    return operation_id in {one.operation_id for one in live} or f"{intent.FOLDER}/{operation_id}.json" in unreadable

@@ -5,18 +5,21 @@ Creating a branch forks `__manifest` alone, so it costs the same for any number 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import orjson
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError
-from omnigraph.ids import BranchId, CommitId, is_ulid, new_ulid
+from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
-from omnigraph.manifest.intent import CLEANUP, pending
+from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
-from omnigraph.store.dataset import DatasetRef, reclaimed
+from omnigraph.store.dataset import reclaimed
 
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
@@ -26,18 +29,17 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
     branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor)
-    is_safe = kernel.was_head(source.ref)
-    kernel.store.fork(kernel.store.open(source.ref), branch_id)
 
-    def prepare(main: Snapshot) -> Plan:
-        _refuse_taken(main, name, "branch")
-        _refuse_gone(main, origin, source.branch)
-        _refuse_purged(main, source)
-        return Plan(None, updates=(AddBranch(branch),), actor=actor)
+    with _protected(kernel, source, actor) as operation_id:
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
-    if not is_safe:
-        _protect(kernel, source.ref, Plan(None, updates=(DropBranch(name),), actor=actor))
+        def prepare(main: Snapshot) -> Plan:
+            _refuse_taken(main, name, "branch")
+            _refuse_gone(main, origin, source.branch)
+            _refuse_purged(main, source)
+            return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
+
+        kernel.store.fork(kernel.store.open(source.ref), branch_id)
+        kernel.commit(MAIN, prepare, Work.CONTROL)
     return branch
 
 
@@ -99,17 +101,16 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
     name = checked_name(name, "tag")
     commit = kernel.find_commit(commit_id)
     snapshot = kernel.at_commit(commit_id)
-    holder, is_safe = snapshot.branch, kernel.was_head(snapshot.ref)
     tag = Tag(name, commit_id, commit.branch, commit.manifest_version, clock.now_us(), actor)
 
-    def prepare(main: Snapshot) -> Plan:
-        _refuse_taken(main, name, "tag")
-        _refuse_gone(main, commit.branch, holder)
-        return Plan(None, updates=(AddTag(tag),), actor=actor)
+    with _protected(kernel, snapshot, actor) as operation_id:
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
-    if not is_safe:
-        _protect(kernel, snapshot.ref, Plan(None, updates=(DropTag(name),), actor=actor))
+        def prepare(main: Snapshot) -> Plan:
+            _refuse_taken(main, name, "tag")
+            _refuse_gone(main, commit.branch, snapshot.branch)
+            return Plan(None, updates=(AddTag(tag),), actor=actor, operation_id=operation_id)
+
+        kernel.commit(MAIN, prepare, Work.CONTROL)
     return tag
 
 
@@ -148,22 +149,29 @@ def checked_name(name: str, what: str) -> str:
     return name
 
 
-def _protect(kernel: Kernel, ref: DatasetRef, taking_back: Plan) -> None:
-    """Take a new name back unless its version is there to stay.
+@contextmanager
+def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterator[OperationId]:
+    """Hold a state while it gets a name, or refuse to when a cleanup may be removing it; a recent head needs neither.
 
-    A cleanup says that it begins before it looks for names. So when none is running now, those to come see the name,
-    and those that were had taken the version away before.
+    Both sides say what they do before they look: a cleanup that has begun is seen here, and one to come sees our intent
+    and spares its base. So nothing has to be checked, and nothing can fail, after the name was published. That is done
+    under the operation that is yielded, and refused when it was silent for so long that the intent is taken for dead.
     """
-    if any(one.kind == CLEANUP for one in pending(kernel.store)[0]):
-        kernel.commit(MAIN, lambda main: taking_back, Work.CONTROL)
-        raise ConflictError(
-            "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again when"
-            " it is done",
-            object=str(ref),
-        )
-    if not kernel.store.has_version(ref):
-        kernel.commit(MAIN, lambda main: taking_back, Work.CONTROL)
-        raise reclaimed(ref)
+    if kernel.was_head(snapshot.ref):
+        yield OperationId(new_ulid())
+        return
+    with declared(kernel.store, NAMING, snapshot, actor) as held:
+        intents, unreadable = pending(kernel.store)
+        refuse_unreadable(unreadable, CLEANUP)
+        if any(one.kind == CLEANUP for one in intents):
+            raise ConflictError(
+                "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again"
+                " when it is done",
+                object=str(snapshot.ref),
+            )
+        if not kernel.store.has_version(snapshot.ref):
+            raise reclaimed(snapshot.ref)
+        yield held.operation_id
 
 
 def _refuse_taken(main: Snapshot, name: str, what: str) -> None:

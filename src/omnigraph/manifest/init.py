@@ -5,12 +5,13 @@ The first version of `__manifest` is the birth itself; everything written before
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 
 import orjson
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import CommitId, OperationId, new_ulid
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -51,11 +52,14 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
     try:
         rows.check_stamp(store.open_latest(MANIFEST_PATH, None).schema, f"the graph at `{store.root.uri}`")
     except OmniGraphError as error:
-        raise GraphError(
-            f"the graph was created, but reading it back failed: {error.message}. Open it, or look at its storage",
-            code="graph.initialization_committed",
-            operation_id=operation_id,
-        ) from error
+        # That storage gave no answer says nothing against the graph.
+        if not (isinstance(error, StorageError) and error.retryable):
+            raise GraphError(
+                f"the graph was created, but reading it back failed: {error.message}. Open it, or look at its storage",
+                code="graph.initialization_committed",
+                effect=Effect.APPLIED,
+                operation_id=operation_id,
+            ) from error
     _release(store, claims)
 
 
@@ -181,20 +185,25 @@ def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
             f"storage did not answer whether the graph at `{store.root.uri}` was created ({probe.message}); open it to"
             " find out. Its claim is kept",
             code="graph.initialization_indeterminate",
+            effect=Effect.UNKNOWN,
             operation_id=operation_id,
         ) from error
     return bool(found.get(rows.OPERATION_KEY, b"").decode() == operation_id)
 
 
 def _undo(store: Store, claims: list[str]) -> None:
-    """Take back what an unfinished birth has written; the claim goes last, so that nobody builds on the rest."""
-    for folder in ("nodes", "edges"):
-        store.objects.delete_prefix(folder)
-    store.objects.delete(SCHEMA_COPY)
-    _release(store, claims)
+    """Take back what an unfinished birth has written; the claim goes last, so that nobody builds on the rest.
+
+    What failed before is what the caller hears of. A claim that stays is followed by the next who creates a graph here.
+    """
+    with suppress(StorageError):
+        for folder in ("nodes", "edges"):
+            store.objects.delete_prefix(folder)
+        store.objects.delete(SCHEMA_COPY)
+        _release(store, claims)
 
 
 def _release(store: Store, claims: list[str]) -> None:
     # Newest last: while an older number is missing, the newest still stands for all of them.
     for claim in claims:
-        store.objects.delete(claim)
+        store.objects.discard(claim)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -25,6 +25,8 @@ FOLDER = "__recovery"
 FORMAT = 1
 # The kind of work that names of old commits must look out for.
 CLEANUP = "cleanup"
+# The kind of work under which an old commit gets a name: cleanup spares what it starts from.
+NAMING = "naming"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +156,37 @@ class Declared:
                 )
 
 
+class Busy(ConflictError):
+    """Another process may be doing what must be done by one at a time; `object` is an intent that cannot be judged."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        return (str(self.context["object"]),) if "object" in self.context else ()
+
+
 _held: dict[OperationId, Declared] = {}
+# Intents of work that has ended here, by the address of the graph: storage did not yet let go of them.
+_finished: set[tuple[str, str]] = set()
 
 
 def held_here(operation_id: OperationId) -> Declared | None:
     """Return the live intent under which this process does an operation."""
     return _held.get(operation_id)
+
+
+def finish(store: Store, intent: Intent) -> None:
+    """Take an intent back when its work has ended; what was published stands, so this never fails."""
+    _finished.add((store.root.uri, intent.object_path))
+    _discard_finished(store)
+
+
+def _discard_finished(store: Store) -> None:
+    """Remove the intents of work that has ended; one that storage does not let go of is tried again with the next."""
+    for uri, path in sorted(_finished):
+        if uri == store.root.uri:
+            with suppress(StorageError):
+                store.objects.delete(path)
+                _finished.discard((uri, path))
 
 
 @contextmanager
@@ -177,22 +204,27 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
         now,
         now,
     )
+    _discard_finished(store)
     try:
         with kept_fresh(store, intent) as held:
             yield held
     finally:
-        store.objects.delete(intent.object_path)
+        finish(store, intent)
 
 
 @contextmanager
-def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared | None]:
-    """Hold an intent that nobody else holds of the same kind, in any process; None while somebody does.
+def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
+    """Hold an intent that nobody else holds of the same kind, in any process; `ConflictError` while another does.
 
     Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
     """
     with declared(store, kind, base, actor) as held:
-        others = [one for one in pending(store)[0] if one.kind == kind and one.operation_id != held.operation_id]
-        yield None if any(not one.is_dead for one in others) else held
+        intents, unreadable = pending(store)
+        refuse_unreadable(unreadable, kind)
+        others = [one for one in intents if one.kind == kind and one.operation_id != held.operation_id]
+        if any(not one.is_dead for one in others):
+            raise Busy(f"another {kind} of this graph is running; try again when it is done")
+        yield held
 
 
 @contextmanager
@@ -223,16 +255,22 @@ def _keep_fresh(held: Declared, stop: threading.Event) -> None:
 
 
 def pending(store: Store) -> tuple[list[Intent], list[str]]:
-    """Return the intents that lie in storage, oldest first, and the names of those that cannot be read."""
+    """Return the intents that lie in storage, oldest first, and the names of those that this release cannot judge.
+
+    The latter count as live, whatever their kind. That storage did not give one out says nothing about it, so that is
+    an error.
+    """
+    _discard_finished(store)
     intents: list[tuple[Intent, ObjectInfo]] = []
     unreadable: list[str] = []
     listed = [info for info in store.objects.list(FOLDER) if info.path.endswith(".json")]
     for info in listed:
+        body = None if (store.root.uri, info.path) in _finished else store.objects.read_if_exists(info.path)
+        if body is None:
+            continue
         try:
-            body = store.objects.read_if_exists(info.path)
-            if body is not None:
-                intents.append((Intent.from_bytes(body, info.modified_us), info))
-        except (ValueError, OmniGraphError):
+            intents.append((Intent.from_bytes(body, info.modified_us), info))
+        except ValueError:
             unreadable.append(info.path)
     # Only owners elsewhere are judged by their silence, so storage's time is rarely needed.
     now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
@@ -248,3 +286,13 @@ def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
         if error.storage_kind is not StorageKind.CONFIGURATION:
             raise
         return clock.storage_us(max(info.modified_us for info in listed))
+
+
+def refuse_unreadable(paths: Sequence[str], kind: str) -> None:
+    """Refuse work that must not run beside another of its kind, while an intent might be one of those."""
+    if paths:
+        raise Busy(
+            f"`{paths[0]}` cannot be read, so another {kind} may be running; nothing was done. Remove it if no process"
+            " works under it",
+            object=paths[0],
+        )

@@ -11,15 +11,25 @@ from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import dropwhile
 from typing import Final, TypeVar
+
+from ulid import ULID
 
 from omnigraph import clock, ids
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
-from omnigraph.ids import BranchId, CommitId
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS, REPREPARE_MAX, RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.limits import (
+    CLOCK_SKEW_SECONDS,
+    CONTROL_VERSIONS_MAX,
+    PUBLISH_DEADLINE_SECONDS,
+    REPREPARE_MAX,
+    RETRY_WAIT_SECONDS,
+    RETRY_WAIT_SECONDS_MAX,
+)
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.claims import ClaimLine
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_name
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
@@ -138,18 +148,13 @@ class Kernel:
         owner = snapshot.state.branch_id
         if pin.owner == owner:
             return dataset
-        return self.store.fork(dataset, self._unused_fork(snapshot, pin))
-
-    def _unused_fork(self, snapshot: Snapshot, pin: Pin) -> str:
-        """Return the name of a fork that nothing was published to."""
-        name = fork_name(snapshot.state.branch_id, pin)
         # Pins of older graphs do not say when they were adopted, so their names can be met again.
-        while self._is_published(snapshot, DatasetRef(pin.path, name, pin.version)):
-            name = f"{name}x"
-        return name
+        unused = dropwhile(partial(self._is_published, snapshot, pin), fork_names(owner, pin))
+        return self.store.fork(dataset, *unused)
 
-    def _is_published(self, snapshot: Snapshot, fork: DatasetRef) -> bool:
-        """Tell whether a fork has a version after its first, by path or waiting to be linked."""
+    def _is_published(self, snapshot: Snapshot, pin: Pin, name: str) -> bool:
+        """Tell whether a fork of a pin has a version after its first, by path or waiting to be linked."""
+        fork = DatasetRef(pin.path, name, pin.version)
         waiting = [link.ref for link in self._unfinished(snapshot)]
         is_waiting = any((ref.path, ref.branch) == (fork.path, fork.branch) for ref in waiting)
         return is_waiting or self.store.has_version(fork.at(fork.version + 1))
@@ -199,6 +204,23 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         known = {CommitId(commit_id): commit for commit_id, commit in commit_log.read(self.store).items()}
         return known | {commit.commit_id: commit for commit in recent}
+
+    def has_published(self, branch: str, operation_id: OperationId) -> bool:
+        """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
+        snapshot = self.snapshot(branch)
+        begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
+        older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
+        first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
+        for version in range(snapshot.version, first, -1):
+            try:
+                manifest = self.store.open(snapshot.ref.at(version))
+            except StorageError as error:
+                if error.storage_kind is not StorageKind.NOT_FOUND:
+                    raise
+                return False
+            if rows.operation_of(manifest.schema) == operation_id:
+                return True
+        return False
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
         """Put the commits that a branch made, or those after the last of some, where they outlive the branch."""
@@ -489,8 +511,9 @@ class Kernel:
         rows.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
         try:
             table = manifest.read()
-        except OmniGraphError as error:
-            if error.code == "graph.version_reclaimed":
+        except StorageError as error:
+            # Only bytes that were read, or that storage does not have, can contradict the catalog.
+            if error.storage_kind not in (StorageKind.UNKNOWN, StorageKind.NOT_FOUND):
                 raise
             raise GraphError(
                 f"`__manifest` version {manifest.version} cannot be read: {error.message}. Read an older version, or"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 
 from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.limits import FORK_NAMES_MAX
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.shape import AS_STORED, Shape
 
@@ -69,16 +70,17 @@ def fork_owner(fork: str) -> BranchId | None:
     return None if owner == MAIN else BranchId(owner)
 
 
-def fork_name(owner: BranchId | None, pin: Pin) -> str:
-    """Return the physical name of a branch's fork of what it has inherited or adopted.
+def fork_names(owner: BranchId | None, pin: Pin) -> list[str]:
+    """Return the physical names that a branch's fork of what it inherited or adopted may have, in the order of trying.
 
-    It names the exact state that is forked, so two writers may meet on it, and a leftover from an older state is never
-    in the way. A branch may adopt one state again after it has published to a fork of it; the version of its catalog at
-    the adoption keeps their names apart.
+    Each names the exact state that is forked, so two writers may meet on it, and a leftover from an older state is
+    never in the way. A branch may adopt one state again after it has published to a fork of it; the version of its
+    catalog at the adoption keeps their names apart.
     """
     origin = sha256(pin.ref.directory.encode()).hexdigest()[:8]
     mark = "" if pin.adopted_at is None else f"-{pin.adopted_at}"
-    return f"{owner or MAIN}-{pin.version}-{origin}{mark}"
+    name = f"{owner or MAIN}-{pin.version}-{origin}{mark}"
+    return [name + "x" * number for number in range(FORK_NAMES_MAX)]
 
 
 @dataclass(frozen=True, slots=True)

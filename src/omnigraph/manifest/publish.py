@@ -170,6 +170,12 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
         except LostRace as lost:
             try:
                 winner = _winner(store, strict, plan)
+            except StorageError as error:
+                if error.storage_kind is not StorageKind.NOT_FOUND:
+                    raise _unknown(plan, error) from error
+                # Storage refused because of another request under way (409), not because the version is taken.
+                failure = error
+                continue
             except OmniGraphError as error:
                 raise _unknown(plan, error) from error
             if winner is not None:
@@ -209,8 +215,7 @@ def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
 
 def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:
     successor = store.open(strict.ref)
-    owner = (successor.schema.metadata or {}).get(rows.OPERATION_KEY, b"").decode()
-    return successor if owner == plan.operation_id else None
+    return successor if rows.operation_of(successor.schema) == plan.operation_id else None
 
 
 def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:

@@ -55,6 +55,11 @@ KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "b
 _Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
 
 
+def operation_of(schema: pa.Schema) -> str:
+    """Return the operation that made a version of the catalog."""
+    return (schema.metadata or {}).get(OPERATION_KEY, b"").decode()
+
+
 def schema_of(operation_id: OperationId, previous: OperationId | None, links: tuple[Link, ...]) -> pa.Schema:
     """Return the schema of a coming version: its metadata names its operation, the one before, and what to link."""
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]

@@ -23,6 +23,7 @@ from omnigraph.pipeline.hashing import hash_column, hash_rows
 from omnigraph.pipeline.suspects import Found, is_among, later_rows
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, Numbers, pc
+from omnigraph.store.dataset import lance_errors
 from omnigraph.store.store import Store
 
 # The arrays of one key: `hash` in order, `row` the first row that has it, and what else goes along with that row.
@@ -214,7 +215,7 @@ def _fences(hashes: Numbers) -> Numbers:
 
 def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within: Range = EVERYTHING) -> Run:
     """Return arrays of one key, as far as they are in a range of hashes; nothing if the file does not have the key."""
-    with open_file(store.root.child(path).uri) as file:
+    with lance_errors(f"reading {path}"), open_file(store.root.child(path).uri) as file:
         head: bytes = file.read_at(_HEAD_BYTES, 0)
         length = int.from_bytes(head[:8], "little")
         if length > len(head) - 8:
@@ -253,6 +254,6 @@ class Slice:
     stop: int
 
     def read(self, store: Store, kind: str) -> Numbers:
-        with open_file(store.root.child(self.path).uri) as file:
+        with lance_errors(f"reading {self.path}"), open_file(store.root.child(self.path).uri) as file:
             size = np.dtype(kind).itemsize
             return np.frombuffer(file.read_at((self.stop - self.start) * size, self.start * size), kind)

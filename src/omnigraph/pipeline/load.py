@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock
@@ -138,8 +139,11 @@ def _run(core: Core, runner: Runner, options: Options, base: str | None, work: W
         return Loading(core, view, runner, options).run(work)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
-        if is_untouched and core.kernel.snapshot(options.branch).head == view.snapshot.head:
-            delete_branch(core.kernel, options.branch, options.actor)
+        if is_untouched:
+            # What the caller has to hear of is why nothing was loaded.
+            with suppress(OmniGraphError):
+                if core.kernel.snapshot(options.branch).head == view.snapshot.head:
+                    delete_branch(core.kernel, options.branch, options.actor)
         raise
 
 

@@ -429,4 +429,4 @@ class Loading:
         """Remove what attempts that did not count left behind, and all files but data."""
         store = self.core.kernel.store
         fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
-        store.objects.delete_prefix(self.job.side)
+        store.objects.discard_prefix(self.job.side)

@@ -146,7 +146,7 @@ class Ranges:
             keep = work.files if is_published else set[str]()
             refs = [dataset.ref for dataset in work.targets.values()]
             fragments.remove_staged(store, refs, work.job.place.operation_id, keep)
-            store.objects.delete_prefix(work.job.side)
+            store.objects.discard_prefix(work.job.side)
         self._works = []
 
     # -- the stages --------------------------------------------------------------------------------------------

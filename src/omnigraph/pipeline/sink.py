@@ -21,7 +21,7 @@ from omnigraph.engine.write.gate import admit, rights
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
-from omnigraph.manifest.intent import Intent, kept_fresh
+from omnigraph.manifest.intent import Intent, finish, kept_fresh
 from omnigraph.manifest.model import Commit
 from omnigraph.manifest.owner import Owner
 from omnigraph.pipeline.frames import write_batches
@@ -148,7 +148,7 @@ def publish(
             else:
                 loading.publish(writing.job, [writing.table_key], splits)
     finally:
-        store.objects.delete(writing.intent.object_path)
+        finish(store, writing.intent)
 
 
 class Writer(DataSourceArrowWriter):

@@ -31,8 +31,8 @@ def aside(dataset: Dataset, change: Change) -> Iterator[Dataset]:
         failpoints.hit(Point.DURABLE_AFTER, f"aside {dataset.ref}")
         yield Dataset(store, dataset.ref.at(lance.version), lance)
     finally:
-        store.objects.delete(f"{directory}/_versions/d{lance.version}.manifest")
-        store.objects.delete(f"{directory}/_transactions/{dataset.version}-{transaction.uuid}.txn")
+        store.objects.discard(f"{directory}/_versions/d{lance.version}.manifest")
+        store.objects.discard(f"{directory}/_transactions/{dataset.version}-{transaction.uuid}.txn")
 
 
 def aside_claim(dataset: Dataset) -> str:

@@ -17,6 +17,7 @@ from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
+from omnigraph.store.failure import from_text
 from omnigraph.store.fields import field_ids
 from omnigraph.store.shape import AS_STORED, Shape
 from omnigraph.store.typedfilters import install
@@ -185,7 +186,7 @@ class Dataset:
 
 @contextmanager
 def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
-    """Turn what Lance raises into our storage error; the type alone decides, since its texts are no contract.
+    """Turn what Lance raises into our storage error: by what it says of a failed request, else by its type.
 
     When a version that was `read` is gone, whatever Lance stumbled over is the cleanup that removed it.
     """
@@ -215,15 +216,21 @@ def _storage_errors(doing: str) -> Iterator[None]:
         yield
     except OmniGraphError:
         raise
-    except FileNotFoundError as error:
-        raise StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND) from error
-    except PermissionError as error:
-        raise StorageError(
-            f"{doing}: permission denied; check the owner and mode of the graph's files or its credentials",
-            kind=StorageKind.CONFIGURATION,
-        ) from error
     except (OSError, RuntimeError, ValueError) as error:
-        raise StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN) from error
+        raise storage_error(doing, error) from error
+
+
+def storage_error(doing: str, error: Exception) -> StorageError:
+    """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
+    if isinstance(error, FileNotFoundError):
+        return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)
+    if isinstance(error, PermissionError):
+        remedy = "permission denied; check the owner and mode of the graph's files or its credentials"
+        return StorageError(f"{doing}: {remedy}", kind=StorageKind.CONFIGURATION)
+    meaning = from_text(str(error))
+    if meaning is None:
+        return StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN)
+    return StorageError(f"{doing} failed: {meaning[1]}", kind=meaning[0])
 
 
 def first_line(error: BaseException) -> str:

@@ -1,15 +1,18 @@
-"""What a failed system call means: which kind of storage failure it is, and what to do about it.
+"""What a failed request means: which kind of storage failure it is, and what to do about it.
 
-Judges by errno alone, never by message text.
+System calls are judged by errno. Both S3 clients, ours and the one inside Lance, are the same library (`object_store`)
+and hand over all that they know as text: the status and the code of the answer, or that no answer came. Nothing but
+these is read from it; the campaign of injected faults fails when a new release words them differently.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import re
 from typing import Final
 
-from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.errors import StorageError, StorageKind
 
 _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
     errno.ENOENT: (StorageKind.NOT_FOUND, "check the path"),
@@ -40,18 +43,106 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
 }
 
 
-def from_os_error(error: OSError, action: str, target: str, effect: Effect = Effect.NONE) -> StorageError:
+def from_os_error(error: OSError, action: str, target: str) -> StorageError:
     """Return the storage failure that a failed system call stands for; `action` reads like `write`.
 
     >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/_schema.pg").message)
     cannot write `/g/_schema.pg`: the disk is full: free some space, then try again
     """
     code = error.errno or 0
-    kind, remedy = _REMEDIES.get(code, (StorageKind.UNKNOWN, f"{os.strerror(code).lower()}: check the file system"))
+    kind, remedy = _of_errno(code)
     return StorageError(
         f"cannot {action} `{target}`: {remedy}",
-        effect=effect,
         kind=kind,
         object=target,
         errno=errno.errorcode.get(code, ""),
     )
+
+
+def _of_errno(code: int) -> tuple[StorageKind, str]:
+    return _REMEDIES.get(code, (StorageKind.UNKNOWN, f"{os.strerror(code).lower()}: check the file system"))
+
+
+CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
+_REGION: Final = (StorageKind.CONFIGURATION, "the bucket is in another region: set AWS_REGION to it")
+_TOKEN: Final = (StorageKind.CONFIGURATION, "the session token is expired or invalid: renew AWS_SESSION_TOKEN")
+_BUSY: Final = (StorageKind.TRANSIENT, "the store is overloaded or out of order: try again later")
+_CONFLICT: Final = (StorageKind.TRANSIENT, "another request for it was under way: try again")
+_DENIED: Final = (StorageKind.CONFIGURATION, f"permission denied; {CREDENTIALS}")
+
+# What an answer means by its code, where the status alone would mislead.
+_CODES: Final[dict[str, tuple[StorageKind, str]]] = {
+    "ExpiredToken": _TOKEN,
+    "ExpiredTokenException": _TOKEN,
+    "InvalidToken": _TOKEN,
+    "TokenRefreshRequired": _TOKEN,
+    "InvalidAccessKeyId": (
+        StorageKind.CONFIGURATION,
+        "the store does not know this access key: check AWS_ACCESS_KEY_ID",
+    ),
+    "SignatureDoesNotMatch": (
+        StorageKind.CONFIGURATION,
+        "the secret does not belong to the access key: check AWS_SECRET_ACCESS_KEY",
+    ),
+    "RequestTimeTooSkewed": (StorageKind.CONFIGURATION, "the clock of this machine is wrong: set it"),
+    "NoSuchBucket": (StorageKind.CONFIGURATION, "there is no such bucket: check the address, or create the bucket"),
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+    "RequestTimeout": _BUSY,
+    "SlowDown": _BUSY,
+    "ConditionalRequestConflict": _CONFLICT,
+    "OperationAborted": _CONFLICT,
+}
+_STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
+    301: _REGION,
+    307: _REGION,
+    # A request for the head of an object is answered without a code, and 400 is what a bad token or region gets.
+    400: (StorageKind.CONFIGURATION, f"the store takes the request for a wrong one; {CREDENTIALS}, and AWS_REGION"),
+    401: (StorageKind.CONFIGURATION, f"not authenticated; {CREDENTIALS}"),
+    403: _DENIED,
+    404: (StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
+    405: (StorageKind.PERMANENT, "the store lacks the operation: use one that has it"),
+    408: _BUSY,
+    409: _CONFLICT,
+    412: (StorageKind.PRECONDITION, "it exists already, or changed meanwhile"),
+    429: _BUSY,
+    501: (StorageKind.PERMANENT, "the store lacks the operation: use one that has it"),
+}
+_ANSWER: Final = re.compile(
+    r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
+)
+_REFUSED: Final = re.compile(
+    r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
+)
+_SILENT: Final = re.compile(
+    r"HTTP error|error sending request|operation timed out|deadline has elapsed|connection (?:closed|reset)"
+    r"|broken pipe|error decoding response body|response body error|NETWORK_CONNECTION|curlCode",
+    re.IGNORECASE,
+)
+_SYSTEM_CALL: Final = re.compile(r"\(os error (\d+)\)")
+
+
+def from_text(text: str) -> tuple[StorageKind, str] | None:
+    """Return what a client's words about a failed request mean, and the remedy; None when they are not about one.
+
+    >>> from_text("status code: 503 Service Unavailable: <Error><Code>SlowDown</Code></Error>")[0]
+    <StorageKind.TRANSIENT: 'transient'>
+    >>> from_text("the file is too short") is None
+    True
+    """
+    if (answer := _ANSWER.search(text)) is not None:
+        status, code = int(answer[1]), answer[2] or ""
+        by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
+        kind, remedy = _CODES.get(code) or _STATUSES.get(status, by_status)
+        return kind, f"{remedy} (the store answered {status}{f' {code}' if code else ''})"
+    if _REFUSED.search(text):
+        return (
+            StorageKind.TRANSIENT,
+            "no connection to the store: check AWS_ENDPOINT_URL and that it runs, then try again",
+        )
+    if _SILENT.search(text):
+        return StorageKind.TRANSIENT, "the store did not answer, or the connection broke: try again later"
+    if (call := _SYSTEM_CALL.search(text)) is not None:
+        return _of_errno(int(call[1]))
+    return None

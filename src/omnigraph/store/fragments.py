@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, LanceFragment
 
+from omnigraph.errors import StorageError
 from omnigraph.store.change import Change, changed, replacing
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
@@ -64,7 +66,7 @@ def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) ->
         blobs = [one.path for one in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
         for path in (f"{folder}/{name}", *blobs):
             objects.link(path, f"{folder}/{operation_id}-{path.removeprefix(f'{folder}/')}")
-            objects.delete(path)
+            objects.discard(path)
     return json.dumps(members)
 
 
@@ -179,9 +181,11 @@ def remove_staged(store: Store, refs: Iterable[DatasetRef], operation_id: str, k
     folders = tuple(path for path in keep if path.endswith("/"))
     for ref in refs:
         data, _ = claims(ref, operation_id)
-        for info in store.objects.list(f"{ref.directory}/data"):
-            if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
-                store.objects.delete(info.path)
+        # What cannot be removed now is swept by its age; the work itself has ended, for better or worse.
+        with suppress(StorageError):
+            for info in store.objects.list(f"{ref.directory}/data"):
+                if info.path.startswith(data) and info.path not in keep and not info.path.startswith(folders):
+                    store.objects.delete(info.path)
 
 
 def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:

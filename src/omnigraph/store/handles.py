@@ -19,7 +19,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, thoug
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
 from omnigraph.store.base_paths import manifest_message, rebase_manifest
-from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors, storage_error
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
 from omnigraph.store.positions import Positions
@@ -161,7 +161,11 @@ class Handles:
         return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
 
     def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
-        # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
+        # Lance reports every failed open as ValueError or OSError. When it got no usable answer, that is the reason.
+        failure = storage_error(f"opening {ref}", error)
+        if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):
+            return failure
+        # Otherwise absence is established by asking for the file.
         present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
         if present:
             return StorageError(

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Final
 
 from omnigraph import ids
-from omnigraph.errors import Effect, StorageError, StorageKind
+from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store.backend import ObjectInfo
 from omnigraph.store.durable import Disk
@@ -184,11 +184,7 @@ class LocalObjects:
 
     def _settle(self, path: str) -> None:
         """Make the directory remember what was just done to `path`; the change is already visible."""
-        try:
-            self._disk.sync([], [os.path.dirname(path)])
-        except StorageError as error:
-            error.effect = Effect.UNKNOWN
-            raise
+        self._disk.sync([], [os.path.dirname(path)])
 
     @contextmanager
     def _failing(self, action: str, path: str) -> Iterator[None]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from omnigraph import clock, failpoints, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
@@ -115,6 +115,16 @@ class Objects:
         if paths:
             with _change(f"delete_many {len(paths)} {paths[0]}"):
                 self._backend.delete_many(paths)
+
+    def discard(self, path: str) -> None:
+        """Remove an object that harms nobody if it stays: a failure is not told, and a sweep finds it by its age."""
+        with suppress(StorageError):
+            self.delete(path)
+
+    def discard_prefix(self, prefix: str) -> None:
+        """Remove everything below a directory, as `discard` does with an object."""
+        with suppress(StorageError):
+            self.delete_prefix(prefix)
 
     def delete_prefix(self, prefix: str) -> int:
         """Remove everything below a directory and return how many objects that were; the root itself is refused."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.fields import read_message
+from omnigraph.store.protobuf import read_message
 
 _RUN: Final = 1
 _RUN_VERSION: Final = 2

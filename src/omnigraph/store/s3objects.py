@@ -1,12 +1,12 @@
 """Control objects in an S3 bucket; the only importer of `obstore`.
 
-The client retries on its own, within bounds; what it gives up on is named by the type of its exception alone.
+The client retries on its own, within bounds; what it gives up on is named by the answer that it got, else by its type.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, cast
 
@@ -14,11 +14,12 @@ import obstore
 from obstore import exceptions
 from obstore.store import S3Store
 
-from omnigraph import ids
-from omnigraph.errors import Effect, StorageError, StorageKind
-from omnigraph.limits import COPY_CHUNK_BYTES
+from omnigraph import clock, ids
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.limits import CONDITIONAL_PUT_ATTEMPTS_MAX, COPY_CHUNK_BYTES, RETRY_WAIT_SECONDS
 from omnigraph.store import uri
 from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.failure import CREDENTIALS, from_text
 from omnigraph.store.meter import Meter
 from omnigraph.store.uri import Location
 
@@ -30,12 +31,11 @@ if TYPE_CHECKING:
 BATCH_OBJECTS: Final = 1_000
 _ATTEMPT: Final = "omnigraph-attempt"
 
-_CREDENTIALS: Final = "check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN and what they may do"
 _WAIT: Final = "try again; if it stays, check the bucket, the credentials, AWS_ENDPOINT_URL and AWS_REGION"
 _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
-    (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {_CREDENTIALS}"),
-    (exceptions.UnauthenticatedError, StorageKind.CONFIGURATION, f"not authenticated; {_CREDENTIALS}"),
+    (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {CREDENTIALS}"),
+    (exceptions.UnauthenticatedError, StorageKind.CONFIGURATION, f"not authenticated; {CREDENTIALS}"),
     (exceptions.UnknownConfigurationKeyError, StorageKind.CONFIGURATION, "a setting is not known to the client"),
     (exceptions.AlreadyExistsError, StorageKind.PRECONDITION, "it exists already"),
     (exceptions.PreconditionError, StorageKind.PRECONDITION, "it changed meanwhile; read it again"),
@@ -47,14 +47,11 @@ _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
 )
 
 
-def from_client_error(error: Exception, action: str, target: str, effect: Effect = Effect.NONE) -> StorageError:
-    """Return the storage failure that an exception of the client stands for; `effect` holds if there was no answer."""
-    kind, remedy = next((kind, remedy) for cls, kind, remedy in _MEANINGS if isinstance(error, cls))
-    # A refusal is an answer; only a request without one may have been carried out nevertheless.
-    is_answered = kind not in (StorageKind.TRANSIENT, StorageKind.UNKNOWN)
-    return StorageError(
-        f"cannot {action} `{target}`: {remedy}", effect=Effect.NONE if is_answered else effect, kind=kind, object=target
-    )
+def from_client_error(error: Exception, action: str, target: str) -> StorageError:
+    """Return the storage failure that an exception of the client stands for."""
+    by_type = next((kind, remedy) for cls, kind, remedy in _MEANINGS if isinstance(error, cls))
+    kind, remedy = from_text(str(error)) or by_type
+    return StorageError(f"cannot {action} `{target}`: {remedy}", kind=kind, object=target)
 
 
 class S3Objects:
@@ -85,7 +82,10 @@ class S3Objects:
         with self._failing("read", path):
             try:
                 return obstore.get(self._store, path).bytes().to_bytes()
-            except FileNotFoundError:
+            except FileNotFoundError as error:
+                # Nothing is known about an object of a bucket that is not there.
+                if from_client_error(error, "read", path).storage_kind is not StorageKind.NOT_FOUND:
+                    raise
                 return None
 
     def info(self, path: str) -> ObjectInfo | None:
@@ -98,7 +98,7 @@ class S3Objects:
 
     def put(self, path: str, data: bytes) -> None:
         self._meter.count("put", path)
-        with self._failing("write", path, Effect.UNKNOWN):
+        with self._failing("write", path):
             obstore.put(self._store, path, data, use_multipart=False)
 
     @contextmanager
@@ -118,27 +118,29 @@ class S3Objects:
 
     def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
         self._meter.count("put", path)
-        with self._failing("write", path, Effect.UNKNOWN):
+        with self._failing("write", path):
             obstore.put(self._store, path, chunks, chunk_size=COPY_CHUNK_BYTES)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them
         # apart, so there is exactly one winner and the winner knows.
         attempt = ids.new_ulid()
-        self._meter.count("put_if_absent", path)
-        with self._failing("write", path, Effect.UNKNOWN):
-            try:
-                obstore.put(self._store, path, data, mode="create", use_multipart=False, attributes={_ATTEMPT: attempt})
-            except exceptions.AlreadyExistsError:
-                return self._attempt_of(path) == attempt
-        return True
-
-    def _attempt_of(self, path: str) -> str | None:
-        self._meter.count("get", path)
-        try:
-            return obstore.get(self._store, path).attributes.get(_ATTEMPT)
-        except FileNotFoundError:
-            return None
+        for number in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
+            clock.pause(ids.fraction() * number * RETRY_WAIT_SECONDS)
+            self._meter.count("put_if_absent", path)
+            with self._failing("write", path):
+                try:
+                    marks = {_ATTEMPT: attempt}
+                    obstore.put(self._store, path, data, mode="create", use_multipart=False, attributes=marks)
+                    return True
+                except exceptions.AlreadyExistsError as error:
+                    refusal = error
+                self._meter.count("get", path)
+                # 409 says that another conditional request was under way, not that the name is taken: while nothing
+                # is there, the name is free.
+                with suppress(FileNotFoundError):
+                    return obstore.get(self._store, path).attributes.get(_ATTEMPT) == attempt
+        raise from_client_error(refusal, "write", self._name(path)) from refusal
 
     def link(self, staged: str, final: str) -> bool:
         data = self.get(staged)
@@ -160,20 +162,20 @@ class S3Objects:
 
     def delete(self, path: str) -> None:
         self._meter.count("delete", path)
-        with self._failing("delete", path, Effect.UNKNOWN):
+        with self._failing("delete", path):
             obstore.delete(self._store, path)
 
     def delete_many(self, paths: Sequence[str]) -> None:
         for begin in range(0, len(paths), BATCH_OBJECTS):
             batch = list(paths[begin : begin + BATCH_OBJECTS])
             self._meter.count("delete", batch[0])
-            with self._failing("delete", batch[0], Effect.UNKNOWN):
+            with self._failing("delete", batch[0]):
                 obstore.delete(self._store, batch)
 
     def delete_prefix(self, prefix: str) -> int:
         count = 0
         self._meter.count("list", prefix)
-        with self._failing("delete", prefix, Effect.UNKNOWN):
+        with self._failing("delete", prefix):
             for batch in obstore.list(self._store, prefix, chunk_size=BATCH_OBJECTS):
                 self._meter.count("delete", prefix)
                 obstore.delete(self._store, [entry["path"] for entry in batch])
@@ -187,8 +189,8 @@ class S3Objects:
         return self._root.child(path).uri if path else self._root.uri
 
     @contextmanager
-    def _failing(self, action: str, path: str, effect: Effect = Effect.NONE) -> Iterator[None]:
+    def _failing(self, action: str, path: str) -> Iterator[None]:
         try:
             yield
         except (exceptions.BaseError, OSError, ValueError) as error:
-            raise from_client_error(error, action, self._name(path), effect) from error
+            raise from_client_error(error, action, self._name(path)) from error

@@ -7,6 +7,7 @@ where it lies, so nothing moves by path until `link`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -141,16 +142,29 @@ class Store(Handles):
         self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
         taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
         if taken:
-            self.objects.delete(staged.manifest)
+            self.objects.discard(staged.manifest)
             raise LostRace
         self._sync_paths([staged.ref.manifest_path])
-        self.objects.delete(staged.manifest)
+        self.objects.discard(staged.manifest)
 
-    def fork(self, dataset: Dataset, name: str) -> Dataset:
+    def fork(self, dataset: Dataset, *names: str) -> Dataset:
         """Give a dataset a native branch at this version; writing to it leaves the source alone.
 
-        The name stands for exactly this version, so a fork that is there already is the one we want.
+        Each name stands for exactly this version, so a fork that is there already is the one we want, if it is whole.
+        The next name is taken only past one that somebody left unfinished; the fork that is returned is a listed one.
         """
+        for name in names:
+            forked = self._fork_as(dataset, name)
+            if forked is not None:
+                return forked
+        raise StorageError(
+            f"forking {dataset.ref} failed: forks were begun before and not finished ({', '.join(names)}); run `omnigraph"
+            " cleanup` to remove them, then try again",
+            kind=StorageKind.PERMANENT,
+            object=str(dataset.ref),
+        )
+
+    def _fork_as(self, dataset: Dataset, name: str) -> Dataset | None:
         ref = DatasetRef(dataset.ref.path, name, dataset.version)
         # Without its entry in the list of branches, Lance's cleanup of the parent would not spare what the fork reads.
         listed = f"{ref.path}/_refs/branches/{name}.json"
@@ -159,12 +173,15 @@ class Store(Handles):
             with lance_errors(f"forking {dataset.ref} as {name}"):
                 # Creating a branch locks the handle, and others read through it at the same time.
                 copy(dataset.lance).create_branch(name, dataset.version)
-        except StorageError:
+        except StorageError as error:
             if not self.has_version(ref):
                 raise
-            # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
             if not (self.objects.size(ref.manifest_path) and self.objects.size(listed)):
-                return self.fork(dataset, f"{name}x")
+                # When storage refused or lost a request of ours, another name would fare no better.
+                if error.storage_kind is not StorageKind.UNKNOWN:
+                    raise
+                # Whoever began this fork may have died before it was listed, or lost its bytes to a power cut.
+                return None
         self.meter.count("fork", str(ref))
         failpoints.hit(Point.DURABLE_AFTER, f"fork {ref}")
         forked = self.open(ref)
@@ -224,7 +241,7 @@ class Store(Handles):
         manifest = registrar.manifest_of(ref)
         # Lance silently rebases over commits it finds by path; a version further on is how that shows.
         if registrar.version != ref.version:
-            self.objects.delete(manifest)
+            self.objects.discard(manifest)
             raise StaleBase(base.ref)
         return Dataset(self, ref, lance), manifest
 
@@ -267,7 +284,7 @@ class Store(Handles):
         if strict.staged is not None:
             published = strict.staged.dataset
             if not self.objects.link(strict.staged.manifest, strict.ref.manifest_path):
-                self.objects.delete(strict.staged.manifest)
+                self.objects.discard(strict.staged.manifest)
                 raise LostRace
             self._retired.append(strict.staged.manifest)
         else:
@@ -343,7 +360,7 @@ class Store(Handles):
         with self._lock:
             retired, self._retired = self._retired, []
         for name in retired:
-            self.objects.delete(name)
+            self.objects.discard(name)
 
     def sync_manifest(self, dataset: Dataset) -> None:
         """Make the name of a published version survive a power cut; its bytes already do."""
@@ -364,8 +381,10 @@ class Store(Handles):
     def close(self) -> None:
         super().close()
         if self._retired:
-            self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
-            self._retire()
+            # What was published stands; names that stay are swept by age, and whoever closes has nothing to repair.
+            with suppress(StorageError):
+                self.disk.sync([], {name.rpartition("/")[0] for name in self._retired})
+                self._retire()
 
 
 class _Registrar:

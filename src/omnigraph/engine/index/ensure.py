@@ -31,7 +31,7 @@ def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> 
         work = _Ensure(core, core.actor, stack)
         receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
+    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
     pending = sorted((one for one in work.pending if one[0] in seen), key=lambda one: (one[0], one[1].spec.column))
     return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)

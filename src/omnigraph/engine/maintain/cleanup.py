@@ -18,10 +18,10 @@ from omnigraph.engine.maintain.kept import KeptStates, find_kept
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
-from omnigraph.errors import ConflictError, DriftDetected, GraphError, OmniGraphError, UsageError
+from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
-from omnigraph.manifest.intent import CLEANUP, alone
+from omnigraph.manifest.intent import CLEANUP, Declared, alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
 from omnigraph.manifest.removal import Planner, RemovalPlan, delete_in_bulk, remove
@@ -107,11 +107,9 @@ def cleanup(
     settle(kernel, swept)
     # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
     with alone(kernel.store, CLEANUP, kernel.snapshot(MAIN), core.actor) as held:
-        if held is None:
-            raise ConflictError("another cleanup of this graph is running; try again when it is done")
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
-        rows = planned.remove(swept)
+        rows = planned.remove(swept, held)
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
 
 
@@ -150,14 +148,14 @@ class _Cleanup:
         sound = [plan for plan in self.plans if self._refusal(plan) is None]
         return [*self.strays, *(info for plan in sound for info in plan.residue)]
 
-    def remove(self, swept: SweepReport) -> tuple[TypeCleaned, ...]:
+    def remove(self, swept: SweepReport, held: Declared) -> tuple[TypeCleaned, ...]:
         """Delete what was planned: the catalog first, then all others side by side."""
         catalog, *others = self.plans
-        rows = [self._remove_one(catalog)]
+        rows = [self._remove_one(catalog, held)]
         tell = _Progress(len(self.plans))
         tell()
         if rows[0].error is None:
-            rows += self.kernel.store.in_parallel([partial(self._remove_one, plan, tell) for plan in others])
+            rows += self.kernel.store.in_parallel([partial(self._remove_one, plan, held, tell) for plan in others])
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
         else:
@@ -172,8 +170,10 @@ class _Cleanup:
         drop_empty_folders(self.kernel, self.kept.snapshots, self.age)
         return tuple(rows)
 
-    def _remove_one(self, plan: RemovalPlan, tell: Callable[[], None] | None = None) -> TypeCleaned:
+    def _remove_one(self, plan: RemovalPlan, held: Declared, tell: Callable[[], None] | None = None) -> TypeCleaned:
         """Remove what may go of one dataset and its forks; a failure stays with this dataset."""
+        # After a long silence others took this cleanup for dead, and may have named what it is about to remove.
+        held.refuse_lost()
         row = self.row(plan)
         if row.error is None:
             try:

@@ -17,7 +17,7 @@ from omnigraph.limits import REPREPARE_MAX, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import commit_log
 from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
-from omnigraph.manifest.intent import CLEANUP, Intent, pending
+from omnigraph.manifest.intent import CLEANUP, Intent, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
 from omnigraph.manifest.pins import CatalogPins, read_pins
@@ -32,12 +32,7 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
     """Return what stays; when a branch is deleted meanwhile, everything is looked at again."""
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
-        if unreadable:
-            raise GraphError(
-                f"`{unreadable[0]}` cannot be read, so nobody knows what its owner still needs; no version was removed",
-                code="graph.corrupt",
-                object=unreadable[0],
-            )
+        refuse_unreadable(unreadable, CLEANUP)
         kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
         try:
             kept.find()

@@ -107,7 +107,7 @@ def optimize(
         work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(core.kernel.snapshot(branch)).snapshot.state.pins
+    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
     return OptimizeReport(branch, rows, receipt.commit if receipt else None)
 

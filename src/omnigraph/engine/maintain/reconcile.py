@@ -7,6 +7,7 @@ but that of dead work.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 
@@ -23,7 +24,7 @@ from omnigraph.limits import (
     RECONCILE_TYPES_MAX,
     RECONCILE_UNCOVERED_ROWS_MAX,
 )
-from omnigraph.manifest.intent import alone
+from omnigraph.manifest.intent import Busy, alone
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.sweep import SweepReport, finish_links, resolve_intents
 from omnigraph.store import index
@@ -86,9 +87,11 @@ class Reconciliation:
         # A policy may have changed since the last round.
         core.require("admin", GRAPH)
         kernel.refuse_read_only()
-        with alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), core.actor) as held:
-            if held is None:
-                return ReconcileReport(is_claimed=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), core.actor))
+            except Busy as busy:
+                return ReconcileReport(is_claimed=True, unreadable=busy.unreadable)
             swept = SweepReport()
             finish_links(kernel, swept)
             resolve_intents(kernel, swept)

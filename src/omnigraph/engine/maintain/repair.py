@@ -12,7 +12,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
-from omnigraph.errors import ConflictError, UsageError, VersionMismatch
+from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import audit
 from omnigraph.manifest.audit import AuditRow, Outcome
@@ -111,8 +111,6 @@ def repair(
     kernel.refuse_read_only()
     # Two repairs could take over and throw away the same version, so one stands back.
     with alone(kernel.store, "repair", snapshot, core.actor) as held:
-        if held is None:
-            raise ConflictError("another repair of this graph is running; try again when it is done")
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
         for row in rows:

@@ -57,7 +57,7 @@ def spark_graph(view: View, nodes: Nodes, spark: Any = None) -> Iterator[SparkGr
         try:
             yield SparkGraph(spark if spark is not None else session(), view, nodes, place, folder)
         finally:
-            store.objects.delete_prefix(folder)
+            store.objects.discard_prefix(folder)
 
 
 @dataclass
