@@ -14,6 +14,7 @@ from omnigraph import clock, failpoints
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.maintain.purge import Purged, purge
 from omnigraph.engine.maintain.retention import DEADLINE_US, Policy, fixed_versions, kept_versions
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
@@ -55,13 +56,17 @@ class TypeCleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """One row for each dataset; `swept` is what went, or would go, because nothing names it."""
+    """One row for each dataset; `swept` is what went, or would go, because nothing names it.
+
+    `purged` is what was, or would be, overwritten because it was dropped for good.
+    """
 
     keep: int | None
     older_than_seconds: float | None
     dry_run: bool
     datasets: tuple[TypeCleaned, ...]
     swept: SweepReport
+    purged: tuple[Purged, ...] = ()
 
     @property
     def bytes_removed(self) -> int:
@@ -77,6 +82,7 @@ class CleanupReport:
             "intents_rolled_back": self.swept.rolled_back,
             "residue_files_removed": self.swept.files_removed,
             "residue_bytes_removed": self.swept.bytes_removed,
+            "purged": [one.to_json() for one in self.purged],
         }
 
 
@@ -93,7 +99,9 @@ def cleanup(
     if dry_run:
         found = _looked(core.kernel, policy)
         rows = tuple(found.plan(path).row for path in found.paths())
-        return CleanupReport(keep, older_than_seconds, dry_run, rows, preview(core.kernel))
+        return CleanupReport(
+            keep, older_than_seconds, dry_run, rows, preview(core.kernel), purge(core.kernel, dry_run=True)
+        )
     core.kernel.refuse_read_only()
     swept = sweep(core.kernel)
     # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
@@ -104,7 +112,8 @@ def cleanup(
         failpoints.hit(Point.CLEANUP_DECIDED)
         paths = found.paths()
         rows = tuple(_told(found.clean(path), done, len(paths)) for done, path in enumerate(paths, start=1))
-    return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
+        purged = purge(core.kernel)
+    return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purged)
 
 
 def _told(row: TypeCleaned, done: int, total: int) -> TypeCleaned:
