@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,9 @@ from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.progress import bar
 from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.engine.maintain.purge import Purged
 
 Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
 OlderThan = Annotated[
@@ -57,8 +60,19 @@ def cleanup(
         for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
             if count:
                 typer.echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
+        for purged in report.purged:
+            typer.echo(_purged_line(purged, dry_run=dry_run))
         typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
-    return 1 if any(one.error for one in report.datasets) else 0
+    return 1 if any(one.error for one in (*report.datasets, *report.purged)) else 0
+
+
+def _purged_line(purged: Purged, *, dry_run: bool) -> str:
+    if purged.error is not None:
+        return f"{purged.name} was dropped for good, but not all of its bytes are gone: {purged.error}"
+    if dry_run:
+        return f"{purged.name} was dropped for good; its bytes would be overwritten"
+    later = "" if purged.is_done else "; the next cleanup looks for files of writers from before the drop"
+    return f"{purged.name} was dropped for good: its bytes are gone from {plural(purged.files, 'file')}{later}"
 
 
 def duration(text: str) -> timedelta:

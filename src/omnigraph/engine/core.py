@@ -116,7 +116,7 @@ class Core:
             self.require(action, on(branch))
             return self.seen(self.kernel.snapshot(branch), action)
         try:
-            snapshot = self._at(branch, at)
+            snapshot = self.at(branch, at)
         except OmniGraphError:
             # Whoever may not read the branch is not told what it lacks.
             self.require(action, on(branch))
@@ -158,9 +158,11 @@ class Core:
         return with_their_edges(then, found)
 
     def whole(self, branch: str = MAIN, at: Moment | None = None) -> View:
-        """Return a state with all of its types, for work whose own right was asked for."""
-        snapshot = self.kernel.snapshot(branch) if at is None else self._at(branch, at)
-        return self.whole_of(snapshot)
+        """Return a state with all of its types, for work whose own right was asked for; without hard drops."""
+        if at is None:
+            return self.whole_of(self.kernel.snapshot(branch))
+        snapshot = self.at(branch, at)
+        return self.whole_of(without_purged(snapshot, self.catalog(snapshot), self.kernel.snapshot(MAIN).state.purges))
 
     def whole_of(self, snapshot: Snapshot) -> View:
         """Return all of a snapshot, as it has to be seen to keep it valid."""
@@ -213,7 +215,8 @@ class Core:
         key = (source, name, catalog.ir_hash)
         return self._queries.get(key, lambda: compile_query(Source("query.gq", source), catalog, name=name))
 
-    def _at(self, branch: str, at: Moment) -> Snapshot:
+    def at(self, branch: str, at: Moment) -> Snapshot:
+        """Return a state of the past as it is stored; whoever shows it asks for the right to."""
         if isinstance(at, bool) or not isinstance(at, str | int | datetime):
             raise UsageError("`at` takes a commit id, a tag, a manifest version or a datetime", at=str(at))
         if isinstance(at, int):

@@ -97,8 +97,9 @@ class Tombstone:
 class Purge:
     """A type or property that was dropped for good: no state shows it any more, and cleanup removes its bytes.
 
-    Without a `property_id` it is the whole type. `name` is what it was called when it was dropped. `is_done` says that
-    a cleanup found no file left that could hold its values. Only main's manifest holds these.
+    Without a `property_id` it is the whole type. `name` is what it was called when it was dropped, `field_ids` is what
+    its values are stored as; `is_embedded` if vectors were made of it, or it held some. `is_done` says that a cleanup
+    left no file that could hold its values. Only main has these.
     """
 
     identity: TypeIdentity
@@ -106,6 +107,9 @@ class Purge:
     name: str
     path: str
     dropped_at_us: int
+    field_ids: tuple[int, ...] = ()
+    is_blob: bool = False
+    is_embedded: bool = False
     is_done: bool = False
 
     @property

@@ -167,6 +167,9 @@ def _purge_row(purge: Purge) -> _Row:
         "property_id": purge.property_id,
         "name": purge.name,
         "dropped_at": purge.dropped_at_us,
+        "field_ids": list(purge.field_ids),
+        "is_blob": purge.is_blob,
+        "is_embedded": purge.is_embedded,
         "is_done": purge.is_done,
     }
     identity = (purge.identity.type_id, purge.identity.incarnation_id)
@@ -362,6 +365,9 @@ def _decode_purge(row: dict[str, Any]) -> Purge:
         members["name"],
         row["location"],
         members["dropped_at"],
+        tuple(members["field_ids"]),
+        members["is_blob"],
+        members["is_embedded"],
         members["is_done"],
     )
     assert_consistent(row["object_id"] == purge.object_id, row)

@@ -18,7 +18,7 @@ from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.store.failure import from_text
-from omnigraph.store.fields import field_ids
+from omnigraph.store.fields import family_ids, field_ids
 from omnigraph.store.shape import AS_STORED, Shape
 from omnigraph.store.typedfilters import install
 
@@ -163,6 +163,10 @@ class Dataset:
     def field_ids(self) -> dict[str, int]:
         """What Lance calls each column, whatever its name."""
         return field_ids(self.lance.lance_schema)
+
+    def family_ids(self, column: str) -> tuple[int, ...]:
+        """What Lance calls a column and everything inside of it."""
+        return family_ids(self.lance.lance_schema, column)
 
     def base_directories(self) -> list[str]:
         """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""

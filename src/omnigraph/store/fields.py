@@ -100,6 +100,16 @@ def field_ids(schema: Any) -> dict[str, int]:
     return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
 
 
+def family_ids(schema: Any, column: str) -> tuple[int, ...]:
+    """Return the field id of a column, and those of everything inside of it."""
+    ids: set[int] = set()
+    for field in _decode(schema)[1]:
+        # A child follows its parent in the list.
+        if (field.is_column and field.name == column) or field.parent in ids:
+            ids.add(field.id)
+    return tuple(sorted(ids))
+
+
 def field_messages(schema: Any) -> list[bytes]:
     """Return the protobuf message of every field of a Lance schema."""
     return [_write(field) for field in _decode(schema)[1]]

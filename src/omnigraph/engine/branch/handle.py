@@ -41,8 +41,8 @@ class Branches:
     def _source(self, from_: str, at: Moment | None) -> Snapshot:
         kernel, name = self._core.kernel, from_.strip()
         if at is not None or name == MAIN or name in kernel.snapshot(MAIN).state.branches:
-            return self._core.whole(name, at).snapshot
-        return self._core.whole(at=name).snapshot
+            return kernel.snapshot(name) if at is None else self._core.at(name, at)
+        return self._core.at(MAIN, name)
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""

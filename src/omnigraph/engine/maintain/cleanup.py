@@ -15,6 +15,7 @@ from omnigraph import failpoints
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.kept import KeptStates, find_kept
+from omnigraph.engine.maintain.purge import Purged, purge
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
@@ -62,13 +63,17 @@ class TypeCleaned:
 
 @dataclass(frozen=True, slots=True)
 class CleanupReport:
-    """One row for each dataset; `swept` is what went, or would go, because nothing names it."""
+    """One row for each dataset; `swept` is what went, or would go, because nothing names it.
+
+    `purged` is what was, or would be, overwritten because it was dropped for good.
+    """
 
     keep: int | None
     older_than_seconds: float | None
     dry_run: bool
     datasets: tuple[TypeCleaned, ...]
     swept: SweepReport
+    purged: tuple[Purged, ...] = ()
 
     @property
     def bytes_removed(self) -> int:
@@ -84,6 +89,7 @@ class CleanupReport:
             "intents_rolled_back": self.swept.rolled_back,
             "residue_files_removed": self.swept.files_removed,
             "residue_bytes_removed": self.swept.bytes_removed,
+            "purged": [one.to_json() for one in self.purged],
         }
 
 
@@ -101,7 +107,8 @@ def cleanup(
         _, swept, staged = preview_intents(kernel)
         planned = _plan(kernel, Policy(keep, older_than_seconds, read_time(kernel)))
         swept.add({one.path: one for one in (*staged, *planned.residue)}.values())
-        return CleanupReport(keep, older_than_seconds, dry_run, tuple(map(planned.row, planned.plans)), swept)
+        rows = tuple(map(planned.row, planned.plans))
+        return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purge(kernel, dry_run=True))
     kernel.refuse_read_only()
     swept = SweepReport()
     settle(kernel, swept)
@@ -110,7 +117,8 @@ def cleanup(
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)
-    return CleanupReport(keep, older_than_seconds, dry_run, rows, swept)
+        purged = purge(kernel)
+    return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purged)
 
 
 def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:

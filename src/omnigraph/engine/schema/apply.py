@@ -18,12 +18,13 @@ from omnigraph.engine.schema.receipt import SchemaReceipt
 from omnigraph.engine.scope import onto
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType, Property
+from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.source import Source
+from omnigraph.lang.types import Scalar
 from omnigraph.manifest.init import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Pin, Purge, Snapshot, TypeIdentity
@@ -94,7 +95,7 @@ class _Apply:
             (
                 *self._renames(reshaping),
                 SetSchema(accepted(self.migration.compiled)),
-                *_purges(snapshot, reshaping, hard),
+                *_purges(self.kernel, snapshot, reshaping, hard),
             ),
             (schema_is_ours, HeadIs(snapshot.head)),
             actor=self.actor,
@@ -159,26 +160,36 @@ def _refuse_branches(main: Snapshot) -> None:
         )
 
 
-def _purges(snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
+def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
     """Record what is dropped for good, so that no read shows it any more and cleanup knows what to remove."""
     if not hard:
         # Drops are all soft or all hard.
         return []
-    now = clock.now_us()
-    gone: list[tuple[NodeType | EdgeType, Property | None]] = [(one, None) for one in reshaping.dropped]
-    for old, new in reshaping.kept:
-        gone += [(old, old.properties[name]) for name in compare_columns(old, new).dropped]
+    now, pins = clock.now_us(), snapshot.state.pins
     purges = [
         Purge(
-            TypeIdentity(type_.type_id, type_.incarnation_id),
-            None if property_ is None else property_.property_id,
-            type_.table_key if property_ is None else f"{type_.table_key}.{property_.name}",
-            snapshot.state.pins[type_.table_key].path,
-            now,
+            pins[one.table_key].identity, None, one.table_key, pins[one.table_key].path, now, is_embedded=_embeds(one)
         )
-        for type_, property_ in gone
+        for one in reshaping.dropped
     ]
+    for old, new in reshaping.kept:
+        pin = pins[old.table_key]
+        for name in compare_columns(old, new).dropped:
+            property_ = old.properties[name]
+            fields = kernel.dataset(snapshot, old.table_key).family_ids(name)
+            is_blob = property_.type.scalar is Scalar.BLOB
+            label = f"{old.table_key}.{name}"
+            purges.append(
+                Purge(pin.identity, property_.property_id, label, pin.path, now, fields, is_blob, _embeds(old, name))
+            )
     return [SetPurges(tuple(purges))]
+
+
+def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
+    """Tell whether vectors are made from a property or for it; without a name, for any of the type."""
+    return any(
+        one.embed is not None and name in (None, one.name, one.embed.source) for one in type_.properties.values()
+    )
 
 
 def _hard_drops(migration: MigrationPlan) -> tuple[str, ...]:

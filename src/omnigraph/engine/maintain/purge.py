@@ -1,0 +1,140 @@
+"""Purge: the bytes of what was dropped for good leave every file of the graph, whatever version reads the file.
+
+A property's values are overwritten where they lie, so that all commits, tags and branches stay readable without them;
+of a type, every file is overwritten. Files keep their names and sizes, so nothing that names them has to change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from omnigraph import clock
+from omnigraph.engine.embed.cache import FOLDER
+from omnigraph.errors import OmniGraphError
+from omnigraph.limits import STAGED_SECONDS_MAX
+from omnigraph.manifest.intent import CLEANUP, pending
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Purge, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.updates import SetPurges
+from omnigraph.store.dataset import Dataset
+from omnigraph.store.shred import Span, fields_in, shred_columns
+from omnigraph.store.store import Store
+from omnigraph.store.unread import Unread, stored_versions
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """What became of a type or property that was dropped for good.
+
+    `is_done`: no file holds its values. Otherwise there is an error, or writers from before the drop may still be at
+    work, and the next cleanup looks again.
+    """
+
+    name: str
+    files: int = 0
+    bytes: int = 0
+    is_done: bool = False
+    error: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "dropped": self.name,
+            "files_overwritten": self.files,
+            "bytes_overwritten": self.bytes,
+            "is_done": self.is_done,
+            "error": self.error,
+        }
+
+
+def purge(kernel: Kernel, *, dry_run: bool = False) -> tuple[Purged, ...]:
+    """Overwrite what hard drops left behind; what an earlier cleanup finished is not looked at again."""
+    waiting = sorted(one for one in kernel.snapshot(MAIN).state.purges if not one.is_done)
+    if dry_run or not waiting:
+        return tuple(Purged(one.name) for one in waiting)
+    found: list[Purged] = []
+    done: list[Purge] = []
+    for path, group in groupby(sorted(waiting, key=lambda one: (one.path, one)), key=lambda one: one.path):
+        for one in group:
+            files, size, error = _overwrite(kernel.store, path, one)
+            is_done = error is None and _is_settled(kernel, one)
+            found.append(Purged(one.name, files, size, is_done, error))
+            done += [replace(one, is_done=True)] if is_done else []
+    if done:
+        kernel.commit(MAIN, lambda main: _finish(main, done), Work.CONTROL)
+    return tuple(found)
+
+
+def _finish(main: Snapshot, done: Sequence[Purge]) -> Plan:
+    return Plan(None, updates=(SetPurges(tuple(done)),))
+
+
+def _is_settled(kernel: Kernel, one: Purge) -> bool:
+    """Tell whether no writer from before the drop can still be putting files there, which it may not publish."""
+    alive = [intent for intent in pending(kernel.store)[0] if not intent.is_dead and intent.kind != CLEANUP]
+    is_old = clock.now_us() - one.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
+    return is_old and all(intent.started_at_us > one.dropped_at_us for intent in alive)
+
+
+def _overwrite(store: Store, path: str, one: Purge) -> tuple[int, int, str | None]:
+    """Overwrite one type or property in the files of a dataset and its forks; return files, bytes and what failed."""
+    files = size = 0
+    try:
+        changes = _property_files(store, path, one) if one.property_id is not None else _type_files(store, path)
+        for file, data in changes:
+            store.objects.write(file, data)
+            files, size = files + 1, size + len(data)
+        if one.is_embedded:
+            # The cache knows vectors by hashes of texts, and not whose texts they were.
+            files += store.objects.delete_prefix(FOLDER)
+    except OmniGraphError as error:
+        return files, size, error.message
+    return files, size, None
+
+
+def _type_files(store: Store, path: str) -> Iterator[tuple[str, bytes]]:
+    for info in store.objects.list(path):
+        if "/data/" in info.path or "/_indices/" in info.path:
+            yield from _zeroed(store, info.path)
+
+
+def _property_files(store: Store, path: str, one: Purge) -> Iterator[tuple[str, bytes]]:
+    listed = [info.path for info in store.objects.list(path)]
+    versions = list(stored_versions(store, path, listed))
+    unread = Unread(versions, frozenset(one.field_ids)) if one.is_blob else None
+    for file in listed:
+        if "/data/" in file and file.endswith(".lance"):
+            yield from _shredded(store, file, one, None if unread is None else unread.spans(file))
+        elif unread is not None and file.endswith(".blob"):
+            yield from _zeroed(store, file, unread.blob_spans(file))
+    for index in sorted({uuid for version in versions for uuid in _indexes(version, one)}):
+        for file in listed:
+            if f"/_indices/{index}/" in file:
+                yield from _zeroed(store, file)
+
+
+def _shredded(store: Store, file: str, one: Purge, readable: list[Span] | None) -> Iterator[tuple[str, bytes]]:
+    raw = store.objects.read(file)
+    if readable is not None or not fields_in(raw).isdisjoint(one.field_ids):
+        shredded = shred_columns(raw, one.field_ids, readable)
+        if shredded != raw:
+            yield file, shredded
+
+
+def _zeroed(store: Store, file: str, readable: Sequence[Span] = ()) -> Iterator[tuple[str, bytes]]:
+    """Yield a file with zeros in place of all bytes but some."""
+    raw = store.objects.read(file)
+    data = bytearray(len(raw))
+    for start, end in readable:
+        data[start:end] = raw[start:end]
+    if data != raw:
+        yield file, bytes(data)
+
+
+def _indexes(version: Dataset, one: Purge) -> Iterator[str]:
+    # Indexes are named after the property that they are of.
+    for index in version.lance.describe_indices():
+        if str(index.name).startswith(f"p{one.property_id}_"):
+            yield from (str(segment.uuid) for segment in index.segments)
