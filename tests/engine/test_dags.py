@@ -166,7 +166,7 @@ def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 # Each with a world that is known to notice it; should the worlds change, later ones may.
-MUTANTS = {
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     base_is_too_old: 0,
     base_is_the_nearest_by_sum: 11,
     base_is_any_of_several: 11,
