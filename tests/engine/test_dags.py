@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
-    merges = run(start, tmp_path, range(30))
+    merges = run(start, tmp_path, range(24))
     # Every way in which a merge can end has been gone.
     assert min(merges.values()) > 0, merges
 
