@@ -53,7 +53,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_random_histories_equal_the_model(start: Path, tmp_path: Path) -> None:
-    merges = run(start, tmp_path, range(30))
+    merges = run(start, tmp_path, range(24))
     # Every way in which a merge can end has been gone.
     assert min(merges.values()) > 0, merges
 
@@ -166,7 +166,7 @@ def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:
 
 
 # Each with a world that is known to notice it; should the worlds change, later ones may.
-MUTANTS = {
+MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], int] = {
     base_is_too_old: 0,
     base_is_the_nearest_by_sum: 11,
     base_is_any_of_several: 11,

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
 import omnigraph as og
@@ -18,6 +19,7 @@ from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.core import Core
 from omnigraph.engine.merge import MergeReceipt
+from omnigraph.engine.merge import apply as applying
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -92,6 +94,23 @@ def histories(root: Path, patch: pytest.MonkeyPatch, seeds: range) -> Counter[st
 def test_ranges_of_random_histories_equal_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     merges = histories(tmp_path, monkeypatch, range(20))
     assert min(merges.values()) > 0, merges
+
+
+def test_load_into_main_after_it_took_over_the_dataset_of_a_branch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(applying, "MERGE_ADOPT_ENTITIES_MIN", 1)
+    graph = og.init(tmp_path / "g.omni", SCHEMA)
+    graph.branches.create("review")
+    graph.ingest([person(1)], branch="review")
+    graph.branches.merge("review")
+    assert graph.snapshot().state.pins["node:Person"].owner is not None
+    for number in (2, 3):
+        (tmp_path / "more.ndjson").write_bytes(orjson.dumps(person(number)))
+        pipeline.load(graph, data=[tmp_path / "more.ndjson"], engine="local")
+    assert graph.snapshot().state.pins["node:Person"].owner is None
+    assert graph.snapshot().state.pins["node:Person"].row_count == 3
+    assert graph.verify().is_sound
 
 
 # -- larger graphs beside each other ------------------------------------------------------------------------------

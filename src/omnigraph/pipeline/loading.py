@@ -209,7 +209,7 @@ class Loading:
 
     def _target(self, table_key: str) -> DatasetRef:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
-        if owner is None or pin.owner == owner:
+        if pin.owner == owner:
             return pin.ref
         return self.core.kernel.writable(self.view.snapshot, table_key).ref
 
