@@ -267,3 +267,23 @@ def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyP
         plain = served.query(SMALL, params={"key": "a"})
     assert plain.to_json_rows() == arrow.to_json_rows() == [{"small": 1}]
     assert isinstance(plain.to_arrow(), pa.Table)
+
+
+def test_past_is_read_with_todays_names_or_those_of_then(things: str, live: Live) -> None:
+    with og.open(things) as opened:
+        first = str(opened.snapshot().head)
+        opened.schema.apply(SCHEMA.replace("node Thing", 'node Item @rename_from("Thing")'))
+    now, then = ("query q() { match { $t: %s } return { count($t) as n } }" % name for name in ("Item", "Thing"))
+    with og.connect(address(live), graph="g") as served:
+        assert served.query(now, at=first).to_json_rows() == [{"n": 3}]
+        assert served.query(then, at=first, names="then").to_json_rows() == [{"n": 3}]
+        with pytest.raises(OmniGraphError):
+            served.query(then, at=first)
+        assert (
+            served.blob("Item", "a", "file", at=first).read()
+            == served.blob("Thing", "a", "file", at=first, names="then").read()
+        )
+        assert b'"type":"Item"' in b"".join(served.export(at=first))
+        assert b'"type":"Thing"' in b"".join(served.export(at=first, names="then"))
+        assert served.diff(first, "main").changes.num_rows == 0
+        assert served.commit_changes(first, names="then").to_json() != served.commit_changes(first).to_json()

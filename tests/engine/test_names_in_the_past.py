@@ -249,7 +249,7 @@ def test_hard_dropped_property_is_unreadable_at_every_commit_at_once(tmp_path: P
         assert b"TOPSECRET" not in b"".join(graph.export(at=at, names="then"))
     load = next(one for one in graph.commits()[::-1] if one.kind == "ingest")
     for names in ("now", "then"):
-        assert "TOPSECRET" not in str(graph.commit_changes(load.commit_id, names=names).to_json())  # type: ignore[arg-type]
+        assert "TOPSECRET" not in str(graph.commit_changes(load.commit_id, names=names).to_json())
     assert "TOPSECRET" not in str(graph.changes(start="beginning").to_json())
     with pytest.raises(GraphError) as caught:
         graph.branches.create("back", "v1")
@@ -270,8 +270,8 @@ def test_hard_dropped_type_is_unreadable_at_every_commit_at_once(tmp_path: Path)
     graph.schema.apply(FIRST, allow_data_loss=True)
     for names in ("now", "then"):
         with pytest.raises(LanguageError):
-            graph.query("query q() { match { $n: Note } return { $n.k } }", at=old, names=names)  # type: ignore[arg-type]
-        records = b"".join(graph.export(at=old, names=names)).splitlines()  # type: ignore[arg-type]
+            graph.query("query q() { match { $n: Note } return { $n.k } }", at=old, names=names)
+        records = b"".join(graph.export(at=old, names=names)).splitlines()
         assert [orjson.loads(one)["type"] for one in records] == ["Person"]
     with pytest.raises(GraphError) as caught:
         graph.branches.create("back", old)

@@ -9,6 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import core as core_module
+from omnigraph.engine import names as names_module
 from omnigraph.engine.core import Core
 from omnigraph.engine.names import THEN
 from omnigraph.lang.catalog import Catalog
@@ -57,7 +58,7 @@ def test_world_catches_names_of_then(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = core_module.read_with
+    real = names_module.read_with
 
     def by_name(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) -> Snapshot:
         stored = snapshot.state.pins

@@ -11,10 +11,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import omnigraph as og
 from omnigraph.errors import UsageError
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.pipeline import source
+from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.options import READ, given_options
+from omnigraph.pipeline.query import collect
 from omnigraph.pipeline.scanning import plan_scan, read_rows
 from omnigraph.pipeline.types import column_names, find_type
 from tests.pipeline.things import FULL, things
@@ -79,6 +82,35 @@ def test_read_of_one_dataframe_shows_one_commit(spark: Any, tmp_path: Path) -> N
 
 
 # -- without Spark ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_read_of_the_past_has_todays_names_unless_asked_otherwise(spark: Any, tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "g", "node Person { name: String @key\n  age: I32?\n  secret: String? }")
+    graph.ingest([{"type": "Person", "data": {"name": "ada", "age": 36, "secret": "x"}}])
+    graph.tags.create("v1")
+    newest = read(spark, graph, type="Person")
+    renamed = (
+        'node Human @rename_from("Person") { name: String @key\n  years: I32? @rename_from("age")\n  mail: String? }'
+    )
+    graph.schema.apply(renamed)
+    human = "node Human { name: String @key\n  years: I32?\n  mail: String? }"
+    graph.schema.apply(f"{human}\nnode Person {{ name: String @key }}")
+    graph.ingest([{"type": "Person", "data": {"name": "zed"}}])
+    row = {"id": "ada", "name": "ada", "years": 36, "mail": None}
+    assert [one.asDict() for one in read(spark, graph, type="Human", at="v1").collect()] == [row]
+    assert read(spark, graph, type="Person", at="v1").collect() == []
+    then = read(spark, graph, type="Person", at="v1", names="then").collect()
+    assert [(one["age"], one["secret"]) for one in then] == [(36, "x")]
+    # A DataFrame keeps the names that it was made with.
+    assert [one["age"] for one in newest.collect()] == [36]
+    query = "query q() { match { $p: Human } return { $p.years as years, $p.mail as mail } }"
+    assert collect(graph, query, at="v1", spark=spark).to_json_rows() == [{"years": 36, "mail": None}]
+    empty = "query q() { match { $p: Person } return { $p.name } }"
+    assert collect(graph, empty, at="v1", spark=spark).to_json_rows() == []
+    assert len(collect(graph, empty, at="v1", names="then", spark=spark)) == 1
+    changes = diff(graph, "v1", "main", spark=spark).collect()
+    assert [(one["type_name"], one["id"], one["op"]) for one in changes] == [("Person", "zed", "insert")]
 
 
 def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:

@@ -63,7 +63,8 @@ def cleanup(
         for purged in report.purged:
             typer.echo(_purged_line(purged, dry_run=dry_run))
         typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
-    return 1 if any(one.error for one in (*report.datasets, *report.purged)) else 0
+    errors = [*(one.error for one in report.datasets), *(one.error for one in report.purged)]
+    return 1 if any(errors) else 0
 
 
 def _purged_line(purged: Purged, *, dry_run: bool) -> str:
