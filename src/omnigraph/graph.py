@@ -274,9 +274,10 @@ class Graph:
         *,
         names: Naming = NOW,
     ) -> Iterator[bytes]:
-        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines.
+        """Return the graph as NDJSON that a load takes back, in chunks of whole lines.
 
-        An older state has the names of today, so that today's schema takes it; with `names="then"`, its own.
+        A line with a large blob comes in several chunks. An older state has the names of today, so that today's schema
+        takes it; with `names="then"`, its own.
         """
         return export.export(self.core, branch, at, types, self.core.actor, names)
 

@@ -66,6 +66,7 @@ RESULT_BATCH_ROWS: Final = 65_536
 # Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
+WRITE_KEPT_BLOB_BYTES_MAX: Final = 512 * 1024 * 1024
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
@@ -151,6 +152,7 @@ TABLE_CELL_CHARACTERS_MAX: Final = 80
 # compares, into how many ranges they are cut at most, how many entities are looked at again, and how many tasks one job
 # of Spark has.
 LOAD_SPLIT_BYTES: Final = 32 * 1024 * 1024
+LOAD_LINE_BYTES_MAX: Final = 512 * 1024 * 1024
 LOAD_CSV_ROW_BYTES_MAX: Final = 16 * 1024 * 1024
 LOAD_LOCAL_BYTES_MAX: Final = 64 * 1024 * 1024
 LOAD_ERRORS_MAX: Final = 1_000

@@ -74,13 +74,15 @@ ENTITIES = (
 )
 # What concerns an input as a whole, or a mode of its own.
 WHOLE = (
-    Bad("N11", "line too long", _LONG),
     Bad("E5", "key twice in a merge", _lines(_person("y"), _person("y")), "merge", 2),
     Bad("E9", "ends that an overwrite removes", _lines(_person("y")), "overwrite", None),
     Bad("E10", "too few after a merge", _lines(_edge("Reports", "ann", "bob", id="r1")), "merge", None),
 )
 # Only what is written in one piece is bounded.
-BOUNDED = (Bad("E12", "too many entities", _lines(*map(_person, map(str, range(WRITE_ENTITIES_MAX + 1)))), line=None),)
+BOUNDED = (
+    Bad("N11", "line too long", _LONG),
+    Bad("E12", "too many entities", _lines(*map(_person, map(str, range(WRITE_ENTITIES_MAX + 1)))), line=None),
+)
 # Rules of queries and of embedding, of which an input knows nothing. E6 is about numbers that are not finite in a key:
 # an input cannot bring them so far, because N9 or N10 refuse them as values first.
 ELSEWHERE = {"E1", "E2", "E3", "E4", "E6", "E13"}

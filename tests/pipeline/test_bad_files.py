@@ -249,8 +249,7 @@ def test_empty_file_of_lines_is_an_input_of_nothing(tmp_path: Path, capsys: pyte
 
 def test_line_too_long_in_a_compressed_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = world(tmp_path / "g.omni")
-    monkeypatch.setattr(reading, "INGEST_LINE_BYTES_MAX", 100)
-    monkeypatch.setattr("omnigraph.engine.write.ndjson.INGEST_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(reading, "LOAD_LINE_BYTES_MAX", 100)
     monkeypatch.setattr(reading, "LOAD_SPLIT_BYTES", 50)
     good, other = (
         lines_of([{"type": "Person", "data": {"name": "a"}}]),

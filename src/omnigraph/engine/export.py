@@ -18,11 +18,12 @@ import pyarrow.compute
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.jsontext import json_text
 from omnigraph.engine.names import NOW, Naming
-from omnigraph.errors import UsageError
+from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.types import Scalar
-from omnigraph.limits import EXPORT_CHUNK_BYTES
+from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
+from omnigraph.store.blobs import read_range
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, ordered_batches, read_blobs
 
@@ -38,7 +39,7 @@ def export(
     actor: str | None = None,
     names: Naming = NOW,
 ) -> Iterator[bytes]:
-    """Return the records of a snapshot as chunks of whole lines.
+    """Return the records of a snapshot as chunks of whole lines; a line with a large blob comes in several.
 
     `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
     """
@@ -57,12 +58,12 @@ def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | 
 
 
 def records(view: View, types: Sequence[NodeType | EdgeType]) -> Iterator[bytes]:
-    """Yield the records of some types of a view as chunks of whole lines."""
+    """Yield the records of some types of a view as chunks of whole lines; a line with a large blob comes in several."""
     for one in types:
         dataset = view.dataset(one.table_key)
         for batch in ordered_batches(dataset, _columns(one)):
             for part in slices(batch, _blobs(one)):
-                yield record_lines(dataset, one, part)
+                yield from record_chunks(dataset, one, part)
 
 
 def _columns(one: NodeType | EdgeType) -> list[str]:
@@ -82,23 +83,75 @@ def slices(batch: pa.RecordBatch, blobs: Sequence[str]) -> Iterator[pa.RecordBat
     for name in blobs:
         weights += blob_sizes(batch.column(name)).to_numpy(zero_copy_only=False)
     chunks = np.cumsum(weights) // EXPORT_CHUNK_BYTES
-    starts = [0, *(np.flatnonzero(np.diff(chunks)) + 1).tolist(), batch.num_rows]
+    # A row that fills a chunk is alone in its own, so that its blobs need never be held whole.
+    is_cut = (np.diff(chunks) != 0) | (weights[:-1] > EXPORT_CHUNK_BYTES)
+    starts = [0, *(np.flatnonzero(is_cut) + 1).tolist(), batch.num_rows]
     for start, end in pairwise(starts):
         yield batch.slice(start, end - start)
 
 
+def record_chunks(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the lines of a batch that `slices` cut; large blobs are read and spelled piece by piece."""
+    large = [name for name in _blobs(one) if blob_sizes(batch.column(name))[0].as_py() > EXPORT_CHUNK_BYTES]
+    if batch.num_rows > 1 or not large:
+        yield record_lines(dataset, one, batch)
+        return
+    total = sum(blob_sizes(batch.column(name))[0].as_py() for name in large)
+    if total // 3 * 4 > LOAD_LINE_BYTES_MAX - EXPORT_CHUNK_BYTES:
+        raise LimitExceeded(
+            f"`{one.name}` {batch.column('id')[0].as_py()} has blobs of {total} bytes, more than a line of NDJSON may"
+            " hold that a load takes back; export the type as Parquet",
+            resource="bytes of a line",
+            limit=LOAD_LINE_BYTES_MAX,
+            type_name=one.name,
+        )
+    text = b""
+    for name, part in _parts(dataset, one, batch, large):
+        if name is None:
+            text += part.encode() if isinstance(part, str) else _text_of(part)
+            continue
+        yield text + b'"base64:'
+        yield from _blob_pieces(dataset, name, batch)
+        text = b'"'
+    yield text
+
+
 def record_lines(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch) -> bytes:
     """Join literal text and columns of text into one line an entity."""
+    return _text_of(pc.binary_join_element_wise(*(part for _, part in _parts(dataset, one, batch)), ""))
+
+
+def _parts(
+    dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBatch, large: Sequence[str] = ()
+) -> Iterator[tuple[str | None, Any]]:
+    """Yield literal texts and columns of text that make up lines; of a large blob only its name."""
     word = "edge" if isinstance(one, EdgeType) else "type"
-    parts: list[Any] = [f'{{"{word}":{_quoted(one.name)}']
+    yield None, f'{{"{word}":{_quoted(one.name)}'
     if isinstance(one, EdgeType):
-        parts += [',"from":', json_text(batch.column("src")), ',"to":', json_text(batch.column("dst"))]
-    parts += [',"data":{"id":', json_text(batch.column("id"))]
+        yield None, ',"from":'
+        yield None, json_text(batch.column("src"))
+        yield None, ',"to":'
+        yield None, json_text(batch.column("dst"))
+    yield None, ',"data":{"id":'
+    yield None, json_text(batch.column("id"))
     for name in sorted(one.properties):
-        is_blob = one.properties[name].type.scalar is Scalar.BLOB
-        column = _blob_text(dataset, name, batch) if is_blob else json_text(batch.column(name))
-        parts += [f",{_quoted(name)}:", column]
-    return _text_of(pc.binary_join_element_wise(*parts, "}}\n", ""))
+        yield None, f",{_quoted(name)}:"
+        if name in large:
+            yield name, None
+        elif one.properties[name].type.scalar is Scalar.BLOB:
+            yield None, _blob_text(dataset, name, batch)
+        else:
+            yield None, json_text(batch.column(name))
+    yield None, "}}\n"
+
+
+def _blob_pieces(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Iterator[bytes]:
+    """Yield the blob of a batch of one row in base64, in pieces that can be joined."""
+    row_id, size = batch.column(ROW_ID)[0].as_py(), blob_sizes(batch.column(name))[0].as_py()
+    # Three bytes are four characters, so only the last piece may end in signs that fill it up.
+    step = EXPORT_CHUNK_BYTES // 3 * 3
+    for start in range(0, size, step):
+        yield b64encode(read_range(dataset, name, row_id, start, min(step, size - start)))
 
 
 def _text_of(lines: pa.Array[Any]) -> bytes:

@@ -93,7 +93,8 @@ class _Reading:
             newlines_in_values=True, ignore_empty_lines=is_skipping_empty, invalid_row_handler=on_ragged
         )
         with open_stream(self.split.file, self.split.compression) as stream:
-            yield from pyarrow.csv.open_csv(_WholeLineEnds(stream), read, parse, options)
+            source: Any = _WholeLineEnds(stream)
+            yield from pyarrow.csv.open_csv(source, read, parse, options)
 
     def _skip_ragged(self, row: Any) -> str:
         self.ragged.append(row)

@@ -19,17 +19,17 @@ import pyarrow.parquet
 from pyarrow import fs
 
 from omnigraph.engine.core import Moment
-from omnigraph.engine.export import record_lines
+from omnigraph.engine.export import record_chunks
 from omnigraph.engine.jsontext import json_text
 from omnigraph.engine.names import NOW, Naming
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.engine.write.loaded import Type
-from omnigraph.errors import UsageError
+from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.types import PropertyType, Scalar
-from omnigraph.limits import LOAD_LOCAL_BYTES_MAX
+from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.engine import Engine, check_engine, executors
 from omnigraph.pipeline.files import filesystem
@@ -136,10 +136,11 @@ def write_part(format_: str, part: _Part) -> int:
         def write(sink: Any) -> None:
             for batch in stored_rows(part.scan, part.fragment_ids, columns):
                 counts.append(batch.num_rows)
-                sink.write(record_lines(dataset, type_, batch))
+                for chunk in record_chunks(dataset, type_, batch):
+                    sink.write(chunk)
     else:
         shape = _parquet_column if format_ == "parquet" else _csv_column
-        open_writer: Any = pyarrow.parquet.ParquetWriter if format_ == "parquet" else pyarrow.csv.CSVWriter
+        open_writer: Any = partial(_open_parquet, part.scan.type) if format_ == "parquet" else pyarrow.csv.CSVWriter
         empty = _shaped(part.scan.type, _no_rows(part.scan.type, columns), shape)
 
         def write(sink: Any) -> None:
@@ -150,6 +151,19 @@ def write_part(format_: str, part: _Part) -> int:
 
     _put(part.path, write)
     return sum(counts)
+
+
+def _open_parquet(type_: Type, sink: Any, schema: pa.Schema) -> Any:
+    """Return a writer that does not pack blobs: to look for repeats and bounds, it would hold them several times."""
+    others = [name for name in schema.names if not _is_blob(type_, name)]
+    packed = {name: "snappy" if name in others else "none" for name in schema.names}
+    return pyarrow.parquet.ParquetWriter(
+        sink, schema, use_dictionary=others, write_statistics=others, compression=packed
+    )
+
+
+def _is_blob(type_: Type, name: str) -> bool:
+    return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
 
 
 def _no_rows(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
@@ -199,6 +213,13 @@ def _csv_column(column: Column, type_: PropertyType) -> Column:
     if type_.is_list or type_.scalar is Scalar.VECTOR:
         return pc.if_else(column.is_valid(), json_text(column), pa.scalar(None, pa.string()))
     if type_.scalar is Scalar.BLOB:
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if longest // 3 * 4 >= LOAD_CSV_ROW_BYTES_MAX:
+            raise LimitExceeded(
+                f"a blob of {longest} bytes makes a longer row of CSV than a load takes back; export as Parquet",
+                resource="bytes of a row",
+                limit=LOAD_CSV_ROW_BYTES_MAX,
+            )
         return pa.array([None if one is None else f"base64:{b64encode(one).decode()}" for one in column.to_pylist()])
     if type_.scalar in _INSTANTS:
         return pc.strftime(_parquet_column(column, type_), _INSTANTS[type_.scalar])

@@ -19,13 +19,21 @@ from omnigraph.errors import PipelineUnavailable
 JAVA_MINIMUM: Final = 17
 _MODULE: Final = "jdk.incubator.vector"
 # Spark asks for a module that slim runtimes lack, others warn of, and nothing here needs; this drops the request.
+# Standard output belongs to the program that started Spark: whatever the JVM says goes to standard error, but for the
+# launcher, which answers there with the command that starts the JVM.
 _SHIM: Final = """#!/bin/sh
 n=$#
+is_launcher=
 while [ $n -gt 0 ]; do
   argument=$1; shift; n=$((n - 1))
-  case "$argument" in --add-modules={module}) ;; *) set -- "$@" "$argument" ;; esac
+  case "$argument" in
+    --add-modules={module}) ;;
+    org.apache.spark.launcher.Main) is_launcher=1; set -- "$@" "$argument" ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
-exec "{java}" "$@"
+if [ -n "$is_launcher" ]; then exec "{java}" "$@"; fi
+exec "{java}" "$@" >&2
 """
 
 

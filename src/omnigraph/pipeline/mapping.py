@@ -7,7 +7,7 @@ so that what is wrong is told in the same words.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -251,12 +251,14 @@ class Mapper:
     def _without_half_edges(self, gathered: Gathered) -> Gathered:
         """Report edges without an end, in the words of an ingest, and leave them out."""
         whole: list[int] = []
-        for row, ends in enumerate(zip(gathered.sources, gathered.targets, strict=True)):
-            if None not in ends:
+        ends: Iterable[tuple[str | None, str | None]] = zip(gathered.sources, gathered.targets, strict=True)
+        for row, (source, target) in enumerate(ends):
+            if source is not None and target is not None:
                 whole.append(row)
-            if None not in ends or row in self._refused:
                 continue
-            end = "from" if ends[0] is None else "to"
+            if row in self._refused:
+                continue
+            end = "from" if source is None else "to"
             message = f"`{end}` of an edge `{self._type.name}` is the id of a node, and is null"
             self._findings.add(Violation("N4", message, property=end, line=gathered.numbers[row]))
         return gathered if len(whole) == len(gathered.numbers) else gathered.take(whole)

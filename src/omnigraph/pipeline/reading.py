@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import orjson
@@ -16,11 +16,12 @@ import pyarrow.parquet
 
 from omnigraph.engine.write.decode import decode
 from omnigraph.engine.write.loaded import Loaded
+from omnigraph.engine.write.ndjson import line_too_long
 from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import (
-    INGEST_LINE_BYTES_MAX,
     LOAD_CSV_ROW_BYTES_MAX,
+    LOAD_LINE_BYTES_MAX,
     LOAD_REJECTED_CHARACTERS,
     LOAD_SPLIT_BYTES,
 )
@@ -76,10 +77,15 @@ def first_line(split: Split) -> int:
 
 def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
     line = first_line(split)
-    for buffer in _whole_lines(split):
+    for buffer, is_cut in _whole_lines(split):
         first = line
         line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
-        loaded = decode(buffer, catalog, first_line=first, findings=findings)
+        whole = buffer
+        if is_cut:
+            # Of the last line only the beginning is here.
+            whole = buffer[: buffer.rfind(b"\n") + 1]
+            findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
+        loaded = decode(whole, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
         yield Chunk(loaded, range(first, line), _line_texts(buffer, first))
 
 
@@ -93,44 +99,65 @@ def _line_texts(buffer: bytes, first: int) -> Callable[[int], str]:
     return text
 
 
-def _whole_lines(split: Split) -> Iterator[bytes]:
+def _whole_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
+    """Yield lines; of a last line that is too long only the beginning, which is then told."""
     if split.compression is None:
         yield _byte_range(split)
         return
     if not split.size:
         raise UsageError(f"`{split.file}` is empty, which no compressed file is; check the file", path=split.file)
     with open_stream(split.file, split.compression) as stream:
-        rest = b""
+        rest: list[bytes] = []
+        size = 0
         while piece := stream.read(LOAD_SPLIT_BYTES):
             head, end, tail = piece.rpartition(b"\n")
+            if end and size > LOAD_LINE_BYTES_MAX:
+                yield _beginning(rest), True
+                rest, size = [], 0
+                _, has_more, head = head.partition(b"\n")
+                end = end if has_more else b""
             if end:
-                yield b"".join((rest, head, end))
-                rest = tail
-            elif len(rest) <= INGEST_LINE_BYTES_MAX:
-                # Of a line that is too long, as much is kept as shows that it is.
-                rest += tail
-        if rest:
-            yield rest
+                yield b"".join((*rest, head, end)), False
+                rest, size = [], 0
+            if size <= LOAD_LINE_BYTES_MAX:
+                rest.append(tail)
+            size += len(tail)
+        if size > LOAD_LINE_BYTES_MAX:
+            yield _beginning(rest), True
+        elif size:
+            yield b"".join(rest), False
 
 
-def _byte_range(split: Split) -> bytes:
-    """Return the lines that start within the split, the last one to its end."""
+def _beginning(pieces: Sequence[bytes]) -> bytes:
+    """Return as much of a line that is too long as a report shows of it."""
+    return b"".join(piece[: 4 * LOAD_REJECTED_CHARACTERS] for piece in pieces[:1])
+
+
+def _byte_range(split: Split) -> tuple[bytes, bool]:
+    """Return the lines that start within the split, the last one to its end unless it is too long."""
     with open_file(split.file) as file:
         # One byte before the split tells whether a line starts with it.
         begin = max(split.start - 1, 0)
         data: bytes = file.read_at(split.stop - begin, begin)
         if split.start:
             data = data.partition(b"\n")[2]
-        pieces = [data]
-        place, limit = split.stop, split.stop + INGEST_LINE_BYTES_MAX + 2
-        while data and not pieces[-1].endswith(b"\n") and place < limit:
-            piece = file.read_at(_STEP_BYTES, place)
-            if not piece:
-                break
-            head, end, _ = piece.partition(b"\n")
-            pieces.append(head + end)
-            place += len(piece)
-    return b"".join(pieces)
+        if not data or data.endswith(b"\n"):
+            return data, False
+        end = _line_end(file, split.stop)
+        if end is None:
+            last = data.rfind(b"\n") + 1
+            return data[:last] + _beginning([data[last:]]), True
+        return b"".join((data, file.read_at(end - split.stop, split.stop))), False
+
+
+def _line_end(file: Any, start: int) -> int | None:
+    """Return where the line ends that goes on at a place, holding nothing of it; None if it is too long."""
+    for place in range(start, start + LOAD_LINE_BYTES_MAX + 2, _STEP_BYTES):
+        piece: bytes = file.read_at(_STEP_BYTES, place)
+        found = piece.find(b"\n")
+        if found >= 0 or len(piece) < _STEP_BYTES:
+            return place + (found + 1 if found >= 0 else len(piece))
+    return None
 
 
 def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:

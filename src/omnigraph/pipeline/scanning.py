@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.core import View
@@ -19,7 +20,7 @@ from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.types import Scalar
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.job import Place, catalog_from, place_of
-from omnigraph.rules.kernels import Column, pc
+from omnigraph.rules.kernels import Column, arrays, pc
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.fragments import fragment_runs, scan_fragments
 from omnigraph.store.ordered import ROW_ID, external_uris, read_blobs
@@ -83,7 +84,14 @@ def _payloads(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
     descriptors = batch.column(name)
     if pc.any(pc.is_valid(external_uris(descriptors))).as_py():
         raise UsageError(f"blobs of `{name}` are kept outside of the graph; leave the column away", column=name)
-    valid = pc.is_valid(descriptors)
-    found = read_blobs(dataset, name, batch.column(ROW_ID).filter(valid))
-    payloads = pa.array([one or b"" for one in found], pa.large_binary())
-    return pc.replace_with_mask(pa.nulls(batch.num_rows, pa.large_binary()), valid, payloads)
+    valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
+    found = [one or b"" for one in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
+    # Blobs may be large: a single one is not copied.
+    sizes = np.zeros(batch.num_rows, np.int64)
+    sizes[valid] = [len(one) for one in found]
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    data = found[0] if len(found) == 1 else b"".join(found)
+    bits = None if valid.all() else arrays.py_buffer(np.packbits(valid, bitorder="little"))
+    return arrays.Array.from_buffers(
+        pa.large_binary(), batch.num_rows, [bits, arrays.py_buffer(offsets), arrays.py_buffer(data)]
+    )

@@ -133,7 +133,9 @@ def _java_options(cache: Path, version: int) -> str:
 
     name = f"spark-{pyspark.__version__}-java-{version}"
     options = f"{_QUICK_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    if settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
+    # A directory on the class path, such as that of a configuration, makes an archive useless.
+    has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
         return options
     # A younger one may still be being written, by a JVM that outlives its session for a moment.
     old = [one for one in cache.glob(f"{name}.*.jsa") if clock.now_us() / 1e6 - one.stat().st_mtime > _ARCHIVE_SECONDS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.engine.scope import on
+from omnigraph.engine.write import limit
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
@@ -316,3 +318,24 @@ def test_unknown_parameter_value_names_the_parameter(graph: Graph) -> None:
         run(graph, "delete Vessel where teu = $t", "$t: I32", t="many")
     assert caught.value.context["parameter"] == "t"
     assert run(graph, "delete Vessel where teu = $t", "$t: I32", t="10").affected_nodes == 1
+
+
+def test_update_of_an_entity_with_a_large_blob_counts_what_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = og.init(tmp_path / "blobs.omni", "node File { name: String @key  n: I32?  body: Blob? }")
+    body = b64encode(bytes(range(256)) * 20).decode()
+    for name in ("a", "b"):
+        data = {"name": name, "body": f"base64:{body}"}
+        graph.ingest([{"type": "File", "data": data}], mode="append")
+    monkeypatch.setattr(limit, "WRITE_BYTES_MAX", 4_000)
+    graph.mutate('query q() { update File set {n: 2} where name = "a" }')
+    assert [(one["n"], len(one["body"])) for one in rows(graph, "node:File").values()] == [(None, 5_120), (2, 5_120)]
+    with pytest.raises(LimitExceeded, match="holds at least"):
+        graph.mutate(
+            'query q($b: Blob) { update File set {body: $b} where name = "a" }', params={"b": f"base64:{body}"}
+        )
+    monkeypatch.setattr(limit, "WRITE_KEPT_BLOB_BYTES_MAX", 6_000)
+    with pytest.raises(LimitExceeded, match="bytes of blobs"):
+        graph.mutate('query q() { update File set {n: 3} where name != "z" }')
+    graph.mutate('query q() { update File set {n: 3} where name = "b" }')

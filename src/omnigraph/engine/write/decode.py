@@ -28,14 +28,16 @@ def decode(
     first_line: int,
     dialect: str = "strict",
     findings: Findings,
+    line_bytes_max: int | None = None,
 ) -> dict[str, Loaded]:
     """Return the entities of a buffer by type, in table-key order, without those that break a rule.
 
     The buffer holds whole lines, the first of which has the number `first_line`; numbers of the compatible dialect
-    count records. Once the findings are full, the rest of the buffer is not looked at.
+    count records. A line may be as long as in an ingest, or `line_bytes_max`. Once the findings are full, the rest of
+    the buffer is not looked at.
     """
     if dialect == "strict":
-        decoder = Decoder(catalog, findings)
+        decoder = Decoder(catalog, findings, line_bytes_max)
         decoder.add(buffer, first_line)
         return dict(sorted(decoder.loaded.items()))
     envelopes, aliases = Envelopes(catalog, findings), Aliases(findings)
@@ -52,7 +54,8 @@ def decode(
 class Decoder:
     """Decodes lines of the strict dialect, one buffer after the other."""
 
-    def __init__(self, catalog: Catalog, findings: Findings) -> None:
+    def __init__(self, catalog: Catalog, findings: Findings, line_bytes_max: int | None = None) -> None:
+        self._line_bytes_max = line_bytes_max
         self.loaded: dict[str, Loaded] = {}
         self.lines = 0
         self._findings = findings
@@ -77,7 +80,7 @@ class Decoder:
                 self._add_one_by_one(some)
 
     def _add_one_by_one(self, lines: Lines) -> None:
-        for number, value in parse_lines(lines, self._findings):
+        for number, value in parse_lines(lines, self._findings, self._line_bytes_max):
             self._envelopes.take(number, value)
         for gathered in self._envelopes.rest():
             add_part(self.loaded, self._converter.convert(gathered))

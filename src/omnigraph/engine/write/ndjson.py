@@ -45,13 +45,19 @@ def read_blocks(data: Data) -> Iterator[bytes]:
             yield rest
 
 
-def parse_lines(lines: Lines, findings: Findings) -> Iterator[Numbered]:
+def line_too_long(number: int, limit: int) -> Violation:
+    """Return the refusal of a line."""
+    message = f"the line is longer than {limit} bytes; give large blobs as Parquet, with a load"
+    return Violation("N11", message, line=number)
+
+
+def parse_lines(lines: Lines, findings: Findings, line_bytes_max: int | None = None) -> Iterator[Numbered]:
     """Yield the object of each line that is not blank, with the number of the line, one by one."""
+    limit = INGEST_LINE_BYTES_MAX if line_bytes_max is None else line_bytes_max
     for number, raw in lines.each():
         line = raw.strip(_BLANK) if number != 1 else raw.removeprefix(_BOM).strip(_BLANK)
-        if len(line) > INGEST_LINE_BYTES_MAX:
-            message = f"the line is longer than {INGEST_LINE_BYTES_MAX} bytes; split it, or load blobs apart"
-            findings.add(Violation("N11", message, line=number))
+        if len(line) > limit:
+            findings.add(line_too_long(number, limit))
         elif line:
             value, problem = _parse(line)
             if problem is None:

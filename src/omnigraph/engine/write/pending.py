@@ -28,6 +28,9 @@ class PendingType:
         self.type = type_
         self.deleted: Ids = NO_IDS
         self.has_updates = False
+        # Bytes of committed blobs in the rows that `matching` gave last, and in all rows that keep theirs.
+        self._found_blobs: dict[str, int] = {}
+        self._kept_blobs = 0
         self._committed = committed
         self._schema = arrow_schema(type_)
         self._rows = self._schema.empty_table()
@@ -54,15 +57,18 @@ class PendingType:
 
         `lookup` is a test that committed rows pass when they pass `test`, and by which they are found faster.
         """
-        pending = self.rows()
+        pending, self._found_blobs = self.rows(), {}
         found = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
             shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
-            count, size = found[0].num_rows, found[0].nbytes
+            count, size, kept = found[0].num_rows, found[0].nbytes, 0
             for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
-                count, size = count + rows.num_rows, size + rows.nbytes
-                check_size(self.type, count, size)
+                blobs = self._blob_bytes(rows)
+                self._found_blobs = {name: self._found_blobs.get(name, 0) + blobs[name] for name in blobs}
+                kept += sum(blobs.values())
+                count, size = count + rows.num_rows, size + rows.nbytes - sum(blobs.values())
+                check_size(self.type, count, size, kept)
                 found.append(rows)
         return pa.concat_tables(found).combine_chunks()
 
@@ -73,7 +79,12 @@ class PendingType:
             column = from_fitted([value] * rows.num_rows, self.type.properties[name].type)
             rows = rows.set_column(place, self._schema.field(name), column)
         self.has_updates = True
+        self._kept_blobs += sum(size for name, size in self._found_blobs.items() if name not in values)
         self._put(rows)
+
+    def _blob_bytes(self, rows: pa.Table) -> dict[str, int]:
+        properties = self.type.properties.items()
+        return {name: rows.column(name).nbytes for name, item in properties if item.type.scalar is Scalar.BLOB}
 
     def ids_matching(self, lookup: ColumnTest) -> Ids:
         """Return the ids of the rows that a delete takes out; pending rows cannot be among them, by the D2 rule."""
@@ -90,7 +101,7 @@ class PendingType:
     def delta(self) -> Delta:
         """Return what is pending, as the rules see it."""
         rows = self.rows()
-        check_size(self.type, rows.num_rows, rows.nbytes)
+        check_size(self.type, rows.num_rows, rows.nbytes - self._kept_blobs, self._kept_blobs)
         is_keyed = isinstance(self.type, NodeType) and bool(self.type.key)
         is_strict = not is_keyed and not self.has_updates and len(self.deleted) == 0
         return Delta(self.type, rows, Intent.INSERT if is_strict else Intent.UPSERT, self.deleted)
