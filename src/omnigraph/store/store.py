@@ -158,8 +158,8 @@ class Store(Handles):
             if forked is not None:
                 return forked
         raise StorageError(
-            f"forking {dataset.ref} failed: forks were begun before and not finished ({', '.join(names)}); run `omnigraph"
-            " cleanup` to remove them, then try again",
+            f"forking {dataset.ref} failed: forks were begun before and not finished ({', '.join(names)}); run"
+            " `omnigraph cleanup` to remove them, then try again",
             kind=StorageKind.PERMANENT,
             object=str(dataset.ref),
         )

@@ -15,7 +15,7 @@ from omnigraph import failpoints
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.kept import KeptStates, find_kept
-from omnigraph.engine.maintain.purge import Purged, purge
+from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
@@ -108,7 +108,7 @@ def cleanup(
         planned = _plan(kernel, Policy(keep, older_than_seconds, read_time(kernel)))
         swept.add({one.path: one for one in (*staged, *planned.residue)}.values())
         rows = tuple(map(planned.row, planned.plans))
-        return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purge(kernel, dry_run=True))
+        return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, preview_purges(kernel))
     kernel.refuse_read_only()
     swept = SweepReport()
     settle(kernel, swept)
@@ -117,7 +117,7 @@ def cleanup(
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)
-        purged = purge(kernel)
+        purged = purge(kernel, held.now_us)
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purged)
 
 

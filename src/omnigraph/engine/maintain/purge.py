@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from omnigraph import clock
 from omnigraph.engine.embed.cache import FOLDER
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import STAGED_SECONDS_MAX
@@ -49,17 +48,23 @@ class Purged:
         }
 
 
-def purge(kernel: Kernel, *, dry_run: bool = False) -> tuple[Purged, ...]:
-    """Overwrite what hard drops left behind; what an earlier cleanup finished is not looked at again."""
-    waiting = sorted(one for one in kernel.snapshot(MAIN).state.purges if not one.is_done)
-    if dry_run or not waiting:
-        return tuple(Purged(one.name) for one in waiting)
+def preview_purges(kernel: Kernel) -> tuple[Purged, ...]:
+    """Return the hard drops whose bytes the next cleanup overwrites."""
+    return tuple(Purged(one.name) for one in _unfinished(kernel))
+
+
+def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
+    """Overwrite what hard drops left behind; what an earlier cleanup finished is not looked at again.
+
+    `now_us` is storage's time, as in every decision about deletion.
+    """
+    waiting = _unfinished(kernel)
     found: list[Purged] = []
     done: list[Purge] = []
     for path, group in groupby(sorted(waiting, key=lambda one: (one.path, one)), key=lambda one: one.path):
         for one in group:
             files, size, error = _overwrite(kernel.store, path, one)
-            is_done = error is None and _is_settled(kernel, one)
+            is_done = error is None and _is_settled(kernel, one, now_us)
             found.append(Purged(one.name, files, size, is_done, error))
             done += [replace(one, is_done=True)] if is_done else []
     if done:
@@ -71,11 +76,16 @@ def _finish(main: Snapshot, done: Sequence[Purge]) -> Plan:
     return Plan(None, updates=(SetPurges(tuple(done)),))
 
 
-def _is_settled(kernel: Kernel, one: Purge) -> bool:
+def _unfinished(kernel: Kernel) -> list[Purge]:
+    return sorted(one for one in kernel.snapshot(MAIN).state.purges if not one.is_done)
+
+
+def _is_settled(kernel: Kernel, one: Purge, now_us: int) -> bool:
     """Tell whether no writer from before the drop can still be putting files there, which it may not publish."""
-    alive = [intent for intent in pending(kernel.store)[0] if not intent.is_dead and intent.kind != CLEANUP]
-    is_old = clock.now_us() - one.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
-    return is_old and all(intent.started_at_us > one.dropped_at_us for intent in alive)
+    intents, unreadable = pending(kernel.store)
+    alive = [intent for intent in intents if not intent.is_dead and intent.kind != CLEANUP]
+    is_old = now_us - one.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
+    return is_old and not unreadable and all(intent.began_us > one.dropped_at_us for intent in alive)
 
 
 def _overwrite(store: Store, path: str, one: Purge) -> tuple[int, int, str | None]:
