@@ -79,7 +79,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     targets = {key: graph.core.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
     schema = snapshot.state.schema
     place = place_of(graph.uri, operation)
-    job = Job(place, operation, "", schema.ir, schema.ir_hash, Intent.INSERT, "line", targets, 100, False)
+    job = Job(place, operation, "", schema.ir, schema.ir_hash, None, Intent.INSERT, "line", targets, 100, False)
     start = time.perf_counter()
     sources = _sources(format_, data)
     splits = plan_ndjson([sources["data"]]) if format_ == "NDJSON" else []

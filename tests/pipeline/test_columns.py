@@ -131,6 +131,19 @@ def test_csv_numbers_are_the_same_beside_a_wrong_row_or_lists(graph: Graph, tmp_
     assert repr(found["wrong"]) == repr(found["right"])
 
 
+@pytest.mark.parametrize(("zone", "hour"), [(None, 7), ("UTC", 7), ("+02:00", 7), ("Asia/Tokyo", 7)])
+def test_instants_without_a_zone_are_utc_and_others_keep_their_moment(
+    graph: Graph, tmp_path: Path, zone: str | None, hour: int
+) -> None:
+    wall = pa.array([AT.replace(tzinfo=None)], pa.timestamp("ns"))
+    instants = wall if zone is None else wall.cast(pa.timestamp("ns", zone))
+    table = pa.table({"code": [1], "name": ["a"], "at": instants})
+    pq.write_table(table, tmp_path / "t.parquet")
+    load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
+    assert graph.query("query q() { match { $t: Thing } return { $t.at as at } }").rows()[0]["at"] == AT
+    assert AT.hour == hour
+
+
 def test_load_edges_by_key_value_and_mapped_columns(graph: Graph, tmp_path: Path) -> None:
     (tmp_path / "things.csv").write_text('kode,name\n07,x\n8,""\n')
     (tmp_path / "links.csv").write_text("a,b,weight\n007,8,0.5\n")
@@ -383,7 +396,7 @@ def test_load_passes_over_hidden_and_temporary_paths(
 # -- quarantine, one rule for all formats ----------------------------------------------------------------------
 
 
-def reject(graph: Graph, folder: Path, **source: object) -> tuple[int, list[tuple[str, int, str, str]]]:
+def reject(graph: Graph, folder: Path, **source: Any) -> tuple[int, list[tuple[str, int, str, str]]]:
     """Load with quarantine; return what came in, and file, line, code and record of what did not."""
     options: dict[str, Any] = {"mode": "append", "engine": "local", "on_error": "quarantine", "report": folder / "out"}
     report = load(graph, **source, **options)

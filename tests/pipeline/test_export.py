@@ -112,7 +112,10 @@ def test_blob_larger_than_a_line_of_an_ingest_is_loaded_back(tmp_path: Path, for
     if format_ == "ndjson":
         load(copy, tmp_path / "out", mode="append", engine="local")
     else:
-        types = {"nodes": {"File": tmp_path / "out/nodes/File"}, "edges": {"Next": tmp_path / "out/edges/Next"}}
+        types: dict[str, Any] = {
+            "nodes": {"File": tmp_path / "out/nodes/File"},
+            "edges": {"Next": tmp_path / "out/edges/Next"},
+        }
         load(copy, **types, mode="append", engine="local")
     digests = [hashlib.sha256(b"".join(one.export())).digest() for one in (graph, copy)]
     assert digests[0] == digests[1]

@@ -155,9 +155,9 @@ def _uncounted(self: inputs.StagedRows) -> Any:
 _byte_range = reading._byte_range
 
 
-def _losing(split: Any) -> bytes:
-    found = _byte_range(split)
-    return found if split.start == 0 else found.partition(b"\n")[2]
+def _losing(split: Any) -> tuple[bytes, bool]:
+    found, is_cut = _byte_range(split)
+    return found if split.start == 0 else found.partition(b"\n")[2], is_cut
 
 
 @pytest.mark.slow

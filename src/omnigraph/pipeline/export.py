@@ -156,10 +156,12 @@ def write_part(format_: str, part: _Part) -> int:
 def _open_parquet(type_: Type, sink: Any, schema: pa.Schema) -> Any:
     """Return a writer that does not pack blobs: to look for repeats and bounds, it would hold them several times."""
     others = [name for name in schema.names if not _is_blob(type_, name)]
-    packed = {name: "snappy" if name in others else "none" for name in schema.names}
-    return pyarrow.parquet.ParquetWriter(
-        sink, schema, use_dictionary=others, write_statistics=others, compression=packed
-    )
+    options: dict[str, Any] = {
+        "use_dictionary": others,
+        "write_statistics": others,
+        "compression": {name: "snappy" if name in others else "none" for name in schema.names},
+    }
+    return pyarrow.parquet.ParquetWriter(sink, schema, **options)
 
 
 def _is_blob(type_: Type, name: str) -> bool:
