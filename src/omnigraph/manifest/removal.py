@@ -7,6 +7,7 @@ is removed. Plans and deletes; which versions are kept is decided by the caller.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -119,13 +120,27 @@ class Planner:
         # A place where nothing is kept may be one that is being made. It goes as a whole, so that no version of it is
         # there without its files.
         young = {fork_of(info.path, path) for info in unreachable if not self.may_go(info)} - live
-        unreachable = [info for info in unreachable if fork_of(info.path, path) not in young]
+        if young:
+            needed.update(self._read_unkept(path, young))
+            unreachable = [
+                info for info in unreachable if fork_of(info.path, path) not in young and not needed.covers(info.path)
+            ]
         gone = [
             DatasetRef(path, fork, number)
             for fork in sorted(live, key=str)
             for number in sorted(self._listed(path, fork).keys() - set(kept[fork]))
         ]
         return RemovalPlan(path, tuple(gone), residue=tuple(unreachable))
+
+    def _read_unkept(self, path: str, forks: Collection[str | None]) -> NeededFiles:
+        """Return what versions need that are not kept and do not go yet; a sweep elsewhere may be taking them away."""
+        needed = NeededFiles()
+        for ref in (DatasetRef(path, fork, number) for fork in forks for number in self._listed(path, fork)):
+            raw = self.store.objects.read_if_exists(ref.manifest_path)
+            with suppress(UnknownManifest):
+                if raw is not None:
+                    needed.add(StoredManifest.of(ref), raw)
+        return needed
 
     def _find_lost(self, missing: set[str]) -> str | None:
         """Return a file that must stay and that storage lists nowhere; under another spelling it would be deleted.
