@@ -24,7 +24,7 @@ from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTO
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
-from omnigraph.store.kmeans import find_nested_clusters
+from omnigraph.store.kmeans import find_nested_clusters, label
 from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
@@ -88,6 +88,7 @@ class Coverage:
 
 # Vectors of which the centre of a partition is computed.
 _SAMPLED_PER_PARTITION: Final = 32
+_LABELLED_ROWS: Final = 32_768
 
 _NO_VECTORS: Final = "the column holds no vector yet"
 
@@ -339,10 +340,19 @@ def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
     count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
     # With one partition any centre will do.
     centres = np.zeros((1, column.list_size), np.float32)
-    sample = (
-        _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size) if count > 1 else centres
-    )
-    return replace(wanted, centres=find_nested_clusters(sample, count)[0] if len(sample) > count else centres)
+    if count > 1:
+        sample = _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size)
+        centres = _centres(sample, count) if len(sample) > count else centres
+    return replace(wanted, centres=centres)
+
+
+def _centres(sample: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    with np.errstate(all="ignore"):
+        centres, _ = find_nested_clusters(sample, count)
+        # A centre that is nearest to no vector would make an empty partition, of which Lance warns.
+        labels = label(sample[:: max(len(sample) // _LABELLED_ROWS, 1)], centres)
+    held: NDArray[np.float32] = centres[np.unique(labels)]
+    return held
 
 
 def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) -> NDArray[np.float32]:

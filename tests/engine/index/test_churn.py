@@ -41,6 +41,7 @@ def run(root: Path, seeds: Iterable[int], steps: int = STEPS) -> int:
     checks = 0
     for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(text, "_SCORED_DOCUMENTS_MAX", (0, 65_536)[seed % 5 > 2])
             patch.setattr(vector, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
             patch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
             world = World(root / str(seed), seed)
