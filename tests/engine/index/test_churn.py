@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.store import compact, index, live, text, vector
+from omnigraph.store import centres, compact, index, live, text, vector
 from tests.engine.index.churn import World, schema
 from tests.engine.index.test_coverage import lie
 from tests.s3server import S3Server, s3_server
@@ -28,8 +28,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     for module, name, value in (
         (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_PARTITION_ROWS", 8),
+        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (centres, "VECTOR_PARTITION_ROWS", 8),
         (vector, "SEARCHES_BEFORE_BALLS", 1),
         (vector, "TOLD_ROWS_MAX", 3),
     ):
