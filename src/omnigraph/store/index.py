@@ -12,7 +12,6 @@ from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-import pyarrow as pa
 from lance import LanceOperation, Transaction
 from lance.bitmap import Bitmap
 from lance.dataset import Index
@@ -20,11 +19,10 @@ from numpy.typing import NDArray
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
-from omnigraph.limits import VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.centres import choose_centres
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
-from omnigraph.store.kmeans import find_nested_clusters
 from omnigraph.store.rowversions import newest_row_version
 
 # A segment that is there; it travels between processes.
@@ -85,9 +83,6 @@ class Coverage:
     uncovered: frozenset[int]
     false: frozenset[int] = frozenset()
 
-
-# Vectors of which the centre of a partition is computed.
-_SAMPLED_PER_PARTITION: Final = 32
 
 _NO_VECTORS: Final = "the column holds no vector yet"
 
@@ -329,35 +324,10 @@ def _options(wanted: Segment) -> dict[str, Any]:
 
 
 def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
-    """Decide the partitions of a vector index by the number of vectors; few make one partition."""
+    """Decide the partitions of a vector index, unless they are."""
     if wanted.spec.kind is not IndexKind.VECTOR or wanted.centres is not None:
         return wanted
-    column = dataset.schema.field(wanted.spec.column).type
-    assert isinstance(column, pa.FixedSizeListType)
-    live = _live(dataset)
-    rows = sum(live[fragment] for fragment in wanted.fragments)
-    count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
-    # With one partition any centre will do.
-    centres = np.zeros((1, column.list_size), np.float32)
-    sample = (
-        _sampled(dataset, wanted, count * _SAMPLED_PER_PARTITION / rows, column.list_size) if count > 1 else centres
-    )
-    return replace(wanted, centres=find_nested_clusters(sample, count)[0] if len(sample) > count else centres)
-
-
-def _sampled(dataset: Dataset, wanted: Segment, share: float, dimension: int) -> NDArray[np.float32]:
-    """Return about a share of the vectors of some fragments, evenly spread."""
-    parts = []
-    with lance_errors(f"reading `{wanted.spec.column}` of {dataset.ref}", dataset):
-        for fragment in dataset.lance.get_fragments():
-            if fragment.fragment_id in wanted.fragments:
-                rows = fragment.count_rows()
-                places = np.linspace(0, rows - 1, max(int(rows * min(share, 1.0)), 1)).astype(np.int64)
-                taken = fragment.take(np.unique(places).tolist(), columns=[wanted.spec.column])
-                column: Any = taken.column(0).combine_chunks()
-                parts.append(column.drop_null().flatten().to_numpy())
-    numbers: NDArray[np.float32] = np.concatenate(parts).astype(np.float32, copy=False)
-    return numbers.reshape(-1, dimension)
+    return replace(wanted, centres=choose_centres(dataset, wanted.spec.column, wanted.fragments))
 
 
 def _live(dataset: Dataset) -> dict[int, int]:

@@ -33,12 +33,18 @@ _ASKED_MORE: Final = 4
 _ASKED_MAX: Final = 4_096
 # A query of more different words is answered from the texts: asking an index for each of them would take longer.
 _INDEXED_WORDS_MAX: Final = 64
+# Up to this many documents all that match are scored; that asks the index once for each word, and later not at all.
+_SCORED_DOCUMENTS_MAX: Final = 65_536
 # Occurrences that are kept for the next query on the same version.
 _KEPT_OCCURRENCES_MAX: Final = 4_000_000
 
 _ROW_ID: Final = "_rowid"
 _BETWEEN_WORDS: Final = r"[^\p{L}\p{N}\p{M}]+"
 _NO_ROWS: Final[RowIds] = np.empty(0, np.uint64)
+
+# Indexes, and words of each, whose frequencies are kept.
+_KEPT_FREQUENCIES_MAX: Final = 16
+_KEPT_WORDS_MAX: Final = 100_000
 
 # Rows by position, in order, with how often each holds a word.
 Occurrences: TypeAlias = tuple[Positions, Ints]
@@ -60,8 +66,20 @@ class TextCache:
 
     def __init__(self, bytes_max: int = TEXT_CACHE_BYTES_MAX) -> None:
         self._entries: OrderedDict[Hashable, Corpus | Lengths] = OrderedDict()
+        self._frequencies: OrderedDict[frozenset[str], dict[str, int]] = OrderedDict()
         self._bytes_max = bytes_max
         self._lock = Lock()
+
+    def frequencies(self, segments: frozenset[str]) -> dict[str, int]:
+        """Return how many rows hold a word, of the words that were asked for, while all rows of some segments live."""
+        with self._lock:
+            known = self._frequencies.setdefault(segments, {})
+            self._frequencies.move_to_end(segments)
+            while len(self._frequencies) > _KEPT_FREQUENCIES_MAX:
+                self._frequencies.popitem(last=False)
+            if len(known) > _KEPT_WORDS_MAX:
+                known.clear()
+            return known
 
     def get(self, key: Hashable) -> Any:
         with self._lock:
@@ -106,6 +124,7 @@ class TextSearch:
         self._live = live_rows(dataset)
         self._lock = RLock()
         self._vocabulary: Vocabulary | None = None
+        self._segments: frozenset[str] = frozenset()
         self._indexed = self._index()
         self._prepared: _Texts | None = None
 
@@ -169,7 +188,9 @@ class TextSearch:
             span = self._live.span(fragment.id)
             if indexed is None or not indexed.known[span].all():
                 parts.append((self._corpus(fragment, span), span))
-        return _Texts(self._dataset, self._column, self._live, indexed, parts)
+        is_whole = indexed is not None and not parts and not indexed.has_gone_rows
+        frequencies = self._cache.frequencies(self._segments) if is_whole else None
+        return _Texts(self._dataset, self._column, self._live, indexed, parts, frequencies)
 
     def _corpus(self, fragment: Any, span: slice) -> Corpus:
         """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
@@ -190,6 +211,7 @@ class TextSearch:
 
     def _index(self) -> IndexedTexts | None:
         segments = []
+        uuids = []
         try:
             for segment, covered in segments_of(self._dataset, self._column, IndexKind.FULLTEXT):
                 lengths = self._cache.get(segment.uuid)
@@ -197,8 +219,10 @@ class TextSearch:
                     lengths = read_lengths(self._dataset, segment)
                     self._cache.put(segment.uuid, lengths)
                 segments.append((lengths, covered))
+                uuids.append(segment.uuid)
         except Unreadable:
             return None
+        self._segments = frozenset(uuids)
         return IndexedTexts(self._dataset, self._column, self._live, segments) if segments else None
 
 
@@ -212,7 +236,9 @@ class _Texts:
         live: LiveRows,
         indexed: IndexedTexts | None,
         parts: Sequence[tuple[Corpus, slice]],
+        frequencies: dict[str, int] | None = None,
     ) -> None:
+        """Take texts that an index knows, and others; `frequencies` are those of words, if the index is whole."""
         self._dataset = dataset
         self._column = column
         self._live = live
@@ -228,7 +254,7 @@ class _Texts:
             self._parts.append((corpus, places))
         self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
         self._kept: dict[str, Occurrences] = {}
-        self._frequencies: dict[str, int] = {}
+        self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
         self._lock = Lock()
 
     def matches(self, text: str, words: Sequence[str]) -> Positions:
@@ -257,6 +283,8 @@ class _Texts:
         The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
         """
         if self.indexed is None or self._parts or self.indexed.has_gone_rows:
+            return None
+        if self._statistics.documents <= _SCORED_DOCUMENTS_MAX:
             return None
         frequencies = self._frequencies_of(repeats, spelt)
         if frequencies is None:

@@ -2,7 +2,8 @@
 
 Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one word tells how often a
 row holds it, once the length of the row is known and the weight of the word: lengths lie in the index, and the weight
-follows from one row whose text is read. So the caller can compute scores from the rows that live.
+follows from the number of rows that hold the word, or from one row whose text is read. So the caller can compute scores
+from the rows that live.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ class IndexedTexts:
         if len(places) == 0:
             return places, np.empty(0, np.int32)
         norms = self._built_on.norms(self.lengths[places])
-        worth = scores / self._weight(word, places, scores, norms)
+        worth = scores / self._weight(word, places, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
             exact = bm25.occurrences(worth, norms)
             counts = np.rint(exact)
@@ -124,13 +125,15 @@ class IndexedTexts:
         places, scores = self._found(spelling, 1)
         if len(places) == 0:
             return 0
-        weight = self._weight(word, places, scores, self._built_on.norms(self.lengths[places]))
+        weight = self._weight(word, places, scores, self._built_on.norms(self.lengths[places]), is_whole=False)
         frequency = (self._built_on.documents + 1.0) / float(np.exp(weight)) - 0.5
         is_certain = frequency * max(weight, 1.0) * ROUNDING < _OFF_MAX
         return round(frequency) if is_certain and abs(frequency - round(frequency)) < 2 * _OFF_MAX else None
 
-    def _weight(self, word: str, places: Positions, scores: Any, norms: Any) -> float:
+    def _weight(self, word: str, places: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
         """Return the weight of a word in the scores of an answer, from the shortest row in it."""
+        if is_whole and not self.has_gone_rows:
+            return self._built_on.weight(len(places))
         shortest = int(np.argmin(self.lengths[places]))
         [count] = [1] if self.lengths[places[shortest]] == 1 else self._counted(word, places[shortest : shortest + 1])
         if count == 0:

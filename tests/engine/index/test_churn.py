@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.store import compact, index, live, text, vector
+from omnigraph.store import centres, compact, index, live, text, vector
 from tests.engine.index.churn import World, schema
 from tests.engine.index.test_coverage import lie
 from tests.s3server import S3Server, s3_server
@@ -28,8 +28,8 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     for module, name, value in (
         (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_PARTITION_ROWS", 8),
+        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (centres, "VECTOR_PARTITION_ROWS", 8),
         (vector, "SEARCHES_BEFORE_BALLS", 1),
         (vector, "TOLD_ROWS_MAX", 3),
     ):
@@ -41,6 +41,7 @@ def run(root: Path, seeds: Iterable[int], steps: int = STEPS) -> int:
     checks = 0
     for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(text, "_SCORED_DOCUMENTS_MAX", (0, 65_536)[seed % 5 > 2])
             patch.setattr(vector, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
             patch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
             world = World(root / str(seed), seed)

@@ -156,8 +156,12 @@ def test_bm25_candidates_restrict_before_the_limit(make: Make, tmp_path: Path) -
     assert none.tolist() == []
 
 
+@pytest.mark.parametrize("documents", [0, 65_536], ids=["proposed", "all scored"])
 @pytest.mark.parametrize("make", MAKERS)
-def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(make: Make, tmp_path: Path) -> None:
+def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(
+    make: Make, documents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omnigraph.store.text._SCORED_DOCUMENTS_MAX", documents)
     notes = make(tmp_path)
     notes.put({f"reef{number:02}": "coral reef" for number in range(40)} | {"best": "coral coral reef"})
     for state in range(2):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omnigraph.engine.read.search import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store import index, kmeans, matrix, partitions, vector
+from omnigraph.store import centres, kmeans, matrix, partitions, vector
 from tests.engine.search.notes import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
@@ -19,15 +19,15 @@ WAYS: dict[str, list[tuple[object, str, int]]] = {
     "index": [(vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)],
     "partitions": [
         (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_PARTITION_ROWS", 8),
+        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (centres, "VECTOR_PARTITION_ROWS", 8),
         (vector, "SEARCHES_BEFORE_BALLS", 0),
         (vector, "READ_SHARE_MIN", 0),
     ],
     "compared": [
         (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (index, "VECTOR_PARTITION_ROWS", 8),
+        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (centres, "VECTOR_PARTITION_ROWS", 8),
         (vector, "SEARCHES_BEFORE_BALLS", 0),
         (vector, "READ_SHARE_MIN", 10**9),
     ],
