@@ -44,6 +44,7 @@ HANDLE_CACHE_MAX: Final = 512
 FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
 STORAGE_THREADS: Final = 8
+OPEN_SECONDS_MAX: Final = 30
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
 HEARTBEAT_SECONDS: Final = 20

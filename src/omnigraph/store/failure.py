@@ -112,6 +112,8 @@ _STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
 _ANSWER: Final = re.compile(
     r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
 )
+_REDIRECTED: Final = re.compile(r"incorrectly configured region", re.IGNORECASE)
+_KEYLESS: Final = re.compile(r"169\.254\.169\.254|InstanceCredentials|no credentials|missing credential", re.IGNORECASE)
 _REFUSED: Final = re.compile(
     r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
 )
@@ -131,6 +133,10 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
     >>> from_text("the file is too short") is None
     True
     """
+    if _KEYLESS.search(text):
+        return StorageKind.CONFIGURATION, f"there are no credentials; {CREDENTIALS}"
+    if _REDIRECTED.search(text):
+        return _REGION
     if (answer := _ANSWER.search(text)) is not None:
         status, code = int(answer[1]), answer[2] or ""
         by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
@@ -142,7 +148,8 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
             "no connection to the store: check AWS_ENDPOINT_URL and that it runs, then try again",
         )
     if _SILENT.search(text):
-        return StorageKind.TRANSIENT, "the store did not answer, or the connection broke: try again later"
+        remedy = "the store did not answer, or the connection broke: try again; if it stays, check AWS_ENDPOINT_URL"
+        return StorageKind.TRANSIENT, remedy
     if (call := _SYSTEM_CALL.search(text)) is not None:
         return _of_errno(int(call[1]))
     return None
