@@ -68,8 +68,8 @@ class BranchTurn:
         try:
             if not gate.acquire(timeout=TURN_SECONDS_MAX):
                 raise ConflictError(
-                    f"other writers of this process held the branch for {TURN_SECONDS_MAX} seconds; nothing was written,"
-                    " retry later"
+                    f"other writers of this process held the branch for {TURN_SECONDS_MAX} seconds; nothing was"
+                    " written, retry later"
                 )
         except BaseException:
             # An interrupted thread takes itself off the queue, or passes on what it was handed in the same moment.

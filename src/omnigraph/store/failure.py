@@ -122,6 +122,11 @@ _SILENT: Final = re.compile(
     r"|broken pipe|error decoding response body|response body error|NETWORK_CONNECTION|curlCode",
     re.IGNORECASE,
 )
+# What Arrow's own client says, with which tasks of the pipeline read files.
+_ARROW_BUSY: Final = re.compile(
+    r"AWS Error (?:SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT|NETWORK_CONNECTION|INTERNAL_FAILURE) during"
+)
+_ARROW_DENIED: Final = re.compile(r"AWS Error (?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH) during")
 _SYSTEM_CALL: Final = re.compile(r"\(os error (\d+)\)")
 
 
@@ -142,6 +147,10 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
         by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
         kind, remedy = _CODES.get(code) or _STATUSES.get(status, by_status)
         return kind, f"{remedy} (the store answered {status}{f' {code}' if code else ''})"
+    if _ARROW_DENIED.search(text):
+        return _DENIED
+    if _ARROW_BUSY.search(text):
+        return _BUSY
     if _REFUSED.search(text):
         return (
             StorageKind.TRANSIENT,
