@@ -51,6 +51,7 @@ class Fault:
 
     kind: FaultKind
     seconds: float = 0.0
+    answer: tuple[str, str] | None = None
 
 
 ERROR_500: Final = Fault("error_500")
@@ -74,6 +75,11 @@ _REFUSALS: Final[dict[str, tuple[str, str]]] = {
 def delay(seconds: float) -> Fault:
     """Return the fault of an answer that takes its time."""
     return Fault("delay", seconds)
+
+
+def refuse(status: str, code: str) -> Fault:
+    """Return the fault of an answer with a status and a code."""
+    return Fault("error_500", answer=(status, code))
 
 
 Action = Callable[[Request], Fault | None]
@@ -142,9 +148,14 @@ class S3Server:
 
     def environment(self) -> dict[str, str]:
         """Return the variables that lead any client, also one in a child process, to this server."""
+        return self.settings(self.endpoint)
+
+    @staticmethod
+    def settings(endpoint: str) -> dict[str, str]:
+        """Return the variables that lead a client to an address."""
         return {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_ENDPOINT_URL_S3": self.endpoint,
+            "AWS_ENDPOINT_URL": endpoint,
+            "AWS_ENDPOINT_URL_S3": endpoint,
             "AWS_ALLOW_HTTP": "true",
             "AWS_S3_FORCE_PATH_STYLE": "true",
             "AWS_REGION": "us-east-1",
@@ -202,7 +213,7 @@ class S3Server:
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise ConnectionAbortedError("injected")
         if fault is not None and fault.kind in _REFUSALS:
-            return _refuse(start_response, *_REFUSALS[fault.kind])
+            return _refuse(start_response, *(fault.answer or _REFUSALS[fault.kind]))
         start_response(answer.status, answer.headers)
         return [answer.body]
 

@@ -104,6 +104,7 @@ _TABLE = (
     ErrorKind("request.media_type", 415, 1, False, "The body of the request is not of the type that the route takes."),
     ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes under way; see `Retry-After`."),
     ErrorKind("server.unreachable", 503, 1, True, "No answer came from the server; `effect` says what that means."),
+    ErrorKind("server.stopping", 503, 1, True, "The server is being stopped and did nothing of this; send it again."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )
 

@@ -18,6 +18,7 @@ VECTOR_DIMENSION_MAX: Final = 2_147_483_647
 
 # Publishing: how long an attempt may rely on a head it has seen, and how often it may try again.
 PUBLISH_DEADLINE_SECONDS: Final = 30
+TURN_SECONDS_MAX: Final = 45
 REPREPARE_MAX: Final = 32
 RETRY_WAIT_SECONDS: Final = 0.02
 RETRY_WAIT_SECONDS_MAX: Final = 0.3
@@ -43,6 +44,7 @@ HANDLE_CACHE_MAX: Final = 512
 FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
 STORAGE_THREADS: Final = 8
+OPEN_SECONDS_MAX: Final = 30
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
 HEARTBEAT_SECONDS: Final = 20
@@ -193,7 +195,11 @@ SERVER_STREAM_BYTES: Final = 262_144
 SERVER_STREAMS_BYTES_MAX: Final = 2 * 1024 * 1024
 SERVER_STREAM_WAIT_SECONDS: Final = 0.25
 SERVER_STALL_SECONDS_MAX: Final = 60
+SERVER_WRITE_SECONDS_MAX: Final = 90
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
+SERVER_ANSWER_SECONDS_MAX: Final = 20
+SERVER_CANCEL_SECONDS_MAX: Final = 1
+SERVER_CLOSE_SECONDS_MAX: Final = 4
 SERVER_OWN_THREADS: Final = 2
 SERVER_RECONCILE_SECONDS: Final = 60
 

@@ -268,6 +268,9 @@ class S3World:
         """Return what is wrong with the class of an error, whatever its effect."""
         if not isinstance(error, StorageError) or error.effect is Effect.UNKNOWN:
             return None
+        if ".keys failed" in error.message:
+            # Arrow's own client, which reads these files, does not pass on why a request was refused.
+            return None
         if kind in ("throttle_503", "drop_after", *OUTAGES):
             return None if error.retryable else f"an outage that is not retryable: {error.storage_kind} {error.message}"
         return f"retryable, though no retry can help: {error.message}" if error.retryable else None

@@ -68,7 +68,9 @@ def serve(
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
     stay()
-    run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every)
+    if not run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
+        # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
+        os._exit(0)
     return 0
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import ConflictError, DriftDetected, Effect, OmniGraphError, StorageError, StorageKind
+from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.limits import (
     COMMIT_WINDOW_ROWS,
@@ -18,7 +18,7 @@ from omnigraph.limits import (
     STAGED_SECONDS_MAX,
     UNKNOWN_OUTCOME_RETRIES_MAX,
 )
-from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest import commit_log, publication, rows
 from omnigraph.manifest import plan as plans
 from omnigraph.manifest.intent import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State
@@ -72,7 +72,12 @@ def publish(
         raise Moved
     _refuse_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
-    published = _commit_or_resolve(store, strict, plan)
+    publication.current().begin(plan.operation_id)
+    try:
+        published = _commit_or_resolve(store, strict, plan)
+    except Moved:
+        publication.current().lose()
+        raise
     try:
         store.sync_manifest(published)
         failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
@@ -164,7 +169,11 @@ def drift(directory: str) -> DriftDetected:
 def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
     """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
     failure: Exception | None = None
-    for _ in range(UNKNOWN_OUTCOME_RETRIES_MAX):
+    begun = clock.elapsed()
+    for attempt in range(UNKNOWN_OUTCOME_RETRIES_MAX):
+        # While storage is silent, every writer behind us waits for this one.
+        if attempt and clock.elapsed() - begun > PUBLISH_DEADLINE_SECONDS / 2:
+            break
         try:
             return store.commit_strictly(strict)
         except LostRace as lost:
@@ -204,13 +213,7 @@ def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
 
 
 def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
-    return StorageError(
-        f"storage did not answer whether operation {plan.operation_id} was published; look for it in the history"
-        f" of the branch before you run it again ({failure})",
-        effect=Effect.UNKNOWN,
-        kind=StorageKind.TRANSIENT,
-        operation_id=plan.operation_id,
-    )
+    return publication.unknown_outcome(plan.operation_id, str(failure))
 
 
 def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:

@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from weakref import WeakValueDictionary
 
 from omnigraph import clock
+from omnigraph.errors import ConflictError
 from omnigraph.ids import BranchId, OperationId
+from omnigraph.limits import TURN_SECONDS_MAX
 from omnigraph.manifest.claims import ClaimLine
 from omnigraph.manifest.model import Snapshot
 
@@ -64,7 +66,11 @@ class BranchTurn:
             gate.acquire()
             self._waiting.append(gate)
         try:
-            gate.acquire()
+            if not gate.acquire(timeout=TURN_SECONDS_MAX):
+                raise ConflictError(
+                    f"other writers of this process held the branch for {TURN_SECONDS_MAX} seconds; nothing was"
+                    " written, retry later"
+                )
         except BaseException:
             # An interrupted thread takes itself off the queue, or passes on what it was handed in the same moment.
             with self._mutex:

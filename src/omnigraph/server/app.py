@@ -5,6 +5,7 @@ Everything it answers, refusals by the framework included, has the shape of `env
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
@@ -27,7 +28,7 @@ from omnigraph.server.mask import told
 from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
 from omnigraph.server.sending import send_answer
-from omnigraph.server.service import Service, headers_of
+from omnigraph.server.service import Service, headers_of, stopping
 from omnigraph.server.wire import NDJSON
 
 Ask: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
@@ -117,6 +118,11 @@ class _End:
             answer = await self._reserved(await self.ask(scope, receive))
         except Gone:
             raise
+        except asyncio.CancelledError:
+            # Its time is over with that of the server, and it was still bringing its body; work in threads ends before.
+            if not self.service.is_stopping:
+                raise
+            return self._refusal(note, stopping())
         except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
             return self._refusal(note, _coded(note, error))
         if answer.has_committed:

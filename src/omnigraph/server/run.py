@@ -5,6 +5,7 @@ With `protocol`, the only module that knows uvicorn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import signal
 import socket
@@ -20,7 +21,13 @@ import uvicorn
 from omnigraph import settings
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
-from omnigraph.limits import SERVER_CONNECTIONS_MAX, SERVER_SHUTDOWN_SECONDS_MAX
+from omnigraph.limits import (
+    SERVER_ANSWER_SECONDS_MAX,
+    SERVER_CANCEL_SECONDS_MAX,
+    SERVER_CLOSE_SECONDS_MAX,
+    SERVER_CONNECTIONS_MAX,
+    SERVER_SHUTDOWN_SECONDS_MAX,
+)
 from omnigraph.server.admission import read_admission
 from omnigraph.server.app import build
 from omnigraph.server.hosting import House
@@ -28,6 +35,8 @@ from omnigraph.server.protocol import BoundedHttp
 from omnigraph.server.service import Service
 
 _log: Final = logging.getLogger("omnigraph.server")
+# Whoever has to be answered was by then; what remains are readers of streams, and ending what storage holds.
+_GRACEFUL_SECONDS: Final = SERVER_SHUTDOWN_SECONDS_MAX - SERVER_CLOSE_SECONDS_MAX - 2 * SERVER_CANCEL_SECONDS_MAX
 
 
 class Server(uvicorn.Server):
@@ -45,7 +54,7 @@ class Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             limit_concurrency=SERVER_CONNECTIONS_MAX,
-            timeout_graceful_shutdown=SERVER_SHUTDOWN_SECONDS_MAX,
+            timeout_graceful_shutdown=_GRACEFUL_SECONDS,
         )
         super().__init__(config)
         self._service = service
@@ -55,6 +64,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         assert sockets is not None
         self._when_ready(address_of(sockets[0]))
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().call_later(SERVER_ANSWER_SECONDS_MAX, self._service.is_late.set)
+        await super().shutdown(sockets)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -107,8 +120,11 @@ def open_service(house: House) -> Service:
 
 def serve(
     house: House, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
-) -> None:
-    """Serve until the process is told to stop; `when_ready` is told the address, `every` how often to reconcile."""
+) -> bool:
+    """Serve until the process is told to stop; `when_ready` is told the address, `every` how often to reconcile.
+
+    False when storage still holds threads after the time that a stop may take: then the process has to be ended.
+    """
     service = open_service(house)
     if every is not None:
         # What a server does on its own is no actor's work, so no policy is asked.
@@ -117,8 +133,10 @@ def serve(
     try:
         with ExitStack() as running:
             for one in service.reconcilers:
-                running.enter_context(one)
+                one.start()
+                running.callback(one.stop, SERVER_CANCEL_SECONDS_MAX)
             Server(service, when_ready).run(sockets=[listening])
     finally:
         listening.close()
-        service.close()
+        has_ended = service.close()
+    return has_ended

@@ -6,6 +6,7 @@ Decides nothing about data; refusals are raised as coded errors and told in one 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, nullcontext
@@ -14,9 +15,17 @@ from typing import Any, TypeVar
 
 from omnigraph.engine.maintain.reconciler import Reconciler
 from omnigraph.engine.read import CancelToken
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
+from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import is_ulid
-from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS, SERVER_SMALL_WRITE_BYTES
+from omnigraph.limits import (
+    SERVER_BODY_BYTES_MAX,
+    SERVER_CANCEL_SECONDS_MAX,
+    SERVER_CLOSE_SECONDS_MAX,
+    SERVER_OWN_THREADS,
+    SERVER_SMALL_WRITE_BYTES,
+    SERVER_WRITE_SECONDS_MAX,
+)
+from omnigraph.manifest.publication import Publication, unknown_outcome, watched
 from omnigraph.server import metrics as names
 from omnigraph.server import wire
 from omnigraph.server.access import refuse_hopeless
@@ -46,6 +55,8 @@ class Service:
         self.metrics = Metrics()
         self.streams = Streams()
         self.is_stopping = False
+        # Set when whatever is still under way has to be answered, because the process must be gone soon.
+        self.is_late = asyncio.Event()
         self.reconcilers: tuple[Reconciler, ...] = ()
         # Writes wait for each other's turn on a branch, and must not keep reads from their threads meanwhile.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
@@ -95,7 +106,7 @@ class Service:
             if route.body == "ndjson":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
             if is_write:
-                return await self.run(self.writers, lambda: route.handle(call))
+                return await self._run_write(lambda: route.handle(call))
             return await self._run_watched(lambda: route.handle(call), receive, call.cancel)
 
     async def _parsed(self, route: Route, body: bytes) -> object:
@@ -117,8 +128,13 @@ class Service:
         return self.house.tokens.actor_of(given[0] if len(given) == 1 else None)
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
-        """Run work in a thread."""
-        return await asyncio.get_running_loop().run_in_executor(pool, work)
+        """Run work that writes nothing in a thread; given up when the server has to be gone soon."""
+        running = self._start(pool, work)
+        await self._wait(running)
+        if not running.done():
+            running.cancel()
+            raise stopping()
+        return running.result()
 
     async def _run_watched(self, work: Callable[[], Answer], receive: Receive, cancel: CancelToken) -> Answer:
         """Run a read in a thread, and cancel it when nobody waits for it any more."""
@@ -133,6 +149,45 @@ class Service:
             gone.cancel()
             cancel.cancel()
 
+    async def _run_write(self, work: Callable[[], R]) -> R:
+        """Run a write in a thread. Past its time, or that of the server, it is answered by what can be said of it.
+
+        One that has not come to its commit point then is closed: it will not be published, whatever its thread does.
+        """
+        publication = Publication()
+
+        def run() -> R:
+            with watched(publication):
+                return work()
+
+        running = self._start(self.writers, run)
+        await self._wait(running, SERVER_WRITE_SECONDS_MAX)
+        if running.done():
+            return running.result()
+        operation_id = publication.close()
+        running.cancel()
+        if operation_id is not None:
+            raise unknown_outcome(operation_id, "it was still waiting for storage")
+        if self.is_late.is_set():
+            raise stopping()
+        raise ConflictError(
+            f"the write did not get its turn, or storage did not answer it, within {SERVER_WRITE_SECONDS_MAX} seconds;"
+            " nothing was written, retry later"
+        )
+
+    def _start(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
+        return asyncio.get_running_loop().run_in_executor(pool, work)
+
+    async def _wait(self, running: asyncio.Future[R], seconds: float | None = None) -> None:
+        """Wait until something is done, its time is over, or that of the server is."""
+        late = asyncio.ensure_future(self.is_late.wait())
+        try:
+            await asyncio.wait((running, late), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if late.done() and not running.done():
+                await asyncio.wait((running,), timeout=SERVER_CANCEL_SECONDS_MAX)
+        finally:
+            late.cancel()
+
     def count(self, error: OmniGraphError) -> None:
         """Count a refusal."""
         if error.code.startswith("conflict.") or error.code == "precondition.failed":
@@ -142,11 +197,28 @@ class Service:
         elif error.code == "request.too_many":
             self.metrics.count(names.REFUSALS)
 
-    def close(self) -> None:
-        """End the threads and finish the work of the graphs."""
-        for pool in (self.readers, self.writers, self.own):
-            pool.shutdown(wait=True, cancel_futures=True)
-        self.house.close()
+    def close(self) -> bool:
+        """End the threads and finish the work of the graphs; False when storage kept some of them for too long."""
+        pools = (self.readers, self.writers, self.own)
+        for pool in pools:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+        def finish() -> None:
+            for pool in pools:
+                pool.shutdown(wait=True)
+            self.house.close()
+
+        closing = threading.Thread(target=finish, name="omnigraph-closing", daemon=True)
+        closing.start()
+        closing.join(SERVER_CLOSE_SECONDS_MAX)
+        return not closing.is_alive()
+
+
+def stopping() -> GraphError:
+    """Return the answer to a request that the end of the server cuts off before it did anything."""
+    return GraphError(
+        "the server is being stopped; nothing of this request was done, send it again", code="server.stopping"
+    )
 
 
 def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:

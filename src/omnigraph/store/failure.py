@@ -112,6 +112,8 @@ _STATUSES: Final[dict[int, tuple[StorageKind, str]]] = {
 _ANSWER: Final = re.compile(
     r"status code: (\d{3})\b[^:]*(?::\s*(?:<\?xml[^>]*>\s*)?<Error>.*?<Code>(\w+)</Code>)?", re.DOTALL
 )
+_REDIRECTED: Final = re.compile(r"incorrectly configured region", re.IGNORECASE)
+_KEYLESS: Final = re.compile(r"169\.254\.169\.254|InstanceCredentials|no credentials|missing credential", re.IGNORECASE)
 _REFUSED: Final = re.compile(
     r"connection refused|os error 111|dns error|lookup address|Could not resolve", re.IGNORECASE
 )
@@ -120,6 +122,11 @@ _SILENT: Final = re.compile(
     r"|broken pipe|error decoding response body|response body error|NETWORK_CONNECTION|curlCode",
     re.IGNORECASE,
 )
+# What Arrow's own client says, with which tasks of the pipeline read files.
+_ARROW_BUSY: Final = re.compile(
+    r"AWS Error (?:SLOW_DOWN|SERVICE_UNAVAILABLE|THROTTLING|REQUEST_TIMEOUT|NETWORK_CONNECTION|INTERNAL_FAILURE) during"
+)
+_ARROW_DENIED: Final = re.compile(r"AWS Error (?:ACCESS_DENIED|INVALID_ACCESS_KEY_ID|SIGNATURE_DOES_NOT_MATCH) during")
 _SYSTEM_CALL: Final = re.compile(r"\(os error (\d+)\)")
 
 
@@ -131,18 +138,27 @@ def from_text(text: str) -> tuple[StorageKind, str] | None:
     >>> from_text("the file is too short") is None
     True
     """
+    if _KEYLESS.search(text):
+        return StorageKind.CONFIGURATION, f"there are no credentials; {CREDENTIALS}"
+    if _REDIRECTED.search(text):
+        return _REGION
     if (answer := _ANSWER.search(text)) is not None:
         status, code = int(answer[1]), answer[2] or ""
         by_status = _BUSY if status >= 500 else (StorageKind.PERMANENT, "the store refused the request")
         kind, remedy = _CODES.get(code) or _STATUSES.get(status, by_status)
         return kind, f"{remedy} (the store answered {status}{f' {code}' if code else ''})"
+    if _ARROW_DENIED.search(text):
+        return _DENIED
+    if _ARROW_BUSY.search(text):
+        return _BUSY
     if _REFUSED.search(text):
         return (
             StorageKind.TRANSIENT,
             "no connection to the store: check AWS_ENDPOINT_URL and that it runs, then try again",
         )
     if _SILENT.search(text):
-        return StorageKind.TRANSIENT, "the store did not answer, or the connection broke: try again later"
+        remedy = "the store did not answer, or the connection broke: try again; if it stays, check AWS_ENDPOINT_URL"
+        return StorageKind.TRANSIENT, remedy
     if (call := _SYSTEM_CALL.search(text)) is not None:
         return _of_errno(int(call[1]))
     return None

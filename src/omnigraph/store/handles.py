@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -17,7 +17,13 @@ from lance import LanceDataset
 from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
 
 from omnigraph.errors import StorageError, StorageKind
-from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
+from omnigraph.limits import (
+    FILE_CACHE_BYTES_MAX,
+    HANDLE_CACHE_MAX,
+    INDEX_CACHE_BYTES_MAX,
+    OPEN_SECONDS_MAX,
+    STORAGE_THREADS,
+)
 from omnigraph.store.base_paths import manifest_message, rebase_manifest
 from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors, storage_error
 from omnigraph.store.meter import NO_METER, Meter
@@ -50,6 +56,7 @@ class Handles:
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        self._is_reached = False
 
     def _dataset(self, ref: DatasetRef, lance: LanceDataset) -> Dataset:
         # There is one kind of handles, and it can write; this half of it just does not.
@@ -148,7 +155,37 @@ class Handles:
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""
         self.meter.count("open", f"{path} (latest)")
-        return self._open_version(DatasetRef(path, branch, 0))
+        ref = DatasetRef(path, branch, 0)
+        if self._is_reached or self.root.is_local:
+            return self._open_version(ref)
+        dataset = self._open_in_time(ref)
+        self._is_reached = True
+        return dataset
+
+    def _open_in_time(self, ref: DatasetRef) -> Dataset:
+        """Open the newest version at an address that has not answered yet.
+
+        Lance lists six times, one after the other, before it gives up, and each may take as long as a request may.
+        """
+        opening: Future[Dataset] = Future()
+
+        def run() -> None:
+            try:
+                opening.set_result(self._open_version(ref))
+            except Exception as error:  # noqa: BLE001 - raised by whoever waits
+                opening.set_exception(error)
+
+        # A daemon: whoever hears that the store is silent need not wait for it at the end of the process either.
+        threading.Thread(target=run, name="omnigraph-opening", daemon=True).start()
+        try:
+            return opening.result(OPEN_SECONDS_MAX)
+        except TimeoutError:
+            raise StorageError(
+                f"opening {ref} failed: the store did not answer within {OPEN_SECONDS_MAX} seconds: check"
+                " AWS_ENDPOINT_URL, then try again",
+                kind=StorageKind.TRANSIENT,
+                object=str(ref),
+            ) from None
 
     def has_version(self, ref: DatasetRef) -> bool:
         """Probe for one version by path: one request, whatever the history."""

@@ -9,7 +9,7 @@ import os
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from omnigraph import settings
 from omnigraph.errors import UsageError
@@ -27,6 +27,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 # Outside of these, storage clients disagree on how a key is written in an address.
 _KEY_SEGMENT = re.compile(r"[A-Za-z0-9!_.*'()=+@,-]+")
+
+_UNUSABLE = re.compile(r"[\s\\<>\"{}|^`\x00-\x1f\x7f]|[^\x00-\x7f]")
 
 _UNNAMEABLE = re.compile("[\x00-\x1f\x7f\ud800-\udfff]")
 
@@ -127,7 +129,7 @@ class Location:
 
 def s3_options() -> dict[str, str]:
     """Return what the `AWS_*` settings say, under the names that object store clients use."""
-    endpoint = settings.read("AWS_ENDPOINT_URL_S3") or settings.read("AWS_ENDPOINT_URL")
+    endpoint = _endpoint()
     allow_http = _flag("AWS_ALLOW_HTTP")
     if endpoint.startswith("http://") and not allow_http:
         raise UsageError(
@@ -145,6 +147,28 @@ def s3_options() -> dict[str, str]:
         "allow_http": "true" if allow_http else "",
     }
     return {name: value for name, value in options.items() if value}
+
+
+def _endpoint() -> str:
+    """Return the address of the store; one that the clients cannot parse would make them panic."""
+    name = "AWS_ENDPOINT_URL_S3" if settings.read("AWS_ENDPOINT_URL_S3") else "AWS_ENDPOINT_URL"
+    text = settings.read(name)
+    if not text:
+        return ""
+    try:
+        parts = urlsplit(text)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_usable = is_usable and not (parts.query or parts.fragment or _UNUSABLE.search(text))
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise UsageError(
+            f"{name} is `{text}`, which is not the address of a store; write it as `https://host` or"
+            " `http://host:port`",
+            setting=name,
+            value=text,
+        )
+    return f"{parts.scheme}:{text.partition(':')[2]}"
 
 
 def _flag(name: str) -> bool | None:

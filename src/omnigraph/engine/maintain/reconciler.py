@@ -38,12 +38,12 @@ class Reconciler:
             self._thread = threading.Thread(target=self._work, name="omnigraph-reconciler", daemon=True)
             self._thread.start()
 
-    def stop(self) -> None:
-        """End after the round that is running."""
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """End after the round that is running; wait for it no longer than a time, if one is given."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
-            thread.join()
+            thread.join(timeout_seconds)
 
     def tick(self) -> None:
         """Run one round now; a failure is counted and kept, for the next round to make good."""
