@@ -228,9 +228,12 @@ class Graph:
 
         return embed(self.core, branch, types, mode, select, embedder=embedder)
 
-    def commits(self, branch: str = MAIN) -> list[Commit]:
-        """Return the commits that a branch is made of, newest first."""
-        return history.commits(self.core, branch, self.core.actor)
+    def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
+        """Return the commits that a branch is made of, newest first.
+
+        `limit` is the most to return; the next page is `before` the last commit of this one.
+        """
+        return history.commits(self.core, branch, self.core.actor, limit=limit, before=before)
 
     def commit(self, commit_id: str) -> Commit:
         """Return one commit of any branch."""

@@ -22,6 +22,8 @@ BranchId = NewType("BranchId", str)
 ULID_PATTERN: Final = re.compile("[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF: Final = 2**40 - 1
+# Twenty bits: among thousands of branches a hint is right but for one in a hundred.
+_HINT_CHARACTERS: Final = 4
 _random: Callable[[int], bytes] = os.urandom
 
 
@@ -68,6 +70,23 @@ def is_ulid(text: str) -> bool:
     (True, False)
     """
     return ULID_PATTERN.fullmatch(text) is not None
+
+
+def branch_hint(text: CommitId | BranchId) -> str:
+    """Return what the ids of a branch and of its commits have in common, so that a commit can be looked for there."""
+    return text[-_HINT_CHARACTERS:]
+
+
+def on_branch(commit_id: CommitId, branch_id: BranchId | None) -> CommitId:
+    """Return the id of a commit with a hint at its branch; main needs none.
+
+    >>> commit_id = on_branch(CommitId(new_ulid()), BranchId("01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+    >>> len(commit_id), branch_hint(commit_id)
+    (26, '5FAV')
+    """
+    if branch_id is None:
+        return commit_id
+    return CommitId(commit_id[:-_HINT_CHARACTERS] + branch_hint(branch_id))
 
 
 def fraction() -> float:

@@ -183,3 +183,38 @@ def test_upgrade_command_says_what_it_did(old: Path, later: None, capsys: pytest
     assert capsys.readouterr().out == f"format {OLD} → {NEXT}: main\n"
     assert main(["upgrade", str(old), "--quiet"]) == 0
     assert "nothing to do" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("publishes", [1, 2, 3])
+@pytest.mark.parametrize("point", [Point.PUBLISH_BEFORE, Point.PUBLISH_AFTER])
+def test_upgrade_killed_anywhere_loses_no_audit_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, publishes: int, point: Point
+) -> None:
+    root = tmp_path / "graph.omni"
+    graph = make(str(root))
+    for name in ("review", "idle"):
+        graph.branches.create(name)
+    monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
+    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+    passed: list[str] = []
+
+    class Killed(BaseException):
+        pass
+
+    def kill(detail: str) -> None:
+        passed.append(detail)
+        if len(passed) == publishes:
+            raise Killed
+
+    with failpoints.armed({point: kill}), pytest.raises(Killed):
+        og.upgrade(root, actor="ann")
+    # Others may go on writing in the new format before it is run again.
+    if point is Point.PUBLISH_AFTER:
+        og.open(root).mutate('query q() { insert Person { name: "eve" } }')
+    for _ in range(2):
+        og.upgrade(root, actor="ann")
+    store = og.open(root).core.kernel.store
+    audited = audit.read(store)
+    assert [row.outcome for row in audited] == ["Upgraded"] * 3
+    assert len({row.operation_id for row in audited}) == 3
+    assert not store.objects.exists("__upgrade.json")

@@ -14,7 +14,8 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import publish, requirements
-from omnigraph.manifest.kernel import Kernel, Prepare
+from omnigraph.manifest.attempt import Prepare
+from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.sweep import sweep

@@ -17,9 +17,21 @@ from omnigraph.limits import CHANGE_PAGE_CHANGES
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
 
 
-def list_commits(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+CommitsMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The most commits to list.")]
+Before = Annotated[
+    str | None, typer.Option("--before", metavar="ID", help="List those before this commit: the next page.")
+]
+
+
+def list_commits(
+    target: ReadsUri,
+    branch: ReadBranch = None,
+    limit: CommitsMax = None,
+    before: Before = None,
+    as_json: Json = False,
+) -> int:
     with target.open_to_read() as graph:
-        commits = commits_of(graph, graph.commits(branch or "main"))
+        commits = commits_of(graph, graph.commits(branch or "main", limit=limit, before=before))
     if as_json:
         print_json({"commits": commits})
         return 0

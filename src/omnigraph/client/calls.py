@@ -122,9 +122,9 @@ class GraphCalls:
         """Return the newest state of a branch."""
         return Call(get("/snapshot", wire.OfBranch(branch=branch)), lambda reply: Snapshot.of(reply.json()))
 
-    def commits(self, branch: str = MAIN) -> Call[list[Commit]]:
-        """Return the commits that a branch is made of, newest first."""
-        request = get("/commits", wire.OfBranch(branch=branch))
+    def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
+        """Return the commits that a branch is made of, newest first; at most `limit`, those `before` one of them."""
+        request = get("/commits", wire.Commits(branch=branch, limit=limit, before=before))
         return Call(request, lambda reply: [Commit.of(one) for one in reply.json()["commits"]])
 
     def commit(self, commit_id: str) -> Call[Commit]:

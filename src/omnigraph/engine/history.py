@@ -6,20 +6,40 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.release import FORMAT_STAMP
 
 
-def commits(core: Core, branch: str = MAIN, actor: str | None = None) -> list[Commit]:
-    """Return the commits that a branch is made of, newest first."""
+def commits(
+    core: Core,
+    branch: str = MAIN,
+    actor: str | None = None,
+    *,
+    limit: int | None = None,
+    before: str | None = None,
+) -> list[Commit]:
+    """Return the commits that a branch is made of, newest first: all, or a page of those before one of them."""
     core = core.acting_as(actor)
     core.require("read", on(branch))
-    return core.told(core.kernel.history(branch))
+    if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+        raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
+    walk = core.kernel.history(branch)
+    if before is not None:
+        wanted = before.strip()
+        if not any(one.commit_id == wanted for one in walk):
+            raise GraphError(
+                f"commit {wanted} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
+                " list`",
+                code="commit.not_found",
+                commit_id=wanted,
+            )
+    return core.told(islice(walk, limit))
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:

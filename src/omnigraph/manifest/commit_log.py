@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import orjson
+import pyarrow as pa
 
+from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.manifest import rows
 from omnigraph.manifest.model import Commit
-from omnigraph.store import log
+from omnigraph.store import log as logs
+from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
 
 LOG_PATH = "__commit_log"
@@ -19,14 +22,35 @@ LOG_PATH = "__commit_log"
 
 def spill(store: Store, commits: Sequence[Commit]) -> None:
     """Write commits to the log, durably, before the publish that drops them from the window."""
-    log.append(store, LOG_PATH, rows.as_table(map(rows.commit_row, commits)))
+    logs.append(store, LOG_PATH, rows.as_table(map(rows.commit_row, commits)))
 
 
-def read(store: Store) -> dict[str, Commit]:
+def read(store: Store) -> dict[CommitId, Commit]:
     """Return every commit that has left a window, by id."""
-    table = log.read(store, LOG_PATH)
-    found: dict[str, Commit] = {}
-    for row in table.to_pylist() if table is not None else ():
+    log = open_log(store)
+    return {} if log is None else {one.commit_id: one for one in _decode(log.read())}
+
+
+def open_log(store: Store) -> Dataset | None:
+    """Return the log as it is now, or None while nobody has written to it."""
+    return logs.open_log(store, LOG_PATH)
+
+
+def read_id(log: Dataset, commit_id: CommitId) -> list[Commit]:
+    """Return a commit if the log has it."""
+    # Only ids of ours may stand in a filter.
+    return _decode(log.read(filter=f"object_id = '{commit_id}'")) if is_ulid(commit_id) else []
+
+
+def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: int) -> list[Commit]:
+    """Return the commits that were made on a branch after one manifest version and up to another."""
+    # A text, because typed filters have no unsigned numbers.
+    own = "table_branch is null" if branch_id is None else f"table_branch = '{branch_id}'"
+    return _decode(log.read(filter=f"{own} and table_version > {max(after, 0)} and table_version <= {max(until, 0)}"))
+
+
+def _decode(table: pa.Table) -> list[Commit]:
+    found = table.to_pylist()
+    for row in found:
         row["json"] = orjson.loads(row["metadata"])
-        found[row["object_id"]] = rows.decode_commit(row)
-    return found
+    return [rows.decode_commit(row) for row in found]

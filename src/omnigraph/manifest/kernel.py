@@ -9,26 +9,27 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from ulid import ULID
 
 from omnigraph import clock, ids
-from omnigraph.errors import ConflictError, GraphError, OmniGraphError, ReadSetChanged, StorageError, StorageKind
+from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import (
     CLOCK_SKEW_SECONDS,
     CONTROL_VERSIONS_MAX,
     PUBLISH_DEADLINE_SECONDS,
-    REPREPARE_MAX,
     RETRY_WAIT_SECONDS,
     RETRY_WAIT_SECONDS_MAX,
 )
 from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest.attempt import Attempt, Prepare
 from omnigraph.manifest.claims import ClaimLine
+from omnigraph.manifest.history import CommitSource, walk_history
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
@@ -37,11 +38,7 @@ from omnigraph.manifest.turns import BranchTurn, shared_turn
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.store import Store
 
-Prepare = Callable[[Snapshot], Plan | None]
 T = TypeVar("T")
-
-# Kinds of commits after which every query answers as before.
-UPKEEP: Final = frozenset({"optimize", "ensure_indices"})
 
 
 class Kernel:
@@ -65,7 +62,7 @@ class Kernel:
     def refuse_repeated(self, branch: str) -> None:
         """Refuse a write under an id that a commit of the branch bears already."""
         if self._request_id is not None:
-            refuse_repeated(self.snapshot(branch), self._request_id, self.all_commits)
+            refuse_repeated(self.snapshot(branch), self._request_id, partial(commit_log.read, self.store))
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -90,8 +87,12 @@ class Kernel:
     def live_snapshots(self) -> list[Snapshot]:
         """Return main and every branch, by name; one that is deleted meanwhile is left out."""
         main = self.snapshot(MAIN)
-        found = [main]
-        for name in sorted(main.state.branches):
+        return [main, *self.snapshots_of(sorted(main.state.branches))]
+
+    def snapshots_of(self, names: Iterable[str]) -> list[Snapshot]:
+        """Return the newest states of branches; one that is deleted meanwhile is left out."""
+        found = []
+        for name in names:
             try:
                 found.append(self.snapshot(name))
             except GraphError as error:
@@ -163,33 +164,15 @@ class Kernel:
 
     def history(self, branch: str = MAIN) -> Iterator[Commit]:
         """Yield the commits reachable from a branch's head by first parents and merges, newest first."""
-        snapshot = self.snapshot(branch)
-        known = {commit.commit_id: commit for commit in snapshot.state.commits}
-        is_complete = False
-        pending, seen = [snapshot.head] if snapshot.head else [], set[CommitId]()
-        while pending:
-            commit_id = pending.pop(0)
-            if commit_id in seen:
-                continue
-            seen.add(commit_id)
-            if commit_id not in known and not is_complete:
-                known, is_complete = self.all_commits() | known, True
-            commit = known[commit_id]
-            yield commit
-            parents = [parent for parent in (commit.parent, commit.merged_parent) if parent is not None]
-            waiting = {*pending, *parents}
-            # Where several lines go on, their next commits must be known to tell which is newer.
-            if len(waiting) > 1 and not is_complete and not waiting <= known.keys():
-                known, is_complete = self.all_commits() | known, True
-            pending = sorted(waiting, key=lambda one: _age(known.get(one)), reverse=True)
+        return walk_history(self, self.snapshot(branch))
 
     def find_commit(self, commit_id: CommitId) -> Commit:
         """Return one commit of any branch."""
-        for verified in self._heads.values():
+        for verified in list(self._heads.values()):
             for commit in verified.snapshot.state.commits:
                 if commit.commit_id == commit_id:
                     return commit
-        found = self.all_commits().get(commit_id)
+        found = CommitSource(self).find(commit_id)
         if found is None:
             raise GraphError(
                 f"there is no commit {commit_id}; list them with `omnigraph commit list`",
@@ -202,8 +185,7 @@ class Kernel:
         """Return every commit that a live branch or the commit log knows: at least all that were there at the call."""
         # Commits go from branches to the log, so whoever looks there first misses those that move meanwhile.
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
-        known = {CommitId(commit_id): commit for commit_id, commit in commit_log.read(self.store).items()}
-        return known | {commit.commit_id: commit for commit in recent}
+        return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
 
     def has_published(self, branch: str, operation_id: OperationId) -> bool:
         """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
@@ -223,11 +205,11 @@ class Kernel:
         return False
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
-        """Put the commits that a branch made, or those after the last of some, where they outlive the branch."""
-        if snapshot.state.branch_id is None:
-            # Main cannot be deleted.
-            return
-        own = [commit for commit in snapshot.state.commits if commit.branch == snapshot.state.branch_id]
+        """Put the commits that led to a branch, or those after the last of some, where all can find them.
+
+        Main cannot be deleted, and is looked at by everybody.
+        """
+        own = [commit for commit in snapshot.state.commits if commit.branch is not None]
         known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
         if own[known:]:
             commit_log.spill(self.store, own[known:])
@@ -246,7 +228,7 @@ class Kernel:
             return self._commit(branch, prepare, work)
 
         def prepare_once(snapshot: Snapshot) -> Plan | None:
-            refuse_repeated(snapshot, request_id, self.all_commits)
+            refuse_repeated(snapshot, request_id, partial(commit_log.read, self.store))
             return under(prepare(snapshot), request_id)
 
         receipt = self._commit(branch, prepare_once, work)
@@ -260,7 +242,7 @@ class Kernel:
         if work.queued:
             branch_id = self.resolve(branch)
             with self._turn(branch_id).held() as turn:
-                return self._run(_Attempt(branch, branch_id, prepare, work, begun), turn)
+                return self._run(Attempt(branch, branch_id, prepare, work, begun), turn)
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
         base, fresh = self._capture(branch, work)
         plan = prepare(base.snapshot)
@@ -268,7 +250,7 @@ class Kernel:
             return None
         verified, has_claims = fresh()
         branch_id = verified.snapshot.state.branch_id
-        attempt = _Attempt(branch, branch_id, prepare, work, begun, has_claims)
+        attempt = Attempt(branch, branch_id, prepare, work, begun, has_claims)
         turn = self._turn(branch_id)
         if verified.snapshot.ref == base.snapshot.ref:
             attempt.prepared = (base, plan)
@@ -277,7 +259,7 @@ class Kernel:
         with turn.held():
             return self._run(attempt, turn)
 
-    def _run(self, attempt: _Attempt, turn: BranchTurn) -> Receipt | None:
+    def _run(self, attempt: Attempt, turn: BranchTurn) -> Receipt | None:
         """Publish in the turn of the branch: prepare what is not prepared on the head, again after every loss."""
         line = turn.line
         try:
@@ -302,7 +284,7 @@ class Kernel:
         finally:
             line.leave(self.store)
 
-    def _join_claims(self, attempt: _Attempt, line: ClaimLine) -> Verified | None:
+    def _join_claims(self, attempt: Attempt, line: ClaimLine) -> Verified | None:
         """Queue up with other processes where that is due; return the head if it was read on the way.
 
         Work that is refused when it loses queues up as soon as other processes are known to write.
@@ -319,7 +301,7 @@ class Kernel:
             return None
         return head
 
-    def _wait_for_claims(self, attempt: _Attempt, line: ClaimLine) -> bool:
+    def _wait_for_claims(self, attempt: Attempt, line: ClaimLine) -> bool:
         """Wait for those that claimed the branch before us; return whether there were any.
 
         The next in the queue prepares on what the one before has published, while that one clears its claim.
@@ -338,7 +320,7 @@ class Kernel:
 
         return line.wait(self.store, catch_up)
 
-    def _newest_known(self, attempt: _Attempt, turn: BranchTurn) -> Verified:
+    def _newest_known(self, attempt: Attempt, turn: BranchTurn) -> Verified:
         # Of an insert that was just prepared the head was asked meanwhile; what took longer asks again before it stages
         # a catalog in vain. Another handle of this process may have published what this one has not seen.
         is_recent = attempt.is_caught_up or not (attempt.work.is_costly or turn.line.has_claim)
@@ -347,7 +329,7 @@ class Kernel:
             return self._verify(attempt.branch, attempt.branch_id)
         return known
 
-    def _prepared_on(self, head: Verified, attempt: _Attempt, turn: BranchTurn) -> tuple[Verified, Plan] | None:
+    def _prepared_on(self, head: Verified, attempt: Attempt, turn: BranchTurn) -> tuple[Verified, Plan] | None:
         """Return a plan on the head; None when there is nothing to do."""
         if attempt.prepared is not None:
             base, plan = attempt.prepared
@@ -363,7 +345,7 @@ class Kernel:
         attempt.prepared = (head, new) if new is not None else None
         return attempt.prepared
 
-    def _lose(self, attempt: _Attempt, base: Verified, plan: Plan, line: ClaimLine) -> Verified:
+    def _lose(self, attempt: Attempt, base: Verified, plan: Plan, line: ClaimLine) -> Verified:
         """After another process was faster: claim the branch if that happened too often; return the new head."""
         self._heads.pop(attempt.branch_id, None)
         seconds = clock.elapsed() - attempt.tried_at
@@ -384,7 +366,7 @@ class Kernel:
             clock.pause(ids.fraction() * min(attempt.lost * RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX))
         return head
 
-    def _claim(self, attempt: _Attempt, line: ClaimLine) -> Verified:
+    def _claim(self, attempt: Attempt, line: ClaimLine) -> Verified:
         """Claim the branch, and return its head."""
         seconds = clock.elapsed() - attempt.tried_at
         joined = self._beside(lambda: line.join(self.store, seconds))
@@ -606,48 +588,6 @@ class Kernel:
         self.store.close()
 
 
-@dataclass
-class _Attempt:
-    """One write on its way: what was prepared on which state, and how often it lost."""
-
-    branch: str
-    branch_id: BranchId | None
-    prepare: Prepare
-    work: Work
-    begun: float
-    has_claims: bool | None = None
-    prepared: tuple[Verified, Plan] | None = None
-    lost: int = 0
-    tried_at: float = 0.0
-    is_caught_up: bool = False
-
-    def __post_init__(self) -> None:
-        self.tried_at = self.begun
-
-    def count_loss(self, before: Snapshot, after: Snapshot, plan: Plan) -> None:
-        """Count one more loss; refuse when the work may not be prepared again."""
-        # A change answers for what it read. If that is as it was, it may be prepared again on top of what is new.
-        is_unaffected = plan.reads_same(before, after) or (
-            self.work is Work.CHANGE and is_kept_up(before.version, after)
-        )
-        attempts = REPREPARE_MAX if is_unaffected else self.work.attempts
-        if attempts == 0:
-            raise ReadSetChanged(
-                f"branch `{before.branch}` moved from commit {before.head} to {after.head} while the write was being"
-                " prepared; nothing was written, run it again",
-                member=f"graph_head:{before.branch}",
-                expected=before.head,
-                actual=after.head,
-            )
-        if self.lost >= attempts:
-            raise ConflictError(
-                f"commit conflict on branch `{before.branch}`: lost to concurrent writers {self.lost} times; nothing"
-                " was written, retry later",
-                branch=before.branch,
-            )
-        self.lost += 1
-
-
 def _returned(value: T) -> T:
     return value
 
@@ -657,13 +597,3 @@ def _called(verified: Verified, name: str) -> Verified:
     if verified.snapshot.branch == name.strip():
         return verified
     return Verified(replace(verified.snapshot, branch=name.strip()), verified.at)
-
-
-def is_kept_up(since: int, after: Snapshot) -> bool:
-    """Tell whether nothing but upkeep, which changes no result, lies between two states of a branch."""
-    kinds = [one.kind for one in after.state.commits if one.manifest_version > since]
-    return len(kinds) == after.version - since and UPKEEP.issuperset(kinds)
-
-
-def _age(commit: Commit | None) -> tuple[int, int, str]:
-    return (commit.manifest_version, commit.created_at_us, commit.commit_id) if commit else (0, 0, "")

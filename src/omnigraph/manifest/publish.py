@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
+from omnigraph.ids import on_branch
 from omnigraph.limits import (
     COMMIT_WINDOW_ROWS,
     PUBLISH_DEADLINE_SECONDS,
@@ -96,7 +97,7 @@ def _commit_of(snapshot: Snapshot, plan: plans.Plan) -> Commit | None:
     if plan.kind is None:
         return None
     return Commit(
-        plan.commit_id,
+        on_branch(plan.commit_id, snapshot.state.branch_id),
         snapshot.state.branch_id,
         snapshot.version + 1,
         snapshot.head,

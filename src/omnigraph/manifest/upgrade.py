@@ -6,10 +6,14 @@ the steps of `formats`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import orjson
+
 from omnigraph import release
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, StorageError, StorageKind
+from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import audit, rows
 from omnigraph.manifest.audit import AuditRow, Outcome
 from omnigraph.manifest.kernel import Kernel
@@ -17,6 +21,9 @@ from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
+
+# The operations of an upgrade that is running, or was killed.
+NOTE_PATH = "__upgrade.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,26 +46,53 @@ class _Upgrading(Kernel):
 
 
 def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
-    """Bring main and then every other branch to the format of this release; what has it already is left alone."""
+    """Bring main and then every other branch to the format of this release; what has it already is left alone.
+
+    Operations are written down before the first publish, so that a run after one that was killed in between can give
+    every publish its audit row, once.
+    """
     kernel = _Upgrading(store)
     try:
         main = kernel.snapshot(MAIN)
         before = _format_of(kernel, main)
+        old = [one for one in kernel.live_snapshots() if _format_of(kernel, one) != release.FORMAT_STAMP]
+        _record_published(kernel, _written_down(store), actor)
+        operations = _write_down(store, old)
         # Main first: its publish is the upgrade. A branch that is missed is read through the steps, and its next
         # commit is in the new format by itself.
-        names = (MAIN, *sorted(main.state.branches))
-        done = tuple(name for name in names if _upgraded(kernel, name, actor))
+        done = tuple(one.branch for one in old if _upgraded(kernel, one.branch, operations[_key(one)], actor))
+        if operations:
+            store.objects.delete(NOTE_PATH)
     finally:
         kernel.close()
     return UpgradeReport(before, release.FORMAT_STAMP, done)
 
 
-def _upgraded(kernel: Kernel, name: str, actor: str | None) -> bool:
-    """Write one branch anew if it needs it; one that was deleted meanwhile does not."""
+def _key(snapshot: Snapshot) -> str:
+    return snapshot.state.branch_id or MAIN
+
+
+def _written_down(store: Store) -> dict[str, OperationId]:
+    body = store.objects.read_if_exists(NOTE_PATH)
+    operations: dict[str, OperationId] = orjson.loads(body) if body is not None else {}
+    return operations
+
+
+def _write_down(store: Store, old: list[Snapshot]) -> dict[str, OperationId]:
+    """Return the operation under which each branch is upgraded, those of a run that was killed included."""
+    operations = _written_down(store)
+    new = {_key(one): OperationId(new_ulid()) for one in old if _key(one) not in operations}
+    if new:
+        store.objects.write(NOTE_PATH, orjson.dumps(operations | new))
+    return operations | new
+
+
+def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str | None) -> bool:
+    """Write one branch anew if it still needs it; one that was deleted meanwhile does not."""
 
     def prepare(snapshot: Snapshot) -> Plan | None:
         is_current = _format_of(kernel, snapshot) == release.FORMAT_STAMP
-        return None if is_current else Plan(None, actor=actor)
+        return None if is_current else Plan(None, actor=actor, operation_id=operation_id)
 
     try:
         receipt = kernel.commit(name, prepare, Work.CONTROL)
@@ -67,8 +101,33 @@ def _upgraded(kernel: Kernel, name: str, actor: str | None) -> bool:
             raise
         return False
     if receipt is not None:
-        audit.record(kernel.store, AuditRow(receipt.operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+        audit.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
     return receipt is not None
+
+
+def _record_published(kernel: Kernel, operations: Mapping[str, OperationId], actor: str | None) -> None:
+    """Write the audit rows that are missing for publishes of a run that was killed."""
+    for snapshot in kernel.live_snapshots() if operations else ():
+        operation_id = operations.get(_key(snapshot))
+        if operation_id is not None and _was_published(kernel, snapshot, operation_id):
+            audit.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+
+
+def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId) -> bool:
+    """Look for an operation among the newest versions of a branch: not before the first in the new format."""
+    ref = snapshot.ref
+    while True:
+        try:
+            schema = kernel.store.open(ref).schema
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            return False
+        if rows.check_stamp(schema, str(ref)) != release.FORMAT_STAMP:
+            return False
+        if (schema.metadata or {})[rows.OPERATION_KEY].decode() == operation_id:
+            return True
+        ref = ref.at(ref.version - 1)
 
 
 def _format_of(kernel: Kernel, snapshot: Snapshot) -> int:

@@ -24,8 +24,8 @@ from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, Pipel
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
+from omnigraph.manifest.attempt import is_kept_up
 from omnigraph.manifest.intent import declared
-from omnigraph.manifest.kernel import is_kept_up
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
 from omnigraph.manifest.requirements import SchemaIs

@@ -120,8 +120,8 @@ def branches(call: Call[wire.Nothing]) -> Answer:
     return json_answer({"branches": call.graph.branches.list()})
 
 
-def commits(call: Call[wire.OfBranch]) -> Answer:
-    found = call.graph.commits(call.given.branch)
+def commits(call: Call[wire.Commits]) -> Answer:
+    found = call.graph.commits(call.given.branch, limit=call.given.limit, before=call.given.before)
     return json_answer({"commits": describe_commits(call.graph.core, found)})
 
 

@@ -168,7 +168,7 @@ ROUTES: tuple[Route, ...] = (
     _delete("/branches/{branch:path}", "branch_delete", writes.delete_branch, "Delete a branch.",
             _target("branch_delete", lambda call: call.path["branch"])),
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
-         wire.OfBranch, answers.Commits, checks=on_branch("read")),
+         wire.Commits, answers.Commits, checks=on_branch("read")),
     _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.Nothing, answers.Commit),
     _get("/commits/{commit_id}/changes", "read", feeds.commit_changes, "A page of what one commit changed.",
          wire.CommitChanges, answers.CommitPage, is_change=True),

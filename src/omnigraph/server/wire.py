@@ -46,6 +46,15 @@ class OfBranch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Commits:
+    """A page of the commits of a branch: at most `limit`, from the newest on, or from the one `before` a commit on."""
+
+    branch: str = "main"
+    limit: int | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
     """A read. `snapshot` is a commit, a tag or, with `branch`, a manifest version; `as_of` an instant in ISO 8601.
 

@@ -56,8 +56,14 @@ def _take_next(store: Store, log: Dataset, own: change.Change, step: str) -> Non
 
 def read(store: Store, path: str) -> pa.Table | None:
     """Return all rows of a log, or None while nobody has written to it."""
+    log = open_log(store, path)
+    return None if log is None else log.read()
+
+
+def open_log(store: Store, path: str) -> Dataset | None:
+    """Return a log as it is now, or None while nobody has written to it."""
     try:
-        return store.open_latest(path, None).read()
+        return store.open_latest(path, None)
     except StorageError as error:
         if error.storage_kind is StorageKind.NOT_FOUND:
             return None

@@ -1,12 +1,12 @@
 """The feed: what every commit of a branch changed, oldest first, from a position that the reader keeps.
 
-Walks first parents from the position to the head that a poll captured, the cut. Nothing is stored for a reader, and
-what was delivered may be delivered again.
+Reads the commits after a position, up to the head that a poll captured, the cut; so a page costs what it delivers.
+Nothing is stored for a reader, and what was delivered may be delivered again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -19,7 +19,8 @@ from omnigraph.engine.core import Core
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.history import Line
+from omnigraph.manifest.model import MAIN, Snapshot
 
 _AFTER = "after:"
 
@@ -85,33 +86,19 @@ def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
     return Scope(graph_digest(snapshot), branch, snapshot.state.branch_id or MAIN, selection.digest)
 
 
-def first_parents(core: Core, snapshot: Snapshot) -> Iterator[Commit]:
-    """Yield the commits of a branch from its head along first parents; the commit log is read at most once."""
-    known = {commit.commit_id: commit for commit in snapshot.state.commits}
-    is_complete = False
-    commit_id = snapshot.head
-    while commit_id is not None:
-        if commit_id not in known and not is_complete:
-            known, is_complete = core.kernel.all_commits() | known, True
-        if commit_id not in known:
-            raise GraphError(f"commit {commit_id} is in no log; restore it from a backup", code="graph.corrupt")
-        yield known[commit_id]
-        commit_id = known[commit_id].parent
-
-
 def start_commit(core: Core, snapshot: Snapshot, start: str) -> CommitId:
     """Return the commit after which a feed begins."""
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
+    line = Line(core.kernel, snapshot)
     if start == "beginning":
         # The first commit made the empty graph, so what there is to tell begins after it.
-        *_, first = first_parents(core, snapshot)
-        return first.commit_id
+        return line.first().commit_id
     if not start.startswith(_AFTER):
         raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)
     wanted = CommitId(start.removeprefix(_AFTER).strip())
-    if not any(commit.commit_id == wanted for commit in first_parents(core, snapshot)):
+    if line.find(wanted) is None:
         raise GraphError(
             f"commit {wanted} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
             " `omnigraph commit list`",
@@ -125,19 +112,14 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
-    walk: list[Commit] = []
-    is_reached = False
-    for commit in first_parents(core, snapshot):
-        if not walk and commit.commit_id != cut:
-            continue
-        walk.append(commit)
-        # A commit that was left in the middle is gone on with, so its parent is needed too.
-        if is_reached or (commit.commit_id == token.commit and token.place is None):
-            break
-        is_reached = commit.commit_id == token.commit
-    else:
+    line = Line(core.kernel, snapshot)
+    reached, last = line.find(token.commit), line.find(cut)
+    if reached is None or last is None or not line.is_ordered(reached, last):
         raise rejected("its commit is not in the history of the branch")
-    walk.reverse()
+    walk = [reached, *line.after(reached, last, commits_max)]
+    if token.place is not None:
+        # A commit that was left in the middle is gone on with, so its parent is needed too.
+        walk.insert(0, line.parent_of(reached))
     states = States(core, core.kernel.snapshot(snapshot.branch))
     steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]
     return steps[:commits_max], cut

@@ -15,7 +15,8 @@ from omnigraph.engine.scope import transition
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.history import CommitSource
+from omnigraph.manifest.model import MAIN
 
 
 def merge(
@@ -56,7 +57,7 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
-    base = merge_base(KnownCommits(core, ours, theirs), target, source)
+    base = merge_base(CommitSource(core.kernel, ours.snapshot, theirs.snapshot), target, source)
     if base is None:
         raise GraphError(
             f"`{theirs.snapshot.branch}` and `{ours.snapshot.branch}` have no commit in common, so nothing says what"
@@ -106,17 +107,3 @@ def _refuse_recreated(core: Core, theirs: View) -> None:
             expected=expected,
             actual=actual,
         )
-
-
-class KnownCommits:
-    """Commits by id; more than some views hold is read only when it must be."""
-
-    def __init__(self, core: Core, *views: View) -> None:
-        self._core = core
-        self._known = {one.commit_id: one for view in views for one in view.snapshot.state.commits}
-        self._is_complete = False
-
-    def __getitem__(self, commit_id: CommitId) -> Commit:
-        if commit_id not in self._known and not self._is_complete:
-            self._known, self._is_complete = self._core.kernel.all_commits() | self._known, True
-        return self._known[commit_id]

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.merge.ancestry import MergeBase, is_ancestor
 from omnigraph.engine.merge.apply import Application, Sides
-from omnigraph.engine.merge.merge import KnownCommits
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN, Commit
 
 
@@ -35,7 +35,7 @@ def revert(
     def choose(ours: View) -> Sides:
         head = ours.snapshot.head
         assert head is not None, "every branch starts with a commit"
-        if not is_ancestor(KnownCommits(core, ours), commit.commit_id, head):
+        if not is_ancestor(CommitSource(core.kernel, ours.snapshot), commit.commit_id, head):
             raise UsageError(
                 f"branch `{branch.strip()}` does not have commit {commit.commit_id}, so there is nothing to revert",
                 commit_id=commit.commit_id,

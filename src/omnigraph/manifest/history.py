@@ -1,0 +1,203 @@
+"""History: commits by id and along their parents, read only as far as somebody walks.
+
+The newest commits of a branch are in its catalog. Everything older that leads to it is in the commit log: commits go
+there when they leave a catalog, when they are merged elsewhere, and when their branch is deleted. So a walk needs the
+branch, main and parts of the log, however many other branches there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import GraphError
+from omnigraph.ids import BranchId, CommitId, branch_hint
+from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS
+from omnigraph.manifest import commit_log
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.store.dataset import Dataset
+
+if TYPE_CHECKING:
+    from omnigraph.manifest.kernel import Kernel
+
+
+class CommitSource:
+    """Commits by id for one walk; what is read once is kept."""
+
+    def __init__(self, kernel: Kernel, *snapshots: Snapshot) -> None:
+        self._kernel = kernel
+        self._known: dict[CommitId, Commit] = {}
+        self._children: dict[CommitId, Commit] = {}
+        self._log: Dataset | None = None
+        self._is_open = False
+        self._chunk = COMMIT_LOG_CHUNK_VERSIONS
+        # From which manifest version on the catalogs at hand have all commits that were made on a branch.
+        self._complete_from: dict[BranchId | None, int] = {}
+        for snapshot in snapshots:
+            self._add(snapshot.state.commits)
+            for commit in reversed(snapshot.state.commits):
+                self._complete_from[commit.branch] = commit.manifest_version if commit.parent else 0
+
+    def __getitem__(self, commit_id: CommitId) -> Commit:
+        found = self.find(commit_id)
+        if found is None:
+            raise GraphError(f"commit {commit_id} is in no log; restore it from a backup", code="graph.corrupt")
+        return found
+
+    def find(self, commit_id: CommitId) -> Commit | None:
+        """Return a commit of any branch, or None if there is none; what leads from a known one is found fastest."""
+        looks: tuple[Callable[[CommitId], None], ...] = (
+            self._look_at_main,
+            self._read_before,
+            self._read_id,
+            self._look_where_hinted,
+            self._look_everywhere,
+        )
+        for look in looks:
+            if commit_id in self._known:
+                break
+            look(commit_id)
+        return self._known.get(commit_id)
+
+    def of_branch(self, branch_id: BranchId | None, after: int, until: int, count: int) -> list[Commit]:
+        """Return the next commits that were made on a branch after one manifest version and up to another, in order."""
+        is_complete = self._complete_from.get(branch_id, after + 1) <= after
+        if not is_complete:
+            self._look_at_main(CommitId(""))
+        low, step = after, 2 * count
+        while True:
+            high = until if is_complete else min(low + step, until)
+            if self._log is not None and not is_complete:
+                self._add(commit_log.read_versions(self._log, branch_id, after, high))
+            made = [one for one in self._known.values() if one.branch == branch_id]
+            found = sorted((one for one in made if after < one.manifest_version <= high), key=_version)
+            if len(found) >= count or high == until:
+                return found[:count]
+            low, step = high, 2 * step
+
+    def _look_at_main(self, _: CommitId) -> None:
+        if not self._is_open:
+            # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
+            self._add(self._kernel.snapshot(MAIN).state.commits)
+            self._log = commit_log.open_log(self._kernel.store)
+            self._is_open = True
+
+    def _read_before(self, commit_id: CommitId) -> None:
+        """Read the commits before a known child, more at a time the longer the walk gets."""
+        child = self._children.get(commit_id)
+        if child is not None and self._log is not None:
+            version = child.manifest_version
+            self._add(commit_log.read_versions(self._log, child.branch, version - self._chunk - 1, version - 1))
+            self._chunk *= 2
+
+    def _read_id(self, commit_id: CommitId) -> None:
+        if self._log is not None:
+            self._add(commit_log.read_id(self._log, commit_id))
+
+    def _look_where_hinted(self, commit_id: CommitId) -> None:
+        """Look at the branch that the id hints at, and again at the log: commits move from there to here."""
+        branches = self._kernel.snapshot(MAIN).state.branches.values()
+        hinted = [one.name for one in branches if branch_hint(one.branch_id) == branch_hint(commit_id)]
+        for snapshot in self._kernel.snapshots_of(hinted):
+            self._add(snapshot.state.commits)
+        if hinted:
+            self._log = commit_log.open_log(self._kernel.store)
+            self._read_id(commit_id)
+
+    def _look_everywhere(self, _: CommitId) -> None:
+        # Releases before this one gave no hints, and left commits of nested branches in the catalogs of these alone.
+        self._add(self._kernel.all_commits().values())
+
+    def _add(self, commits: Iterable[Commit]) -> None:
+        for commit in commits:
+            if commit.commit_id not in self._known:
+                self._known[commit.commit_id] = commit
+                for parent in (commit.parent, commit.merged_parent):
+                    if parent is not None:
+                        self._children[parent] = commit
+
+
+def walk_history(kernel: Kernel, snapshot: Snapshot) -> Iterator[Commit]:
+    """Yield the commits reachable from a branch's head by first parents and merges, newest first."""
+    source = CommitSource(kernel, snapshot)
+    pending, seen = [snapshot.head] if snapshot.head else [], set[CommitId]()
+    while pending:
+        commit_id = pending.pop(0)
+        if commit_id in seen:
+            continue
+        seen.add(commit_id)
+        commit = source[commit_id]
+        yield commit
+        waiting = {*pending, *(one for one in (commit.parent, commit.merged_parent) if one is not None)}
+        # Where several lines go on, their next commits must be known to tell which is newer.
+        pending = sorted(waiting, key=lambda one: _age(source[one]), reverse=True) if len(waiting) > 1 else [*waiting]
+
+
+class Line:
+    """The line of first parents of a branch, oldest first, by manifest versions: no walk from the head is needed.
+
+    Every commit that was made on a branch is on its line, and before them those of the branch that it started from.
+    """
+
+    def __init__(self, kernel: Kernel, snapshot: Snapshot) -> None:
+        self._source = CommitSource(kernel, snapshot)
+        starts = {one.branch_id: one for one in kernel.snapshot(MAIN).state.branches.values()}
+        self._parts: list[tuple[BranchId | None, int, int]] = []
+        branch_id, until = snapshot.state.branch_id, snapshot.version
+        while branch_id is not None and branch_id in starts:
+            start = starts[branch_id]
+            self._parts.append((branch_id, start.parent_version, until))
+            branch_id, until = start.parent, start.parent_version
+        self._parts.append((branch_id, 0, until))
+        self._parts.reverse()
+
+    def find(self, commit_id: CommitId) -> Commit | None:
+        """Return a commit of the line; None when it is not on it."""
+        commit = self._source.find(commit_id)
+        return commit if commit is not None and self._part_of(commit) is not None else None
+
+    def first(self) -> Commit:
+        """Return the commit that made the graph."""
+        branch_id, after, until = self._parts[0]
+        [commit] = self._source.of_branch(branch_id, after, until, 1)
+        return commit
+
+    def after(self, commit: Commit, until: Commit, count: int) -> list[Commit]:
+        """Return the next commits of the line after one of them, up to another, in order."""
+        place, last = self._part_of(commit), self._part_of(until)
+        assert place is not None
+        assert last is not None
+        found: list[Commit] = []
+        low = commit.manifest_version
+        for number in range(place, last + 1):
+            branch_id, _, high = self._parts[number]
+            high = until.manifest_version if number == last else high
+            found += self._source.of_branch(branch_id, low, high, count - len(found))
+            if len(found) >= count:
+                break
+            low = high
+        return found
+
+    def is_ordered(self, older: Commit, newer: Commit) -> bool:
+        """Tell whether a commit of the line comes before another, or is the same."""
+        places = [(self._part_of(one), one.manifest_version) for one in (older, newer)]
+        return places[0] <= places[1]
+
+    def parent_of(self, commit: Commit) -> Commit:
+        """Return the first parent of a commit that has one."""
+        assert commit.parent is not None
+        return self._source[commit.parent]
+
+    def _part_of(self, commit: Commit) -> int | None:
+        for number, (branch_id, after, until) in enumerate(self._parts):
+            if commit.branch == branch_id and after < commit.manifest_version <= until:
+                return number
+        return None
+
+
+def _version(commit: Commit) -> int:
+    return commit.manifest_version
+
+
+def _age(commit: Commit) -> tuple[int, int, str]:
+    return commit.manifest_version, commit.created_at_us, commit.commit_id
