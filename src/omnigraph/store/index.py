@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.centres import choose_centres
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
@@ -247,7 +248,11 @@ def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | No
     for name, column, kind, segments in _indexes(dataset):
         if names is not None and name not in names:
             continue
-        spoilt = [one for one in segments if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk)]
+        spoilt = [
+            one
+            for one in segments
+            if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk) or _is_undivided(dataset, one, kind, rows)
+        ]
         kept = [one for one in segments if one not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
         if fragments:
@@ -265,6 +270,17 @@ def _is_spoilt(
         return True
     # Lance drops the coverage of a b-tree that is rewritten, and reads rows by address; it keeps no rows that are gone.
     return kind is not IndexKind.BTREE and (bool(covered & shrunk) or len(covered) < len(claimed - rows.keys()))
+
+
+def _is_undivided(dataset: Dataset, segment: Index, kind: IndexKind, rows: Mapping[int, int]) -> bool:
+    """Tell whether a vector index is too large for one partition, as those of earlier versions are."""
+    if kind is not IndexKind.VECTOR:
+        return False
+    if sum(rows.get(fragment, 0) for fragment in segment.fragment_ids) <= VECTOR_UNPARTITIONED_ROWS_MAX:
+        return False
+    with lance_errors(f"reading an index of {dataset.ref}", dataset):
+        told = dataset.lance.stats.index_stats(segment.name)["indices"]
+    return any(one["uuid"] == segment.uuid and one["num_partitions"] == 1 for one in told)
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:

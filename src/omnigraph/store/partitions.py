@@ -19,7 +19,7 @@ from lance.dataset import Index
 from lance.file import LanceFileSession
 from numpy.typing import NDArray
 
-from omnigraph.limits import VECTOR_CACHE_BYTES_MAX
+from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.index import base_uri
@@ -36,6 +36,7 @@ _BATCH_ROWS: Final = 16_384
 # Vectors in one ball, and balls that are kept for one index.
 _BALL_ROWS: Final = 64
 _BALLS_MAX: Final = 65_536
+_PARTITION_BALLS_MAX: Final = 256
 _ROUNDING: Final = 2.2 * float(np.finfo(np.float32).eps)
 # Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
 _SLACK: Final = 1e-9
@@ -93,6 +94,11 @@ class Partitions:
         self._lock = Lock()
 
     @property
+    def is_undivided(self) -> bool:
+        """Whether there is nothing that could be left out, as in indexes of versions that had one partition alone."""
+        return len(self.sizes) == 1 and int(self.sizes[0]) > VECTOR_UNPARTITIONED_ROWS_MAX
+
+    @property
     def is_measured(self) -> bool:
         return self._balls is not None
 
@@ -145,7 +151,7 @@ class _Balls:
         for place, vectors in partitions:
             if len(vectors):
                 with np.errstate(all="ignore"):
-                    own = find_centres(vectors, max(len(vectors) // rows, 1), rounds=1)
+                    own = find_centres(vectors, min(max(len(vectors) // rows, 1), _PARTITION_BALLS_MAX), rounds=1)
                     labels = label(vectors, own)
                     apart = vectors.astype(np.float64) - own[labels]
                     distances = np.sqrt(np.einsum("ij,ij->i", apart, apart))

@@ -196,7 +196,8 @@ class IndexedVectors:
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
         share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
         self._searches += 1
-        if self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes):
+        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes)
+        if is_early or any(one.is_undivided for one in indexes):
             return self._compared(query, flags, limit, share)
         for one in indexes:
             one.measure()

@@ -284,10 +284,6 @@ def is_close(got: list[tuple[Any, ...]], expected: list[tuple[Any, ...]]) -> boo
 def check_btrees(dataset: Dataset, number: int) -> None:
     """Hold what b-trees answer against the same filters without them."""
     for where in (f"n = {number}", f"n >= {number}", "tag = 'sea'", "tag IS NULL", "id >= 'd5'"):
-        found = [
-            sorted(
-                dataset.lance.scanner(columns=["id"], filter=where, use_scalar_index=use).to_table()["id"].to_pylist()
-            )
-            for use in (True, False)
-        ]
+        scans = [dataset.lance.scanner(columns=["id"], filter=where, use_scalar_index=use) for use in (True, False)]
+        found = [sorted(str(name) for name in one.to_table()["id"].to_pylist()) for one in scans]
         assert found[0] == found[1], (where, found)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from omnigraph.engine.read.search import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store import centres, kmeans, matrix, partitions, vector
+from omnigraph.store import centres, index, kmeans, matrix, partitions, vector
 from tests.engine.search.notes import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
@@ -117,6 +117,24 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     found = notes.core.view()
     assert "partitions of the index, bounded" in describe_nearest(found, "Note", "vec", 3)
     assert describe_nearest(found, "Note", "vec", None) == "in memory"
+
+
+def test_index_of_one_large_partition_is_compared_and_then_divided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As earlier versions built it."""
+    monkeypatch.setattr(vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
+    notes, vectors = many(tmp_path)
+    for module in (centres, partitions, index):
+        monkeypatch.setattr(module, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
+    monkeypatch.setattr(vector, "SEARCHES_BEFORE_BALLS", 0)
+    monkeypatch.setattr(centres, "VECTOR_PARTITION_ROWS", 8)
+    for text in ("all compared", "bounded by their reach"):
+        rows, _ = nearest(notes.view, "Note", "vec", [0.1, 0.2, 0.3], None, 7)
+        assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [0.1, 0.2, 0.3])[:7]]
+        assert text in describe_nearest(notes.view, "Note", "vec", 7)
+        if text == "all compared":
+            notes.fold()
 
 
 def test_nearest_without_a_limit_gives_every_vector_and_no_null(tmp_path: Path) -> None:
