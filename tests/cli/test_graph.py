@@ -278,6 +278,8 @@ def test_commit_list_and_show_agree(capsys: pytest.CaptureFixture[str]) -> None:
     table, _ = run(capsys, "commit", "list", "--store", "g.omni")
     assert table.splitlines()[2].startswith(f"{newest}  ingest  main    ada    20")
     assert read_json(capsys, "commit", "show", "nope", "--store", "g.omni", status=1)["code"] == "commit.not_found"
+    assert read_json(capsys, "commit", "list", "g.omni", "--limit", "1")["commits"] == commits[:1]
+    assert read_json(capsys, "commit", "list", "g.omni", "--limit", "5", "--before", newest)["commits"] == commits[1:]
 
 
 @pytest.mark.usefixtures("place")

@@ -158,8 +158,11 @@ def merge(live: Live) -> Reply:
 
 def commits(live: Live) -> Reply:
     reply = live.get(f"{G}/commits?branch=main")
-    newest = reply.json()["commits"][0]
+    newest, *older = reply.json()["commits"]
     assert newest["graph_commit_id"] == head_of(live)
+    assert live.get(f"{G}/commits?limit=1").json()["commits"] == [newest]
+    page = live.get(f"{G}/commits?limit=2&before={newest['graph_commit_id']}")
+    assert page.json()["commits"] == older[:2]
     one = live.get(f"{G}/commits/{newest['graph_commit_id']}")
     assert one.json() == newest
     return reply
