@@ -29,6 +29,10 @@ FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
 STORAGE_THREADS: Final = 8
 
+# Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
+PROOF_THREADS: Final = 16
+PROOF_CACHE_MAX: Final = 16_384
+
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
 HEARTBEAT_SECONDS: Final = 20
 HEARTBEAT_LOST_SECONDS: Final = 300

@@ -66,6 +66,7 @@ def publish(
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
         raise Moved from lost
+    _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
     if base.is_late and store.has_version(strict.ref):
@@ -140,6 +141,13 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
             raise Moved from stale
         raise drift(stale.ref.directory) from stale
     return sorted(staged, key=lambda one: one.ref), staged_rows[0]
+
+
+def _prove(staged: list[Staged], strict: Strict) -> None:
+    """Wait until every staged file is known to be whole: nothing is published on top of a write that was lost."""
+    for one in (*staged, *([strict.staged] if strict.staged else ())):
+        for proofs in one.proofs:
+            proofs.result()
 
 
 def drift(directory: str) -> DriftDetected:

@@ -22,6 +22,7 @@ from omnigraph.store.dataset import Dataset, DatasetRef, first_line
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
 from omnigraph.store.positions import Positions
+from omnigraph.store.proof import Prover
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Handles:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
+        self.prover = Prover(self.objects, root.is_local)
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.

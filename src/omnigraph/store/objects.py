@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from omnigraph import failpoints
 from omnigraph.errors import StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.store.backend import Backend, ObjectInfo
+from omnigraph.store.backend import Backend, Inspected, ObjectInfo
 from omnigraph.store.localobjects import LocalObjects
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.uri import Location
@@ -50,6 +50,10 @@ class Objects:
     def size(self, path: str) -> int | None:
         """Return the size in bytes, or None if there is no such object; one request."""
         return self._backend.size(_checked(path))
+
+    def inspect(self, path: str) -> Inspected | None:
+        """Return size, footer and checksum, or None if there is no such object; one request."""
+        return self._backend.inspect(_checked(path))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below the directory `prefix` (`""`: all), by path, with what crashed writers left."""

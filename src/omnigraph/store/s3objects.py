@@ -17,8 +17,10 @@ from obstore.store import S3Store
 from omnigraph import ids
 from omnigraph.errors import Effect, StorageError, StorageKind
 from omnigraph.store import uri
-from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.backend import Inspected, ObjectInfo
+from omnigraph.store.footers import FOOTER_BYTES
 from omnigraph.store.meter import Meter
+from omnigraph.store.proof import etag_checksum
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
@@ -94,6 +96,15 @@ class S3Objects:
             except FileNotFoundError:
                 return None
 
+    def inspect(self, path: str) -> Inspected | None:
+        self._meter.count("inspect", path)
+        with self._failing("look at", path):
+            try:
+                found = obstore.get(self._store, path, options={"range": {"suffix": FOOTER_BYTES}})
+                return Inspected(found.meta["size"], found.bytes().to_bytes(), etag_checksum(found.meta["e_tag"]))
+            except FileNotFoundError:
+                return None
+
     def put(self, path: str, data: bytes) -> None:
         self._meter.count("put", path)
         with self._failing("write", path, Effect.UNKNOWN):
@@ -132,7 +143,7 @@ class S3Objects:
             for batch in obstore.list(self._store, prefix or None, chunk_size=BATCH_OBJECTS):
                 for entry in batch:
                     modified_us = int(entry["last_modified"].timestamp() * 1_000_000)
-                    yield ObjectInfo(entry["path"], entry["size"], modified_us)
+                    yield ObjectInfo(entry["path"], entry["size"], modified_us, entry["e_tag"])
 
     def delete(self, path: str) -> None:
         self._meter.count("delete", path)

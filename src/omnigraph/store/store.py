@@ -20,11 +20,14 @@ from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.store.backend import Inspected
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.durable import Disk
+from omnigraph.store.footers import is_inlined
 from omnigraph.store.handles import FILE_FORMAT, Handles
 from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.proof import PendingProofs, Proof, etag_checksum, not_whole
 from omnigraph.store.uri import Location
 
 _COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
@@ -38,6 +41,7 @@ class Staged:
     manifest: str
     passed: tuple[str, ...]
     files: tuple[str, ...]
+    proofs: tuple[PendingProofs, ...] = ()
 
     @property
     def ref(self) -> DatasetRef:
@@ -49,6 +53,7 @@ class StagedRows:
     """Rows of a coming strict commit; nothing names their file yet."""
 
     fragments: list[FragmentMetadata]
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,7 @@ class Store(Handles):
         try:
             with lance_errors(f"creating {path}"):
                 fragments = [] if rows is None else self._write_new(uri, schema, rows)
+                self._prove_fragments(path, fragments)
                 lance = LanceDataset.commit(
                     uri,
                     LanceOperation.Overwrite(schema, fragments),
@@ -112,7 +118,9 @@ class Store(Handles):
             raise
         files = [file.removeprefix(f"{path}/") for file in _data_files(path, fragments)]
         manifest = registrar.manifest_of(ref)
-        staged = Staged(Dataset(self, ref, lance), manifest, (), (*files, manifest.removeprefix(f"{path}/")))
+        proofs = (self._prove_manifest(manifest, registrar),)
+        own = (*files, manifest.removeprefix(f"{path}/"))
+        staged = Staged(Dataset(self, ref, lance), manifest, (), own, proofs)
         self.meter.count("create", path)
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
         self.take_name(staged)
@@ -135,9 +143,11 @@ class Store(Handles):
     def take_name(self, staged: Staged) -> None:
         """Give a staged version its final name, if that is free, and make both survive a power cut; else `LostRace`.
 
-        Name and bytes come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
+        Bytes and name come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
         version that nobody can read.
         """
+        for proofs in staged.proofs:
+            proofs.result()
         self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
         taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
         if taken:
@@ -183,17 +193,21 @@ class Store(Handles):
         handle = begun.dataset if begun else dataset
         manifests = [*begun.passed, begun.manifest] if begun else []
         files = list(begun.files) if begun else []
+        proofs = list(begun.proofs) if begun else []
         for change in changes:
             # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
             is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
             if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
                 raise StaleBase(handle.ref)
-            handle, manifest = self._commit_one(handle, change, properties)
+            handle, manifest, proof = self._commit_one(handle, change, properties)
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
-        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files))
+            proofs.extend((change.proofs, proof))
+        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files), tuple(proofs))
 
-    def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
+    def _commit_one(
+        self, base: Dataset, change: Change, properties: dict[str, str]
+    ) -> tuple[Dataset, str, PendingProofs]:
         assert change.read_version == base.version, "a change is committed on the version it was staged on"
         registrar = _Registrar()
         transaction = change.transaction
@@ -226,7 +240,27 @@ class Store(Handles):
         if registrar.version != ref.version:
             self.objects.delete(manifest)
             raise StaleBase(base.ref)
-        return Dataset(self, ref, lance), manifest
+        log = f"{base.ref.directory}/_transactions/{base.version}-{transaction.uuid}.txn"
+        return Dataset(self, ref, lance), manifest, self._prove_manifest(manifest, registrar, log)
+
+    def _prove_manifest(self, manifest: str, registrar: _Registrar, log: str | None = None) -> PendingProofs:
+        """Prove a staged manifest and the file of its transaction.
+
+        In an object store each was one put, and the answer to the manifest's says what is there now.
+        """
+        if not self.root.is_local:
+            is_told = registrar.e_tag is not None and registrar.size_bytes is not None
+            told = Proof(manifest, registrar.size_bytes or 0, etag_checksum(registrar.e_tag))
+            return PendingProofs([told]) if is_told else self.prover.begin({manifest: registrar.size_bytes})
+        raw = self.objects.read(manifest)
+        logged = self.objects.read_if_exists(log) if log is not None else None
+        if logged is not None and not is_inlined(logged, raw):
+            raise not_whole(str(log), "it is not the transaction that was committed")
+        return PendingProofs([self.prover.proof_of(manifest, Inspected.of(raw), registrar.size_bytes)])
+
+    def _prove_fragments(self, directory: str, fragments: Iterable[FragmentMetadata]) -> list[Proof]:
+        sizes = {f"{directory}/data/{file.path}": file.file_size_bytes for one in fragments for file in one.files}
+        return self.prover.begin(sizes).result()
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
         """Write the rows of a coming strict replacement; nothing names the file yet."""
@@ -243,7 +277,8 @@ class Store(Handles):
         assert isinstance(transaction, Transaction)
         self.meter.count("stage", str(dataset.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
-        return StagedRows(list(transaction.operation.fragments))  # type: ignore[attr-defined]  # it is an Overwrite
+        fragments = list(transaction.operation.fragments)  # type: ignore[attr-defined]  # it is an Overwrite
+        return StagedRows(fragments, tuple(self._prove_fragments(dataset.ref.directory, fragments)))
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
         """Do all of a strict commit that comes before its commit point; `LostRace` when it cannot win any more."""
@@ -251,11 +286,11 @@ class Store(Handles):
             return Strict(dataset, rows, schema, None)
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:
-            handle, manifest = self._commit_one(dataset, change, {})
+            handle, manifest, proof = self._commit_one(dataset, change, {})
         except StaleBase as error:
             raise LostRace from error
         files = (*change.files, manifest.removeprefix(f"{dataset.ref.directory}/"))
-        return Strict(dataset, rows, schema, Staged(handle, manifest, (), files))
+        return Strict(dataset, rows, schema, Staged(handle, manifest, (), files, (proof,)))
 
     def commit_strictly(self, strict: Strict) -> Dataset:
         """Make the prepared rows the next version, if and only if nobody committed since; else `LostRace`.
@@ -373,6 +408,8 @@ class _Registrar:
 
     def __init__(self) -> None:
         self.version = 0
+        self.size_bytes: int | None = None
+        self.e_tag: str | None = None
         self._manifest_path = ""
 
     def namespace_id(self) -> str:
@@ -385,6 +422,9 @@ class _Registrar:
         # Refusing here would make Lance retry and complain; the caller looks at the version instead.
         self.version = int(str(request["version"]))
         self._manifest_path = str(request["manifest_path"])
+        size, e_tag = request.get("manifest_size"), request.get("e_tag")
+        self.size_bytes = int(str(size)) if size is not None else None
+        self.e_tag = str(e_tag) if e_tag is not None else None
         keys = ("version", "manifest_path", "manifest_size", "e_tag")
         return {"version": {key: request.get(key) for key in keys}}
 
