@@ -32,6 +32,7 @@ STORAGE_THREADS: Final = 8
 # Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
 PROOF_THREADS: Final = 16
 PROOF_CACHE_MAX: Final = 16_384
+VERIFY_BATCH_FILES: Final = 32
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
 HEARTBEAT_SECONDS: Final = 20

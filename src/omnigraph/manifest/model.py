@@ -46,6 +46,8 @@ class Pin:
     version: int
     fork: str | None
     row_count: int
+    # What `store.checksums` says of the file that holds the version; None for one that was written without it.
+    checksum: str | None = None
 
     @property
     def ref(self) -> DatasetRef:
@@ -96,6 +98,8 @@ class Commit:
     kind: str
     operation_id: OperationId
     properties: Mapping[str, str] = field(default_factory=dict)
+    # The checksums of the files that the commit brought in, as `store.checksums` packs them.
+    checksums: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,9 @@ class SetVersion:
 
     def apply(self, draft: Draft) -> None:
         pin = draft.pins[self.table_key]
-        draft.pins[self.table_key] = replace(pin, version=self.version, fork=self.fork, row_count=self.row_count)
+        draft.pins[self.table_key] = replace(
+            pin, version=self.version, fork=self.fork, row_count=self.row_count, checksum=None
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,15 @@ def manifest_name(version: int) -> str:
     return f"{_MAX_VERSION - version:020d}.manifest"
 
 
+def version_of(path: str) -> int:
+    """Return the version that a file of this name holds.
+
+    >>> version_of("nodes/a/_versions/18446744073709551614.manifest")
+    1
+    """
+    return _MAX_VERSION - int(path.rpartition("/")[2].partition(".")[0])
+
+
 class Dataset:
     """One version of one dataset, open for reading and for staging changes on top of it."""
 
@@ -72,6 +81,8 @@ class Dataset:
         self.ref = ref
         self.lance = lance
         self.staged_as: str | None = None
+        # Of the file that holds this version, if it was written here.
+        self.checksum: str | None = None
         self._count: int | None = None
 
     @property
@@ -80,7 +91,8 @@ class Dataset:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return self.lance.schema
+        with lance_errors(f"reading the schema of {self.ref}"):
+            return self.lance.schema
 
     def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
         if filter is not None:
@@ -214,6 +226,19 @@ def _storage_errors(doing: str) -> Iterator[None]:
         ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise StorageError(
+            f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
+            " `omnigraph verify --data`",
+            kind=StorageKind.PERMANENT,
+        ) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether Lance has panicked, as it does over some damaged files; the class cannot be imported."""
+    return type(error).__name__ == "PanicException"
 
 
 def first_line(error: BaseException) -> str:

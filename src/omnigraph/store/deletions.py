@@ -35,7 +35,7 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
     file = fragment.metadata.deletion_file
     if file is None:
         return np.array([], np.uint64)
-    directory = _directory(dataset, file.base_id)
+    directory = directory_of(dataset, file.base_id)
     if file.file_type != "array" or directory is None:
         return None
     raw = dataset.store.objects.read(f"{directory}/{file.path(fragment.fragment_id)}")
@@ -58,7 +58,7 @@ def first_row_id(fragment: LanceFragment) -> int | None:
     return start if isinstance(start, int) else None
 
 
-def _directory(dataset: Dataset, base_id: int | None) -> str | None:
+def directory_of(dataset: Dataset, base_id: int | None) -> str | None:
     """Return where a file lies, relative to the graph's root: a fork inherits files from where it was forked."""
     if base_id is None:
         return dataset.ref.directory

@@ -18,7 +18,7 @@ from lance.dataset import Session  # type: ignore[attr-defined]  # public, thoug
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import FILE_CACHE_BYTES_MAX, HANDLE_CACHE_MAX, INDEX_CACHE_BYTES_MAX, STORAGE_THREADS
 from omnigraph.store.base_paths import manifest_message, rebase_manifest
-from omnigraph.store.dataset import Dataset, DatasetRef, first_line
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line, is_panic
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
 from omnigraph.store.positions import Positions
@@ -72,6 +72,10 @@ class Handles:
                 serialized_manifest=manifest,
             )
         except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
             raise self._why_unreadable(ref, error) from error
         dataset = self._dataset(ref.at(lance.version), lance)
         if manifest is None and self._is_based_elsewhere(dataset):
@@ -132,7 +136,7 @@ class Handles:
         folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
         return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
 
-    def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
+    def _why_unreadable(self, ref: DatasetRef, error: BaseException) -> Exception:
         # Lance reports every failed open as ValueError or OSError, so absence is established by asking for the file.
         present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
         if present:

@@ -6,7 +6,7 @@ where it lies, so nothing moves by path until `link`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +22,7 @@ from omnigraph.failpoints import Point
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.store.backend import Inspected
 from omnigraph.store.change import Change, changed
+from omnigraph.store.checksums import ChecksumKind, checksum_text, extend, pack
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.durable import Disk
 from omnigraph.store.footers import is_inlined
@@ -92,17 +93,51 @@ class Store(Handles):
 
     # -- creating and committing -------------------------------------------------------------------------------
 
-    def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Dataset:
-        """Create a dataset exclusively and durably; `LostRace` when one is there already."""
+    @property
+    def checksum_kind(self) -> ChecksumKind:
+        """What the checksums are taken of that this store records."""
+        return ChecksumKind.CONTENT if self.root.is_local else ChecksumKind.ETAG
+
+    def checksum_of(self, dataset: Dataset) -> str | None:
+        """Return the checksum of the file that holds a version, if that costs no request to an object store."""
+        if dataset.checksum is None and self.root.is_local:
+            looked = self.objects.inspect(dataset.ref.manifest_path)
+            proof = self.prover.proof_of(dataset.ref.manifest_path, looked, None)
+            dataset.checksum = checksum_text(self.checksum_kind, proof)
+        return dataset.checksum
+
+    def pack_checksums(self, proofs: Iterable[Proof]) -> str:
+        """Return the checksums of files as a record for those who verify them."""
+        return pack(self.checksum_kind, proofs)
+
+    def extend_checksums(self, earlier: str, proofs: Iterable[Proof]) -> str:
+        """Return a record with those of an earlier one, if it is of the same kind."""
+        return extend(self.checksum_kind, earlier, proofs)
+
+    def create(
+        self,
+        path: str,
+        schema: pa.Schema,
+        rows: pa.Table | None = None,
+        seal: Callable[[list[Proof]], pa.Schema] | None = None,
+        checksums_as: str | None = None,
+    ) -> Dataset:
+        """Create a dataset exclusively and durably; `LostRace` when one is there already.
+
+        `seal` may give the schema once the files of the rows are proven; `checksums_as` names the property of the first
+        transaction that holds their checksums.
+        """
         uri, ref, registrar = self.root.child(path).uri, DatasetRef(path, None, 1), _Registrar()
         failpoints.hit(Point.DURABLE_BEFORE, f"create {path}")
         try:
             with lance_errors(f"creating {path}"):
                 fragments = [] if rows is None else self._write_new(uri, schema, rows)
-                self._prove_fragments(path, fragments)
+                proven = self._prove_fragments(path, fragments)
+                schema = schema if seal is None else seal(proven)
+                properties = {} if checksums_as is None else {checksums_as: self.pack_checksums(proven)}
                 lance = LanceDataset.commit(
                     uri,
-                    LanceOperation.Overwrite(schema, fragments),
+                    Transaction(0, LanceOperation.Overwrite(schema, fragments), transaction_properties=properties),
                     max_retries=0,
                     enable_stable_row_ids=True,
                     enable_v2_manifest_paths=True,
@@ -125,7 +160,9 @@ class Store(Handles):
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
         self.take_name(staged)
         # The handle that Lance gave back would go on asking the registrar; a fresh one knows the dataset by path.
-        return self.open(ref)
+        created = self.open(ref)
+        created.checksum = checksum_text(self.checksum_kind, *proofs[0].result())
+        return created
 
     def _write_new(self, uri: str, schema: pa.Schema, rows: pa.Table) -> list[FragmentMetadata]:
         written = write_fragments(
@@ -200,6 +237,7 @@ class Store(Handles):
             if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
                 raise StaleBase(handle.ref)
             handle, manifest, proof = self._commit_one(handle, change, properties)
+            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
             proofs.extend((change.proofs, proof))
@@ -287,6 +325,7 @@ class Store(Handles):
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:
             handle, manifest, proof = self._commit_one(dataset, change, {})
+            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
         except StaleBase as error:
             raise LostRace from error
         files = (*change.files, manifest.removeprefix(f"{dataset.ref.directory}/"))
