@@ -99,7 +99,7 @@ class Commit:
     operation_id: OperationId
     properties: Mapping[str, str] = field(default_factory=dict)
     # The checksums of the files that the commit brought in, as `store.checksums` packs them.
-    checksums: str = ""
+    checksums: str = field(default="", repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

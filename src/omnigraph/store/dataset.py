@@ -201,6 +201,16 @@ def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
         raise
 
 
+def miscounted(dataset: Dataset, rows: int) -> GraphError:
+    """Return the refusal to work with rows that are more or fewer than their version says: some file was exchanged."""
+    return GraphError(
+        f"{dataset.ref} holds {rows} rows, and its version says {dataset.count()}: a file was exchanged"
+        " or damaged. Find it with `omnigraph verify --data`, and restore it from a backup",
+        code="graph.corrupt",
+        object=str(dataset.ref),
+    )
+
+
 def reclaimed(ref: DatasetRef) -> GraphError:
     """Return the refusal to read a version that is not there any more."""
     return GraphError(
