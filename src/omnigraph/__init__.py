@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from omnigraph import errors
     from omnigraph.client import connect, connect_async
     from omnigraph.graph import Graph, init, open, upgrade  # noqa: A004 - `og.open` reads as it should
 
 __version__ = "0.1.0"
-__all__ = ["Graph", "connect", "connect_async", "init", "open", "upgrade"]
+__all__ = ["Graph", "connect", "connect_async", "errors", "init", "open", "upgrade"]
 
 
 def __getattr__(name: str) -> object:
@@ -18,6 +20,8 @@ def __getattr__(name: str) -> object:
         from omnigraph import client
 
         return getattr(client, name)
+    if name == "errors":
+        return import_module("omnigraph.errors")
     if name in __all__:
         from omnigraph import graph
 

@@ -423,11 +423,15 @@ class Graph:
 
         return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
 
-    def verify(self) -> VerifyReport:
-        """Check every branch without changing anything: versions open, counts agree, ids are unique, ends exist."""
+    def verify(self, *, data: bool = False) -> VerifyReport:
+        """Check every branch and tag without changing anything: all can be read, and what they hold agrees.
+
+        Args:
+            data: Also compare the bytes of all files with the checksums that were recorded when they were written.
+        """
         from omnigraph.engine.maintain.verify import verify
 
-        return verify(self.core, self.core.actor)
+        return verify(self.core, self.core.actor, data=data)
 
     def reconcile(self) -> ReconcileReport:
         """Finish links, settle the work of the dead, and optimize what is past a threshold; nothing while others do."""

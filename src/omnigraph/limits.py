@@ -47,6 +47,11 @@ INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
 STORAGE_THREADS: Final = 8
 OPEN_SECONDS_MAX: Final = 30
 
+# Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
+PROOF_THREADS: Final = 16
+PROOF_CACHE_MAX: Final = 16_384
+VERIFY_BATCH_FILES: Final = 32
+
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
 HEARTBEAT_SECONDS: Final = 20
 HEARTBEAT_LOST_SECONDS: Final = 300
@@ -225,3 +230,6 @@ CLIENT_TIMEOUT_SECONDS: Final = 120
 CLONE_BATCH_FILES: Final = 1_000
 CLONE_ATTEMPTS_MAX: Final = 5
 COPY_CHUNK_BYTES: Final = 8 * 1024 * 1024
+
+# Hard drops: bytes of overwritten files that a cleanup holds in memory.
+PURGE_BATCH_BYTES: Final = 64 * 1024 * 1024

@@ -94,4 +94,5 @@ def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
     with progress.watched(lambda *said: told.append(said)):
         graph.verify()
     types = [("types read", 1, 2), ("types read", 2, 2)]
-    assert told == [*types, ("branches verified", 1, 2), *types, ("branches verified", 2, 2)]
+    # The branch shares everything with main, so there is nothing left to read for it.
+    assert told == [*types, ("branches verified", 1, 2), ("branches verified", 2, 2)]

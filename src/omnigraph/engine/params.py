@@ -18,7 +18,6 @@ from omnigraph.rules.fit import Misfit, as_sequence, fit, shown
 
 Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
 
-I64_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 20
 
 
@@ -93,9 +92,6 @@ def _scalar(value: object, type_: PropertyType) -> Value:
         value = _whole(value)
     if scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(value, int | np.integer):
         raise Misfit(f"{shown(value)} is not a {scalar}; write it as text")
-    if scalar is Scalar.U64 and isinstance(value, int) and value > I64_MAX:
-        # An unsigned parameter travels as a signed one in every protocol.
-        raise Misfit(f"{value} is larger than a parameter can carry, {I64_MAX}")
     fitted: Value = fit(value, type_)
     return fitted
 

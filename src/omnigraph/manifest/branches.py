@@ -24,6 +24,7 @@ from omnigraph.store.dataset import reclaimed
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
     """Make a branch that starts as exactly the given snapshot."""
+    kernel.refuse_read_only()
     name = checked_name(name, "branch")
     _refuse_taken(kernel.snapshot(MAIN), name, "branch")
     branch_id = BranchId(new_ulid())

@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import orjson
+import pyarrow as pa
 
 from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
@@ -23,6 +24,7 @@ from omnigraph.manifest.owner import Owner, this_process
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.objects import ObjectInfo
 from omnigraph.store.physical import physical_schema
+from omnigraph.store.proof import Proof
 from omnigraph.store.store import LostRace, Store
 
 SCHEMA_COPY = "_schema.pg"
@@ -131,14 +133,14 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
         identity = TypeIdentity(one.type_id, one.incarnation_id)
         path = identity.path(one.table_key)
         try:
-            store.create(path, physical_schema(arrow_schema(one)))
+            created = store.create(path, physical_schema(arrow_schema(one)))
         except LostRace as error:
             raise GraphError(
                 f"`{path}` is taken by something that is not part of a graph; choose another address",
                 code="graph.already_initialized",
                 object=path,
             ) from error
-        return Pin(identity, one.table_key, path, 1, None, 0)
+        return Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
 
     types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
     pins = store.in_parallel([partial(create, one) for one in types])
@@ -158,8 +160,12 @@ def _genesis(schema: CompiledSchema, pins: dict[str, Pin], operation_id: Operati
 
 def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:
     schema = rows.schema_of(operation_id, None, ())
+
+    def sealed(proofs: list[Proof]) -> pa.Schema:
+        return rows.schema_of(operation_id, None, (), rows.FileChecksums(store.pack_checksums(proofs)))
+
     try:
-        store.create(MANIFEST_PATH, schema, rows.encode(state).replace_schema_metadata(schema.metadata))
+        store.create(MANIFEST_PATH, schema, rows.encode(state).replace_schema_metadata(schema.metadata), sealed)
     except (OmniGraphError, LostRace) as error:
         if _is_ours(store, operation_id, error):
             return

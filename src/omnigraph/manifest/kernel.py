@@ -104,6 +104,10 @@ class Kernel:
         """Return a branch as it was at one manifest version."""
         return self._load(branch, DatasetRef(MANIFEST_PATH, self.resolve(branch), version))
 
+    def at_ref(self, ref: DatasetRef) -> Snapshot:
+        """Return the graph as one version of a branch's catalog says it is."""
+        return self._load(self.name_of(BranchId(ref.branch) if ref.branch else None), ref)
+
     def at_commit(self, commit_id: CommitId) -> Snapshot:
         """Return the graph as one commit left it."""
         return self.snapshot_of(self.find_commit(commit_id))

@@ -53,6 +53,8 @@ class Pin:
     row_count: int
     shape: Shape = AS_STORED
     adopted_at: int | None = None
+    # What `store.checksums` says of the file that holds the version; None for one that was written without it.
+    checksum: str | None = None
 
     @property
     def ref(self) -> DatasetRef:
@@ -132,6 +134,8 @@ class Commit:
     kind: str
     operation_id: OperationId
     properties: Mapping[str, str] = field(default_factory=dict)
+    # The checksums of the files that the commit brought in, as `store.checksums` packs them.
+    checksums: str = field(default="", repr=False, compare=False)
 
     @property
     def adopted_forks(self) -> frozenset[str]:

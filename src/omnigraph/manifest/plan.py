@@ -16,6 +16,7 @@ from omnigraph.manifest.requirements import Requirement
 from omnigraph.manifest.updates import Update
 from omnigraph.store.change import Change
 from omnigraph.store.dataset import Dataset
+from omnigraph.store.proof import PendingProofs
 from omnigraph.store.store import Staged
 
 
@@ -61,6 +62,11 @@ class Effect:
             return self.changes[-1].row_count
         assert self.begun is not None, "an effect changes something"
         return self.begun.dataset.count()
+
+    @property
+    def proofs(self) -> tuple[PendingProofs, ...]:
+        """The proofs of what was written for it."""
+        return (*(self.begun.proofs if self.begun else ()), *(change.proofs for change in self.changes))
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ A crash before that commit leaves nothing; a crash after it leaves links that an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
@@ -59,14 +59,17 @@ def publish(
     commit = _commit_of(snapshot, plan)
     state = _successor(store, snapshot, plan, commit)
     manifest = store.open(snapshot.ref)
-    staged, staged_rows = _stage(store, manifest, plan, state)
+    staged, staged_rows, state = _stage(store, manifest, plan, state)
     failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
     links = tuple(Link(one.ref, one.manifest) for one in staged)
-    schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links))
+    state = _with_checksums(state, staged)
+    checksums = _checksums(store, manifest, staged, staged_rows)
+    schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links), checksums)
     try:
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
         raise Moved from lost
+    _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
     if base.is_late and store.has_version(strict.ref):
@@ -126,16 +129,42 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
     return draft.finish(snapshot.state.branch_id)
 
 
-def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> tuple[list[Staged], StagedRows]:
+def _checksums(store: Store, manifest: Dataset, staged: list[Staged], staged_rows: StagedRows) -> rows.FileChecksums:
+    versions = {one.ref.manifest_path: one.dataset.checksum for one in staged}
+    # Nothing else could vouch for the file that holds a version of the catalog; that of the newest has a seal.
+    versions[manifest.ref.manifest_path] = store.checksum_of(manifest)
+    noted = {path: checksum for path, checksum in versions.items() if checksum is not None}
+    return rows.FileChecksums(store.pack_checksums(staged_rows.proofs), noted)
+
+
+def _with_checksums(state: State, staged: list[Staged]) -> State:
+    """Return the state that others read from the rows and the metadata together."""
+    noted = {one.ref: one.dataset.checksum for one in staged}
+    pins = {key: replace(pin, checksum=noted[pin.ref]) for key, pin in state.pins.items() if pin.ref in noted}
+    return replace(state, pins={**state.pins, **pins})
+
+
+def _with_files(store: Store, plan: plans.Plan, state: State) -> State:
+    """Return the state whose newest commit says the checksums of the files that it brings in."""
+    if plan.kind is None or not plan.effects:
+        return state
+    pending = [one for effect in plan.effects for one in effect.proofs]
+    proofs = [proof for one in pending for proof in one.result() if "/_versions/" not in proof.path]
+    *earlier, commit = state.commits
+    return replace(state, commits=(*earlier, replace(commit, checksums=store.pack_checksums(proofs))))
+
+
+def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> tuple[list[Staged], StagedRows, State]:
     properties: dict[str, str] = {"omnigraph.operation_id": plan.operation_id}
     staged: list[Staged] = []
-    staged_rows: list[StagedRows] = []
+    staged_rows: list[tuple[StagedRows, State]] = []
 
     def commit(effect: plans.Effect) -> Callable[[], None]:
         return lambda: staged.append(store.commit(effect.base, effect.changes, properties, effect.begun))
 
     def stage_rows() -> None:
-        staged_rows.append(store.stage_strict(manifest, rows.encode(state)))
+        complete = _with_files(store, plan, state)
+        staged_rows.append((store.stage_strict(manifest, rows.encode(complete)), complete))
 
     try:
         # The catalog's rows do not depend on where the staged manifests end up, so both are written side by side.
@@ -145,7 +174,14 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
         if is_overtaken(store, manifest.ref):
             raise Moved from stale
         raise drift(stale.ref.directory) from stale
-    return sorted(staged, key=lambda one: one.ref), staged_rows[0]
+    return sorted(staged, key=lambda one: one.ref), *staged_rows[0]
+
+
+def _prove(staged: list[Staged], strict: Strict) -> None:
+    """Wait until every staged file is known to be whole: nothing is published on top of a write that was lost."""
+    for one in (*staged, *([strict.staged] if strict.staged else ())):
+        for proofs in one.proofs:
+            proofs.result()
 
 
 def is_drifted(store: Store, catalog: DatasetRef, pinned: DatasetRef) -> bool:

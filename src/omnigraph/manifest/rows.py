@@ -6,7 +6,9 @@ Knows the format stamp. Reads and writes no storage itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from zlib import crc32
 
 import orjson
 import pyarrow as pa
@@ -34,6 +36,8 @@ STAMP_KEY = b"omnigraph:internal_schema_version"
 OPERATION_KEY = b"omnigraph:operation_id"
 LINKS_KEY = b"omnigraph:links"
 PREVIOUS_KEY = b"omnigraph:previous_operation_id"
+CHECKSUMS_KEY = b"omnigraph:checksums"
+SEAL_KEY = b"omnigraph:seal"
 
 SCHEMA = pa.schema(
     [
@@ -60,17 +64,57 @@ def operation_of(schema: pa.Schema) -> str:
     return (schema.metadata or {}).get(OPERATION_KEY, b"").decode()
 
 
-def schema_of(operation_id: OperationId, previous: OperationId | None, links: tuple[Link, ...]) -> pa.Schema:
-    """Return the schema of a coming version: its metadata names its operation, the one before, and what to link."""
+@dataclass(frozen=True, slots=True)
+class FileChecksums:
+    """What a version of the catalog says about files: its own rows, the versions it publishes, and the one before it.
+
+    `rows` is packed by `store.checksums`; the others are by path. The commit names the other files.
+    """
+
+    rows: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CHECKSUMS: Final = FileChecksums()
+
+
+def checksums_of(schema: pa.Schema) -> FileChecksums:
+    """Return what the metadata of a version of the catalog says about files; nothing, if it is older than that.
+
+    `ValueError` when the metadata is not as it was written.
+    """
+    metadata = schema.metadata or {}
+    if metadata.get(SEAL_KEY, _seal(metadata)) != _seal(metadata):
+        raise ValueError("the seal of its metadata is broken")
+    members = orjson.loads(metadata.get(CHECKSUMS_KEY, b"{}"))
+    return FileChecksums(members.get("rows", ""), members.get("versions", {}))
+
+
+def schema_of(
+    operation_id: OperationId,
+    previous: OperationId | None,
+    links: tuple[Link, ...],
+    checksums: FileChecksums = NO_CHECKSUMS,
+) -> pa.Schema:
+    """Return the schema of a coming version.
+
+    Its metadata names its operation, the one before, what to link and checksums of files, under a seal of its own.
+    """
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
-    return SCHEMA.with_metadata(
-        {
-            STAMP_KEY: str(release.FORMAT_STAMP).encode(),
-            OPERATION_KEY: operation_id.encode(),
-            PREVIOUS_KEY: (previous or "").encode(),
-            LINKS_KEY: orjson.dumps(listed),
-        }
-    )
+    metadata = {
+        STAMP_KEY: str(release.FORMAT_STAMP).encode(),
+        OPERATION_KEY: operation_id.encode(),
+        PREVIOUS_KEY: (previous or "").encode(),
+        LINKS_KEY: orjson.dumps(listed),
+        CHECKSUMS_KEY: orjson.dumps({"rows": checksums.rows, "versions": dict(checksums.versions)}),
+    }
+    return SCHEMA.with_metadata({**metadata, SEAL_KEY: _seal(metadata)})
+
+
+def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
+    """Return what tells whether metadata is as it was written: nothing else protects that of the newest version."""
+    keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
+    return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
 
 
 def encode(state: State) -> pa.Table:
@@ -108,14 +152,15 @@ def _schema_row(schema: AcceptedSchema) -> _Row:
 
 def _pin_rows(pin: Pin) -> list[_Row]:
     identity = (pin.identity.type_id, pin.identity.incarnation_id)
-    adopted = None if pin.adopted_at is None else _json({"adopted_at": pin.adopted_at})
+    noted = {"adopted_at": pin.adopted_at, "checksum": pin.checksum}
+    notes = {name: value for name, value in noted.items() if value is not None}
     return [
         (f"table:{pin.identity}", "table", pin.path, None, None, pin.table_key, *identity, None, None, None),
         (
             f"table_version:{pin.identity}:{pin.version:020d}",
             "table_version",
             None,
-            adopted,
+            _json(notes) if notes else None,
             None,
             pin.table_key,
             *identity,
@@ -185,6 +230,7 @@ def commit_row(commit: Commit) -> _Row:
         "kind": commit.kind,
         "operation_id": commit.operation_id,
         "properties": dict(commit.properties),
+        **({"checksums": commit.checksums} if commit.checksums else {}),
     }
     place = (None, None, commit.manifest_version, commit.branch, None)
     return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
@@ -251,10 +297,11 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     try:
         for step in formats.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
             table = step.rewrite(table)
+        checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
-        state = _decode_state(table, branch_id)
+        state = _decode_state(table, branch_id, checksums)
     except GraphError:
         raise
     except (KeyError, ValueError, TypeError) as error:
@@ -266,7 +313,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     return Snapshot(branch, version, operation_id, state, links)
 
 
-def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
+def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileChecksums) -> State:
     found: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_pylist():
         row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
@@ -282,7 +329,7 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
         branch_id,
         head["json"]["head_commit_id"],
         AcceptedSchema(**{name: schema["json"][name] for name in names}),
-        _decode_pins(found.get("table", []), found.get("table_version", [])),
+        _decode_pins(found.get("table", []), found.get("table_version", []), checksums),
         tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
         tuple(decode_commit(row) for row in found.get("graph_commit", [])),
         {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
@@ -291,14 +338,16 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None) -> State:
     )
 
 
-def _decode_pins(tables: list[dict[str, Any]], versions: list[dict[str, Any]]) -> dict[str, Pin]:
+def _decode_pins(
+    tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
+) -> dict[str, Pin]:
     paths = {_identity(row): row["location"] for row in tables if _owns(row, "table:{}")}
     pins: dict[str, Pin] = {}
     for row in versions:
         identity = _identity(row)
         assert_consistent(row["object_id"] == f"table_version:{identity}:{row['table_version']:020d}", row)
         assert_consistent(identity in paths and row["table_key"] not in pins, row)
-        pins[row["table_key"]] = Pin(
+        pin = Pin(
             identity,
             row["table_key"],
             paths[identity],
@@ -306,7 +355,11 @@ def _decode_pins(tables: list[dict[str, Any]], versions: list[dict[str, Any]]) -
             row["table_branch"],
             row["row_count"],
             adopted_at=row["json"].get("adopted_at"),
+            checksum=row["json"].get("checksum"),
         )
+        # A version that was published with these rows got its checksum when they were written already.
+        noted = checksums.versions.get(pin.ref.manifest_path)
+        pins[pin.table_key] = pin if noted is None else replace(pin, checksum=noted)
     if len(pins) != len(paths):
         raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")
     return pins
@@ -388,4 +441,5 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         members["kind"],
         members["operation_id"],
         members["properties"],
+        members.get("checksums", ""),
     )

@@ -62,7 +62,12 @@ class SetVersion:
     def apply(self, draft: Draft) -> None:
         pin = draft.pins[self.table_key]
         draft.pins[self.table_key] = replace(
-            pin, version=self.version, fork=self.fork, row_count=self.row_count, adopted_at=self.adopted_at
+            pin,
+            version=self.version,
+            fork=self.fork,
+            row_count=self.row_count,
+            adopted_at=self.adopted_at,
+            checksum=None,
         )
 
 

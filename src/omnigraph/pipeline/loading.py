@@ -118,6 +118,7 @@ class Loading:
 
     def run(self, work: Work) -> Done:
         """Do the work."""
+        self.core.kernel.refuse_read_only()
         with declared(self.core.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
             self.job = self.plan_job(held.operation_id, work.table_keys)
             held.staging(*self.job.claims)

@@ -47,7 +47,7 @@ class _Piece:
     owners: tuple[int, ...]
 
 
-def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None) -> VerifyReport:
+def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, data: bool = False) -> VerifyReport:
     """Do what `Graph.verify` does, with the same report; on Spark, no process holds the ids of a whole type.
 
     By default, only branches with many entities are read on Spark, and only where Spark is installed.
@@ -55,7 +55,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None) 
     check_engine(engine)
     core = graph.core
     if engine == "local":
-        return run_verify(core, core.actor)
+        return run_verify(core, core.actor, data=data)
     is_asked_for = engine == "spark" or master is not None
 
     def look(view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
@@ -72,7 +72,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None) 
             return look_here(view, types)
         return look_elsewhere(spark, view, types)
 
-    return run_verify(core, core.actor, look)
+    return run_verify(core, core.actor, look, data=data)
 
 
 def look_elsewhere(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:

@@ -9,6 +9,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
+from zlib import crc32
+
+from omnigraph.store.footers import FOOTER_BYTES
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -18,6 +21,24 @@ class ObjectInfo:
     path: str
     size_bytes: int
     modified_us: int
+    e_tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What one look at an object showed: its size, its last bytes, and a checksum.
+
+    That is the CRC-32 of all bytes on a disk; in an object store, which checks its bytes itself, that of the ETag.
+    """
+
+    size_bytes: int
+    tail: bytes
+    checksum: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Inspected:
+        """Return what a look at these bytes on a disk would show."""
+        return cls(len(data), data[-FOOTER_BYTES:], crc32(data))
 
 
 class Backend(Protocol):
@@ -25,6 +46,7 @@ class Backend(Protocol):
 
     def get(self, path: str) -> bytes | None: ...
     def info(self, path: str) -> ObjectInfo | None: ...
+    def inspect(self, path: str) -> Inspected | None: ...
     def put(self, path: str, data: bytes) -> None: ...
     def open_chunks(self, path: str) -> AbstractContextManager[Iterator[bytes] | None]: ...
     def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None: ...

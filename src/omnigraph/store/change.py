@@ -16,6 +16,7 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.physical import BLOB_MARK
+from omnigraph.store.proof import NOTHING_TO_PROVE, PendingProofs
 
 ROWS_PER_FILE = 1_048_576
 
@@ -25,11 +26,13 @@ class Change:
     """One staged transaction on one dataset, and the row count it leaves behind.
 
     `files` are relative to the dataset's directory on its branch; a path that ends in `/` stands for all files in it.
+    `proofs` are of those that are new; nothing may be published before they are there.
     """
 
     transaction: Transaction
     files: tuple[str, ...]
     row_count: int
+    proofs: PendingProofs = NOTHING_TO_PROVE
 
     @property
     def read_version(self) -> int:
@@ -91,8 +94,31 @@ def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
 def changed(dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int) -> Change:
     """Wrap an operation that was staged at this version of the dataset."""
     transaction = Transaction(dataset.version, operation)
-    has_blobs = any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
-    return Change(transaction, tuple(sorted(set(_written_files(operation, has_blobs)))), row_count)
+    return Change(transaction, written_files(dataset, operation), row_count, _prove(dataset, operation))
+
+
+def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:
+    """Return the files that an operation names and that lie with this branch of the dataset."""
+    return tuple(sorted(set(_written_files(operation, _has_blobs(dataset)))))
+
+
+def _has_blobs(dataset: Dataset) -> bool:
+    return any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
+
+
+def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation) -> PendingProofs:
+    """Begin to prove the files that an operation brings in, and only those: an update names old ones too."""
+    own = {fragment.id: fragment for fragment in dataset.fragments} if _updated(operation) else {}
+    known = {path for one in _updated(operation) if one.id in own for path, _ in _fragment_files(own[one.id], False)}
+    sizes: dict[str, int | None] = {}
+    for fragment in _fragments(operation):
+        sizes |= {path: size for path, size in _fragment_files(fragment, _has_blobs(dataset)) if path not in known}
+    for index in getattr(operation, "new_indices", ()) or ():
+        # Lance notes the sizes of the files of an index that it has just built, not of one that it has listed.
+        noted = {f"_indices/{index.uuid}/{file.path}": file.size_bytes for file in index.files or ()}
+        sizes |= noted or {f"_indices/{index.uuid}/": None}
+    directory = dataset.ref.directory
+    return dataset.store.prover.begin({f"{directory}/{path}": size for path, size in sizes.items()})
 
 
 def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata]:
@@ -114,18 +140,32 @@ def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata
 
 
 def _written_files(operation: LanceOperation.BaseOperation, has_blobs: bool) -> Iterable[str]:
-    fragments: list[FragmentMetadata] = []
-    for name in ("fragments", "new_fragments", "updated_fragments"):
-        fragments.extend(getattr(operation, name, ()) or ())
-    for group in getattr(operation, "groups", ()) or ():
-        fragments.extend(group.new_fragments)
-    for fragment in fragments:
-        # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
-        own = [f"data/{file.path}" for file in fragment.files if getattr(file, "base_id", None) is None]
-        yield from own
-        # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
-        yield from (f"{file.removesuffix('.lance')}/" for file in own if has_blobs)
-        if fragment.deletion_file is not None and getattr(fragment.deletion_file, "base_id", None) is None:
-            yield fragment.deletion_file.path(fragment.id)
+    for fragment in _fragments(operation):
+        yield from (path for path, _ in _fragment_files(fragment, has_blobs))
     for index in getattr(operation, "new_indices", ()) or ():
         yield f"_indices/{index.uuid}/"
+
+
+def _fragments(operation: LanceOperation.BaseOperation) -> Iterable[FragmentMetadata]:
+    for name in ("fragments", "new_fragments"):
+        yield from getattr(operation, name, ()) or ()
+    yield from _updated(operation)
+    for group in getattr(operation, "groups", ()) or ():
+        yield from group.new_fragments
+
+
+def _updated(operation: LanceOperation.BaseOperation) -> Sequence[FragmentMetadata]:
+    return getattr(operation, "updated_fragments", ()) or ()
+
+
+def _fragment_files(fragment: FragmentMetadata, has_blobs: bool) -> Iterable[tuple[str, int | None]]:
+    """Yield the files of a fragment with the sizes that Lance has recorded."""
+    for file in fragment.files:
+        # A base id marks a file that a branch inherits; it was proven and synced when its owner wrote it.
+        if getattr(file, "base_id", None) is None:
+            yield f"data/{file.path}", file.file_size_bytes
+            if has_blobs:
+                # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
+                yield f"data/{file.path.removesuffix('.lance')}/", None
+    if fragment.deletion_file is not None and getattr(fragment.deletion_file, "base_id", None) is None:
+        yield fragment.deletion_file.path(fragment.id), None

@@ -75,6 +75,15 @@ def manifest_name(version: int) -> str:
     return f"{MAX_VERSION - version:020d}.manifest"
 
 
+def version_of(path: str) -> int:
+    """Return the version that a file of this name holds.
+
+    >>> version_of("nodes/a/_versions/18446744073709551614.manifest")
+    1
+    """
+    return MAX_VERSION - int(path.rpartition("/")[2].partition(".")[0])
+
+
 class Dataset:
     """One version of one dataset, open for reading and for staging changes on top of it."""
 
@@ -83,6 +92,8 @@ class Dataset:
         self.ref = ref
         self.lance = lance
         self.staged_as: str | None = None
+        # Of the file that holds this version, if it was written here.
+        self.checksum: str | None = None
         self._count: int | None = None
 
     @property
@@ -91,7 +102,8 @@ class Dataset:
 
     @cached_property
     def schema(self) -> pa.Schema:
-        return self.lance.schema
+        with lance_errors(f"reading the schema of {self.ref}"):
+            return self.lance.schema
 
     def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
         if filter is not None:
@@ -204,6 +216,16 @@ def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
         raise
 
 
+def miscounted(dataset: Dataset, rows: int) -> GraphError:
+    """Return the refusal to work with rows that are more or fewer than their version says: some file was exchanged."""
+    return GraphError(
+        f"{dataset.ref} holds {rows} rows, and its version says {dataset.count()}: a file was exchanged"
+        " or damaged. Find it with `omnigraph verify --data`, and restore it from a backup",
+        code="graph.corrupt",
+        object=str(dataset.ref),
+    )
+
+
 def reclaimed(ref: DatasetRef) -> GraphError:
     """Return the refusal to read a version that is not there any more."""
     return GraphError(
@@ -222,9 +244,22 @@ def _storage_errors(doing: str) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, ValueError) as error:
         raise storage_error(doing, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise StorageError(
+            f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
+            " `omnigraph verify --data`",
+            kind=StorageKind.PERMANENT,
+        ) from error
 
 
-def storage_error(doing: str, error: Exception) -> StorageError:
+def is_panic(error: BaseException) -> bool:
+    """Tell whether Lance has panicked, as it does over some damaged files; the class cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+def storage_error(doing: str, error: BaseException) -> StorageError:
     """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
     if isinstance(error, FileNotFoundError):
         return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)

@@ -14,7 +14,7 @@ from lance import LanceFragment
 from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.dataset import Dataset, miscounted
 from omnigraph.store.protobuf import read_message
 
 Offsets = NDArray[np.uint64]
@@ -35,11 +35,15 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
     file = fragment.metadata.deletion_file
     if file is None:
         return np.array([], np.uint64)
-    directory = _directory(dataset, file.base_id)
+    directory = directory_of(dataset, file.base_id)
     if file.file_type != "array" or directory is None:
         return None
     raw = dataset.store.objects.read(f"{directory}/{file.path(fragment.fragment_id)}")
-    return np.sort(pa.ipc.open_file(raw).read_all().column(0).to_numpy()).astype(np.uint64)
+    offsets = np.sort(pa.ipc.open_file(raw).read_all().column(0).to_numpy()).astype(np.uint64)
+    if len(offsets) != file.num_deleted_rows:
+        left = dataset.count() + int(file.num_deleted_rows or 0) - len(offsets)
+        raise miscounted(dataset, left)
+    return offsets
 
 
 def first_row_id(fragment: LanceFragment) -> int | None:
@@ -58,7 +62,7 @@ def first_row_id(fragment: LanceFragment) -> int | None:
     return start if isinstance(start, int) else None
 
 
-def _directory(dataset: Dataset, base_id: int | None) -> str | None:
+def directory_of(dataset: Dataset, base_id: int | None) -> str | None:
     """Return where a file lies, relative to the graph's root: a fork inherits files from where it was forked."""
     if base_id is None:
         return dataset.ref.directory

@@ -9,20 +9,23 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
 from lance import LanceOperation
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import StorageError
-from omnigraph.store.change import Change, changed, replacing
+from omnigraph.store.change import Change, changed, replacing, written_files
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
+from omnigraph.store.proof import Proof
 from omnigraph.store.store import Store
 
 # A fragment as text, because it may come from another machine.
 FragmentText: TypeAlias = str
+# The member of such a text that says what its writer has proven about its files.
+_PROOFS: Final = "proofs"
 Stage: TypeAlias = Callable[[Dataset, pa.Table], Change]
 
 
@@ -51,7 +54,9 @@ def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id
     Lance names files at random. Under a name that an intent can claim, they are safe from any sweep while the owner
     lives, and removed by the first one after it died.
     """
-    operation: Any = stage(dataset, rows).transaction.operation
+    change = stage(dataset, rows)
+    change.proofs.result()
+    operation: Any = change.transaction.operation
     return [_renamed(dataset, fragment, operation_id) for fragment in operation.fragments]
 
 
@@ -59,14 +64,21 @@ def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) ->
     members = fragment.to_json()
     objects = dataset.store.objects
     folder = f"{dataset.ref.directory}/data"
+    sizes: dict[str, int | None] = {}
     for file in members["files"]:
         name = str(file["path"])
         file["path"] = f"{operation_id}-{name}"
         # Larger blobs lie in a directory beside the file that refers to them, and of the same name.
         blobs = [one.path for one in objects.list(f"{folder}/{name.removesuffix('.lance')}")]
         for path in (f"{folder}/{name}", *blobs):
-            objects.link(path, f"{folder}/{operation_id}-{path.removeprefix(f'{folder}/')}")
+            final = f"{folder}/{operation_id}-{path.removeprefix(f'{folder}/')}"
+            objects.link(path, final)
+            dataset.store.prover.renamed(path, final)
             objects.discard(path)
+            sizes[final] = None if path in blobs else file["file_size_bytes"]
+    # Whoever commits these files may be another process, which need not read them again.
+    proofs = dataset.store.prover.begin(sizes).result()
+    members[_PROOFS] = [[one.path, one.size_bytes, one.checksum] for one in proofs]
     return json.dumps(members)
 
 
@@ -77,11 +89,13 @@ def row_count(fragments: Sequence[FragmentText]) -> int:
 
 def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change that adds staged rows; the caller vouches that no id among them exists."""
+    _accept_proofs(dataset, fragments)
     return changed(dataset, _append(fragments), dataset.count() + row_count(fragments))
 
 
 def replaced(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
     """Return the change after which a dataset holds the staged rows alone, be they none."""
+    _accept_proofs(dataset, fragments)
     operation = LanceOperation.Overwrite(dataset.schema, list(map(_parsed, fragments)))
     return changed(dataset, operation, row_count(fragments))
 
@@ -95,6 +109,7 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
     if gone == 0:
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
+    _accept_proofs(dataset, fragments)
     emptied = [one.fragment_id for one in marked if one.text is None]
     updated = [_parsed(one.text) for one in marked if one.text is not None and one.rows]
     operation = replacing(dataset, emptied, updated, list(map(_parsed, fragments)))
@@ -173,7 +188,7 @@ def _fragment(dataset: Dataset, fragment_id: int) -> LanceFragment:
 
 def staged_files(dataset: Dataset, fragments: Sequence[FragmentText]) -> set[str]:
     """Return the paths of the files that staged fragments consist of, relative to the graph's root."""
-    return {f"{dataset.ref.directory}/{file}" for file in changed(dataset, _append(fragments), 0).files}
+    return {f"{dataset.ref.directory}/{file}" for file in written_files(dataset, _append(fragments))}
 
 
 def remove_staged(store: Store, refs: Iterable[DatasetRef], operation_id: str, keep: Set[str]) -> None:
@@ -193,4 +208,12 @@ def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
 
 
 def _parsed(text: FragmentText) -> FragmentMetadata:
-    return FragmentMetadata.from_json(text)
+    members = json.loads(text)
+    members.pop(_PROOFS, None)
+    return FragmentMetadata.from_json(json.dumps(members))
+
+
+def _accept_proofs(dataset: Dataset, fragments: Sequence[FragmentText]) -> None:
+    for text in fragments:
+        for path, size_bytes, checksum in json.loads(text).get(_PROOFS, ()):
+            dataset.store.prover.accept(Proof(path, size_bytes, checksum))

@@ -25,10 +25,11 @@ from omnigraph.limits import (
     STORAGE_THREADS,
 )
 from omnigraph.store.base_paths import manifest_message, rebase_manifest
-from omnigraph.store.dataset import Dataset, DatasetRef, first_line, lance_errors, storage_error
+from omnigraph.store.dataset import Dataset, DatasetRef, first_line, is_panic, lance_errors, storage_error
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.objects import Objects
 from omnigraph.store.positions import Positions
+from omnigraph.store.proof import Prover
 from omnigraph.store.shape import AS_STORED, Shape, shaped_manifest
 from omnigraph.store.uri import Location
 
@@ -48,6 +49,7 @@ class Handles:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
+        self.prover = Prover(self.objects, root.is_local)
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
@@ -82,6 +84,10 @@ class Handles:
                 serialized_manifest=manifest,
             )
         except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
             raise self._why_unreadable(ref, error) from error
         dataset = self._dataset(ref.at(lance.version), lance)
         if manifest is None and self._is_based_elsewhere(dataset):
@@ -197,7 +203,7 @@ class Handles:
         folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
         return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
 
-    def _why_unreadable(self, ref: DatasetRef, error: Exception) -> Exception:
+    def _why_unreadable(self, ref: DatasetRef, error: BaseException) -> Exception:
         # Lance reports every failed open as ValueError or OSError. When it got no usable answer, that is the reason.
         failure = storage_error(f"opening {ref}", error)
         if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):

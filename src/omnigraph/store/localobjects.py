@@ -12,13 +12,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Final
+from zlib import crc32
 
 from omnigraph import ids
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import COPY_CHUNK_BYTES
-from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.backend import Inspected, ObjectInfo
 from omnigraph.store.durable import Disk
 from omnigraph.store.failure import from_os_error
+from omnigraph.store.footers import FOOTER_BYTES
 from omnigraph.store.meter import Meter
 from omnigraph.store.uri import Location
 
@@ -26,6 +28,7 @@ from omnigraph.store.uri import Location
 TEMPORARY_PREFIX: Final = ".og-"
 # A directory is no object: whoever asks for one by name finds nothing, as in an object store.
 _ABSENT: Final = (FileNotFoundError, IsADirectoryError)
+_CHUNK_BYTES: Final = 262_144
 _NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
 
 
@@ -49,6 +52,18 @@ class LocalObjects:
             status = os.stat(self._full(path))
             if not stat.S_ISDIR(status.st_mode):
                 return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+        return None
+
+    def inspect(self, path: str) -> Inspected | None:
+        self._meter.count("inspect", path)
+        checksum, size, tail = 0, 0, b""
+        with self._failing("read back", path), suppress(*_ABSENT), open(self._full(path), "rb", buffering=0) as file:
+            chunk = bytearray(_CHUNK_BYTES)
+            while count := file.readinto(chunk):
+                view = memoryview(chunk)[:count]
+                checksum, size = crc32(view, checksum), size + count
+                tail = (tail + bytes(view[-FOOTER_BYTES:]))[-FOOTER_BYTES:]
+            return Inspected(size, tail, checksum)
         return None
 
     def put(self, path: str, data: bytes) -> None:

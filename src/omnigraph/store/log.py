@@ -7,6 +7,7 @@ of those before them, so that a log of any age is a few files.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Final
 
 import pyarrow as pa
 
@@ -18,6 +19,9 @@ from omnigraph.store import change
 from omnigraph.store.compact import fold_tail
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import LostRace, StaleBase, Store
+
+# The property of a version's transaction that holds the checksums of all files of the log.
+CHECKSUMS: Final = "omnigraph.checksums"
 
 
 def append(store: Store, path: str, rows: pa.Table) -> None:
@@ -36,7 +40,7 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
     except StorageError as error:
         if error.storage_kind is not StorageKind.NOT_FOUND:
             raise
-        store.create(path, rows.schema, rows)
+        store.create(path, rows.schema, rows, checksums_as=CHECKSUMS)
         return
     fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
     if fold is not None:
@@ -48,10 +52,31 @@ def _append_once(store: Store, path: str, rows: pa.Table) -> None:
 
 
 def _take_next(store: Store, log: Dataset, own: change.Change, step: str) -> None:
-    staged = store.commit(log, [own], {})
+    staged = store.commit(log, [own], {CHECKSUMS: _checksums(store, log, own)})
     failpoints.hit(Point.DURABLE_BEFORE, step)
     store.take_name(staged)
     failpoints.hit(Point.DURABLE_AFTER, step)
+
+
+def _checksums(store: Store, log: Dataset, own: change.Change) -> str:
+    """Return the checksums of the files of a log after a change; each version says them all, since it has few."""
+    return store.extend_checksums(_noted(log), own.proofs.result())
+
+
+def _noted(log: Dataset) -> str:
+    transaction = log.transaction(log.version)
+    properties = transaction.transaction_properties if transaction is not None else None
+    return (properties or {}).get(CHECKSUMS, "")
+
+
+def recorded_checksums(store: Store, path: str) -> str:
+    """Return the checksums of the files of a log, as its newest version says them; an empty text without a log."""
+    try:
+        return _noted(store.open_latest(path, None))
+    except StorageError as error:
+        if error.storage_kind is StorageKind.NOT_FOUND:
+            return ""
+        raise
 
 
 def read(store: Store, path: str) -> pa.Table | None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from omnigraph import clock, failpoints, ids
 from omnigraph.errors import StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.store.backend import Backend, ObjectInfo
+from omnigraph.store.backend import Backend, Inspected, ObjectInfo
 from omnigraph.store.localobjects import TEMPORARY_PREFIX, LocalObjects
 from omnigraph.store.meter import NO_METER, Meter
 from omnigraph.store.uri import Location
@@ -80,6 +80,10 @@ class Objects:
         if info is None:
             raise StorageError(f"`{probe}` was removed while its time was read; try again", kind=StorageKind.TRANSIENT)
         return clock.storage_us(info.modified_us)
+
+    def inspect(self, path: str) -> Inspected | None:
+        """Return size, footer and checksum, or None if there is no such object; one request."""
+        return self._backend.inspect(_checked(path))
 
     def list(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below the directory `prefix` (`""`: all), by path, with what crashed writers left."""

@@ -18,9 +18,11 @@ from omnigraph import clock, ids
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import CONDITIONAL_PUT_ATTEMPTS_MAX, COPY_CHUNK_BYTES, RETRY_WAIT_SECONDS
 from omnigraph.store import uri
-from omnigraph.store.backend import ObjectInfo
+from omnigraph.store.backend import Inspected, ObjectInfo
 from omnigraph.store.failure import CREDENTIALS, from_text
+from omnigraph.store.footers import FOOTER_BYTES
 from omnigraph.store.meter import Meter
+from omnigraph.store.proof import etag_checksum
 from omnigraph.store.uri import Location
 
 if TYPE_CHECKING:
@@ -96,6 +98,15 @@ class S3Objects:
             except FileNotFoundError:
                 return None
 
+    def inspect(self, path: str) -> Inspected | None:
+        self._meter.count("inspect", path)
+        with self._failing("look at", path):
+            try:
+                found = obstore.get(self._store, path, options={"range": {"suffix": FOOTER_BYTES}})
+                return Inspected(found.meta["size"], found.bytes().to_bytes(), etag_checksum(found.meta["e_tag"]))
+            except FileNotFoundError:
+                return None
+
     def put(self, path: str, data: bytes) -> None:
         self._meter.count("put", path)
         with self._failing("write", path):
@@ -158,7 +169,8 @@ class S3Objects:
                     yield self._info(entry)
 
     def _info(self, entry: ObjectMeta) -> ObjectInfo:
-        return ObjectInfo(entry["path"], entry["size"], int(entry["last_modified"].timestamp() * 1_000_000))
+        modified_us = int(entry["last_modified"].timestamp() * 1_000_000)
+        return ObjectInfo(entry["path"], entry["size"], modified_us, entry["e_tag"])
 
     def delete(self, path: str) -> None:
         self._meter.count("delete", path)

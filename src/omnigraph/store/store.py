@@ -6,7 +6,7 @@ where it lies, so nothing moves by path until `link`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -21,11 +21,15 @@ from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.store.backend import Inspected
 from omnigraph.store.change import Change, changed
+from omnigraph.store.checksums import ChecksumKind, checksum_text, extend, pack
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.durable import Disk
+from omnigraph.store.footers import is_inlined
 from omnigraph.store.handles import FILE_FORMAT, Handles
 from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.proof import PendingProofs, Proof, etag_checksum, not_whole
 from omnigraph.store.uri import Location
 
 _COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
@@ -39,6 +43,7 @@ class Staged:
     manifest: str
     passed: tuple[str, ...]
     files: tuple[str, ...]
+    proofs: tuple[PendingProofs, ...] = ()
 
     @property
     def ref(self) -> DatasetRef:
@@ -50,6 +55,7 @@ class StagedRows:
     """Rows of a coming strict commit; nothing names their file yet."""
 
     fragments: list[FragmentMetadata]
+    proofs: tuple[Proof, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,16 +94,51 @@ class Store(Handles):
 
     # -- creating and committing -------------------------------------------------------------------------------
 
-    def create(self, path: str, schema: pa.Schema, rows: pa.Table | None = None) -> Dataset:
-        """Create a dataset exclusively and durably; `LostRace` when one is there already."""
+    @property
+    def checksum_kind(self) -> ChecksumKind:
+        """What the checksums are taken of that this store records."""
+        return ChecksumKind.CONTENT if self.root.is_local else ChecksumKind.ETAG
+
+    def checksum_of(self, dataset: Dataset) -> str | None:
+        """Return the checksum of the file that holds a version, if that costs no request to an object store."""
+        if dataset.checksum is None and self.root.is_local:
+            looked = self.objects.inspect(dataset.ref.manifest_path)
+            proof = self.prover.proof_of(dataset.ref.manifest_path, looked, None)
+            dataset.checksum = checksum_text(self.checksum_kind, proof)
+        return dataset.checksum
+
+    def pack_checksums(self, proofs: Iterable[Proof]) -> str:
+        """Return the checksums of files as a record for those who verify them."""
+        return pack(self.checksum_kind, proofs)
+
+    def extend_checksums(self, earlier: str, proofs: Iterable[Proof]) -> str:
+        """Return a record with those of an earlier one, if it is of the same kind."""
+        return extend(self.checksum_kind, earlier, proofs)
+
+    def create(
+        self,
+        path: str,
+        schema: pa.Schema,
+        rows: pa.Table | None = None,
+        seal: Callable[[list[Proof]], pa.Schema] | None = None,
+        checksums_as: str | None = None,
+    ) -> Dataset:
+        """Create a dataset exclusively and durably; `LostRace` when one is there already.
+
+        `seal` may give the schema once the files of the rows are proven; `checksums_as` names the property of the first
+        transaction that holds their checksums.
+        """
         uri, ref, registrar = self.root.child(path).uri, DatasetRef(path, None, 1), _Registrar()
         failpoints.hit(Point.DURABLE_BEFORE, f"create {path}")
         try:
             with lance_errors(f"creating {path}"):
                 fragments = [] if rows is None else self._write_new(uri, schema, rows)
+                proven = self._prove_fragments(path, fragments)
+                schema = schema if seal is None else seal(proven)
+                properties = {} if checksums_as is None else {checksums_as: self.pack_checksums(proven)}
                 lance = LanceDataset.commit(
                     uri,
-                    LanceOperation.Overwrite(schema, fragments),
+                    Transaction(0, LanceOperation.Overwrite(schema, fragments), transaction_properties=properties),
                     max_retries=0,
                     enable_stable_row_ids=True,
                     enable_v2_manifest_paths=True,
@@ -113,12 +154,16 @@ class Store(Handles):
             raise
         files = [file.removeprefix(f"{path}/") for file in _data_files(path, fragments)]
         manifest = registrar.manifest_of(ref)
-        staged = Staged(Dataset(self, ref, lance), manifest, (), (*files, manifest.removeprefix(f"{path}/")))
+        proofs = (self._prove_manifest(manifest, registrar),)
+        own = (*files, manifest.removeprefix(f"{path}/"))
+        staged = Staged(Dataset(self, ref, lance), manifest, (), own, proofs)
         self.meter.count("create", path)
         failpoints.hit(Point.DURABLE_AFTER, f"create {path}")
         self.take_name(staged)
         # The handle that Lance gave back would go on asking the registrar; a fresh one knows the dataset by path.
-        return self.open(ref)
+        created = self.open(ref)
+        created.checksum = checksum_text(self.checksum_kind, *proofs[0].result())
+        return created
 
     def _write_new(self, uri: str, schema: pa.Schema, rows: pa.Table) -> list[FragmentMetadata]:
         written = write_fragments(
@@ -136,9 +181,11 @@ class Store(Handles):
     def take_name(self, staged: Staged) -> None:
         """Give a staged version its final name, if that is free, and make both survive a power cut; else `LostRace`.
 
-        Name and bytes come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
+        Bytes and name come in this order on purpose: a disk that keeps a name without its bytes would leave a newest
         version that nobody can read.
         """
+        for proofs in staged.proofs:
+            proofs.result()
         self._sync_paths([f"{staged.ref.directory}/{file}" for file in staged.files])
         taken = not self.objects.link(staged.manifest, staged.ref.manifest_path)
         if taken:
@@ -200,17 +247,22 @@ class Store(Handles):
         handle = begun.dataset if begun else dataset
         manifests = [*begun.passed, begun.manifest] if begun else []
         files = list(begun.files) if begun else []
+        proofs = list(begun.proofs) if begun else []
         for change in changes:
             # Lance looks for foreign commits by itself, except before an overwrite, which it takes as it is.
             is_blind = isinstance(change.transaction.operation, LanceOperation.Overwrite)
             if is_blind and self.has_version(handle.ref.at(handle.version + 1)):
                 raise StaleBase(handle.ref)
-            handle, manifest = self._commit_one(handle, change, properties)
+            handle, manifest, proof = self._commit_one(handle, change, properties)
+            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
             manifests.append(manifest)
             files.extend([*change.files, manifest.removeprefix(f"{dataset.ref.directory}/")])
-        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files))
+            proofs.extend((change.proofs, proof))
+        return Staged(handle, manifests[-1], tuple(manifests[:-1]), tuple(files), tuple(proofs))
 
-    def _commit_one(self, base: Dataset, change: Change, properties: dict[str, str]) -> tuple[Dataset, str]:
+    def _commit_one(
+        self, base: Dataset, change: Change, properties: dict[str, str]
+    ) -> tuple[Dataset, str, PendingProofs]:
         assert change.read_version == base.version, "a change is committed on the version it was staged on"
         registrar = _Registrar()
         transaction = change.transaction
@@ -243,7 +295,27 @@ class Store(Handles):
         if registrar.version != ref.version:
             self.objects.discard(manifest)
             raise StaleBase(base.ref)
-        return Dataset(self, ref, lance), manifest
+        log = f"{base.ref.directory}/_transactions/{base.version}-{transaction.uuid}.txn"
+        return Dataset(self, ref, lance), manifest, self._prove_manifest(manifest, registrar, log)
+
+    def _prove_manifest(self, manifest: str, registrar: _Registrar, log: str | None = None) -> PendingProofs:
+        """Prove a staged manifest and the file of its transaction.
+
+        In an object store each was one put, and the answer to the manifest's says what is there now.
+        """
+        if not self.root.is_local:
+            is_told = registrar.e_tag is not None and registrar.size_bytes is not None
+            told = Proof(manifest, registrar.size_bytes or 0, etag_checksum(registrar.e_tag))
+            return PendingProofs([told]) if is_told else self.prover.begin({manifest: registrar.size_bytes})
+        raw = self.objects.read(manifest)
+        logged = self.objects.read_if_exists(log) if log is not None else None
+        if logged is not None and not is_inlined(logged, raw):
+            raise not_whole(str(log), "it is not the transaction that was committed")
+        return PendingProofs([self.prover.proof_of(manifest, Inspected.of(raw), registrar.size_bytes)])
+
+    def _prove_fragments(self, directory: str, fragments: Iterable[FragmentMetadata]) -> list[Proof]:
+        sizes = {f"{directory}/data/{file.path}": file.file_size_bytes for one in fragments for file in one.files}
+        return self.prover.begin(sizes).result()
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
         """Write the rows of a coming strict replacement; nothing names the file yet."""
@@ -260,7 +332,8 @@ class Store(Handles):
         assert isinstance(transaction, Transaction)
         self.meter.count("stage", str(dataset.ref))
         failpoints.hit(Point.DURABLE_AFTER, f"stage {dataset.ref}")
-        return StagedRows(list(transaction.operation.fragments))  # type: ignore[attr-defined]  # it is an Overwrite
+        fragments = list(transaction.operation.fragments)  # type: ignore[attr-defined]  # it is an Overwrite
+        return StagedRows(fragments, tuple(self._prove_fragments(dataset.ref.directory, fragments)))
 
     def prepare_strictly(self, dataset: Dataset, rows: StagedRows, schema: pa.Schema) -> Strict:
         """Do all of a strict commit that comes before its commit point; `LostRace` when it cannot win any more."""
@@ -268,11 +341,12 @@ class Store(Handles):
             return Strict(dataset, rows, schema, None)
         change = changed(dataset, LanceOperation.Overwrite(schema, rows.fragments), 0)
         try:
-            handle, manifest = self._commit_one(dataset, change, {})
+            handle, manifest, proof = self._commit_one(dataset, change, {})
+            handle.checksum = checksum_text(self.checksum_kind, *proof.result())
         except StaleBase as error:
             raise LostRace from error
         files = (*change.files, manifest.removeprefix(f"{dataset.ref.directory}/"))
-        return Strict(dataset, rows, schema, Staged(handle, manifest, (), files))
+        return Strict(dataset, rows, schema, Staged(handle, manifest, (), files, (proof,)))
 
     def commit_strictly(self, strict: Strict) -> Dataset:
         """Make the prepared rows the next version, if and only if nobody committed since; else `LostRace`.
@@ -392,6 +466,8 @@ class _Registrar:
 
     def __init__(self) -> None:
         self.version = 0
+        self.size_bytes: int | None = None
+        self.e_tag: str | None = None
         self._manifest_path = ""
 
     def namespace_id(self) -> str:
@@ -404,6 +480,9 @@ class _Registrar:
         # Refusing here would make Lance retry and complain; the caller looks at the version instead.
         self.version = int(str(request["version"]))
         self._manifest_path = str(request["manifest_path"])
+        size, e_tag = request.get("manifest_size"), request.get("e_tag")
+        self.size_bytes = int(str(size)) if size is not None else None
+        self.e_tag = str(e_tag) if e_tag is not None else None
         keys = ("version", "manifest_path", "manifest_size", "e_tag")
         return {"version": {key: request.get(key) for key in keys}}
 

@@ -16,6 +16,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
 from omnigraph.manifest.pins import read_pins
 from omnigraph.manifest.removal import Listing
+from omnigraph.store.checksums import OVERWRITTEN_PATH
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.manifest_file import UnknownManifest
 from omnigraph.store.reach import NeededFiles, StoredManifest, read_needed
@@ -132,7 +133,7 @@ def _sort_files(
 
 def _is_wanted(path: str, needed: Mapping[str, NeededFiles | UnknownManifest]) -> bool:
     dataset = dataset_of(path)
-    if dataset in (SCHEMA_COPY, EMBEDDINGS):
+    if dataset in (SCHEMA_COPY, EMBEDDINGS, OVERWRITTEN_PATH):
         return True
     of_dataset = needed.get(dataset)
     if not isinstance(of_dataset, NeededFiles):

@@ -157,6 +157,7 @@ class _Embedding:
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
+            self.core.kernel.refuse_read_only()
             held = declared(self.core.kernel.store, "embed", snapshot, self.core.actor)
             self._held = self._stack.enter_context(held)
         return self._held

@@ -103,6 +103,7 @@ def optimize(
     """
     branch = branch.strip()
     core = admit(core, "change", on(branch), actor)
+    core.kernel.refuse_read_only()
     with ExitStack() as stack:
         work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)

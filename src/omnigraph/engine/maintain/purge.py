@@ -12,12 +12,13 @@ from itertools import groupby
 
 from omnigraph.engine.embed.cache import FOLDER
 from omnigraph.errors import OmniGraphError
-from omnigraph.limits import STAGED_SECONDS_MAX
+from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intent import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.updates import SetPurges
+from omnigraph.store.checksums import record_overwritten
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.shred import Span, fields_in, shred_columns
 from omnigraph.store.store import Store
@@ -93,15 +94,29 @@ def _overwrite(store: Store, path: str, one: Purge) -> tuple[int, int, str | Non
     files = size = 0
     try:
         changes = _property_files(store, path, one) if one.property_id is not None else _type_files(store, path)
-        for file, data in changes:
-            store.objects.write(file, data)
-            files, size = files + 1, size + len(data)
+        for batch in _batches(changes):
+            # Recorded first: a file in the record may have the checksum that it came with, or this one.
+            record_overwritten(store, batch)
+            for file, data in batch.items():
+                store.objects.write(file, data)
+                files, size = files + 1, size + len(data)
         if one.is_embedded:
             # The cache knows vectors by hashes of texts, and not whose texts they were.
             files += store.objects.delete_prefix(FOLDER)
     except OmniGraphError as error:
         return files, size, error.message
     return files, size, None
+
+
+def _batches(changes: Iterator[tuple[str, bytes]]) -> Iterator[dict[str, bytes]]:
+    batch: dict[str, bytes] = {}
+    for file, data in changes:
+        batch[file] = data
+        if sum(map(len, batch.values())) >= PURGE_BATCH_BYTES:
+            yield batch
+            batch = {}
+    if batch:
+        yield batch
 
 
 def _type_files(store: Store, path: str) -> Iterator[tuple[str, bytes]]:

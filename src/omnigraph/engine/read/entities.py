@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from omnigraph.engine.read.budget import loading
 from omnigraph.engine.read.columns import Column
 from omnigraph.engine.read.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.dataset import Dataset, miscounted
 from omnigraph.store.index import unindexed_rows
 from omnigraph.store.live import LiveRows, live_rows
 from omnigraph.store.tail import read_after, shared_beginning
@@ -83,7 +83,8 @@ class Entities:
                 if found is None:
                     with loading(self.count, _row_bytes(self.dataset.schema.field(name).type), f"reading `{name}`"):
                         found = Column(self._read(name))
-                    assert len(found.array) == self.count, "columns of one version have one length"
+                    if len(found.array) != self.count:
+                        raise miscounted(self.dataset, len(found.array))
                     self._columns[name] = found
                     self._grow()
         return found

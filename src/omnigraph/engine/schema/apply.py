@@ -127,13 +127,13 @@ class _Apply:
             path = identity.path(one.table_key)
             schema = physical_schema(arrow_schema(one))
             try:
-                self.kernel.store.create(path, schema)
+                created = self.kernel.store.create(path, schema)
             except LostRace:
                 # An apply that died, or one that is racing us, has been here. Its dataset may have another shape, and
                 # a sweep may be about to remove it, so we neither use it nor wait for it.
                 path = f"{path}-{new_ulid()}"
-                self.kernel.store.create(path, schema)
-            self._created[one.table_key] = Pin(identity, one.table_key, path, 1, None, 0)
+                created = self.kernel.store.create(path, schema)
+            self._created[one.table_key] = Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
         return self._created[one.table_key]
 
 

@@ -30,6 +30,7 @@ def missing_base(core: Core, branch: str, from_branch: str | None) -> str | None
     except GraphError as error:
         if error.code != "branch.not_found" or from_branch is None:
             raise
+        core.kernel.refuse_read_only()
         return from_branch.strip()
     return None
 

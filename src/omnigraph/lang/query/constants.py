@@ -16,6 +16,7 @@ from omnigraph.lang.source import Span
 from omnigraph.lang.types import Scalar
 
 I64_MAX: Final = 2**63 - 1
+U64_MAX: Final = 2**64 - 1
 # A number with more digits fits nothing, and Python itself refuses to read very long ones.
 DIGITS_MAX: Final = 40
 _ESCAPE: Final = re.compile(r"\\([\s\S])")
@@ -89,8 +90,8 @@ class ValueBuilder:
         return ast.Literal(value, Scalar.F64, span_of(c[0]))
 
     def integer(self, c: list[Token]) -> ast.Literal:
-        value = read_integer(c[0], -I64_MAX - 1, I64_MAX, "an integer")
-        return ast.Literal(value, Scalar.I64, span_of(c[0]))
+        value = read_integer(c[0], -I64_MAX - 1, U64_MAX, "an integer")
+        return ast.Literal(value, Scalar.I64 if value <= I64_MAX else Scalar.U64, span_of(c[0]))
 
     def boolean(self, c: list[Token]) -> ast.Literal:
         return ast.Literal(c[0] == "true", Scalar.BOOL, span_of(c[0]))

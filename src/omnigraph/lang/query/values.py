@@ -17,19 +17,28 @@ def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Liter
         return ir.Literal(value.value, PropertyType(value.scalar))
     values: list[ir.LiteralValue] = []
     scalar = Scalar.STRING
+    is_unsigned = _is_unsigned(value)
     for position, item in enumerate(value.items):
         if isinstance(item, ast.ListLiteral):
             ctx.report("T28", item.span, "a list cannot hold lists")
             return None
+        own = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
         if position == 0:
-            scalar = item.scalar
-        elif item.scalar is not scalar:
-            numbers = {item.scalar, scalar} <= NUMBERS
+            scalar = own
+        elif own is not scalar:
+            numbers = {own, scalar} <= NUMBERS
             hint = "write all of them with a decimal point" if numbers else "keep one type in a list"
             ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
             return None
         values.append(item.value)
     return ir.Literal(tuple(values), PropertyType(scalar, is_list=True))
+
+
+def _is_unsigned(value: ast.ListLiteral) -> bool:
+    """Tell whether integers of a list are all unsigned because some of them fit nothing else."""
+    integers = [one for one in value.items if isinstance(one, ast.Literal) and one.scalar in (Scalar.I64, Scalar.U64)]
+    is_positive = all(isinstance(one.value, int) and one.value >= 0 for one in integers)
+    return is_positive and any(one.scalar is Scalar.U64 for one in integers)
 
 
 def is_compatible(a: PropertyType, b: PropertyType) -> bool:

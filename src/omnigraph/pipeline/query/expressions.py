@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from functools import reduce
 from typing import Any
 
@@ -31,6 +32,7 @@ _PLAIN: Mapping[ir.CompareOp, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 _I64_LOW, _I64_HIGH = -(2.0**63), 2.0**63
 _U64_HIGH = 2.0**64
+_LONG_MAX = 2**63 - 1
 _HALF = 2**32
 
 
@@ -101,6 +103,9 @@ class Expressions:
             return self.functions.date_from_unix_date(lit(value))
         if type_.scalar is Scalar.DATETIME:
             return self.functions.timestamp_millis(lit(value).cast("long"))
+        if isinstance(value, int) and value > _LONG_MAX:
+            # A Java long holds no more; unsigned columns are decimals here anyway.
+            return lit(Decimal(value)).cast(spark_type(type_))
         return lit(value).cast(spark_type(type_))
 
     # -- conditions --------------------------------------------------------------------------------------------

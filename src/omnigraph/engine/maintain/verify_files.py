@@ -1,0 +1,196 @@
+"""Checksums: every stored file whose checksum was recorded still has the bytes that were written.
+
+On a disk all bytes are read. In an object store, which checks its bytes itself, one listing tells by their ETags
+whether the objects are still those that were written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import md5
+from typing import Final, TypeAlias, TypeVar
+from zlib import crc32
+
+from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.limits import VERIFY_BATCH_FILES
+from omnigraph.manifest import rows
+from omnigraph.manifest.audit import AUDIT_PATH
+from omnigraph.manifest.commit_log import LOG_PATH
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MANIFEST_PATH, Snapshot
+from omnigraph.store.checksums import ChecksumKind, path_key, read_overwritten_checksums, unpack
+from omnigraph.store.dataset import DatasetRef, version_of
+from omnigraph.store.footers import is_inlined
+from omnigraph.store.log import recorded_checksums
+from omnigraph.store.objects import ObjectInfo
+from omnigraph.store.proof import etag_checksum
+
+# What was recorded, by the key of a path.
+Recorded: TypeAlias = dict[int, tuple[ChecksumKind, int]]
+
+T = TypeVar("T")
+_LOGS: Final = (LOG_PATH, AUDIT_PATH)
+_FOLDERS: Final = ("data", "_deletions", "_indices", "_versions")
+
+
+@dataclass(frozen=True, slots=True)
+class FilesReport:
+    """How many files were compared with their checksums, how many have none, and what is wrong, by path."""
+
+    checked: int
+    unchecked: int
+    faults: Mapping[str, str]
+
+
+def verify_files(kernel: Kernel, snapshots: Iterable[Snapshot]) -> FilesReport:
+    """Compare all files with their checksums; `snapshots` are states whose pins speak for versions of types."""
+    infos = {info.path: info for info in kernel.store.objects.list("") if _is_covered(info.path)}
+    catalogs = [path for path in infos if path.startswith(f"{MANIFEST_PATH}/") and path.endswith(".manifest")]
+    recorded: Recorded = {}
+    faults: dict[str, str] = {}
+    try:
+        for commit in kernel.all_commits().values():
+            _add_packed(recorded, commit.checksums)
+    except OmniGraphError as error:
+        faults[LOG_PATH] = f"history cannot be read, and with it checksums: {error.message}"
+    # What the versions that are kept publish is in their metadata; the oldest of them also pin what came before.
+    oldest = [states for states in map(partial(_oldest_state, kernel), _oldest(catalogs)) if states is not None]
+    for pin in (pin for snapshot in (*oldest, *snapshots) for pin in snapshot.state.pins.values()):
+        _add_text(recorded, pin.ref.manifest_path, pin.checksum)
+    for log in _LOGS:
+        try:
+            _add_packed(recorded, recorded_checksums(kernel.store, log))
+        except OmniGraphError as error:
+            faults[log] = error.message
+    for path, found in zip(catalogs, _batched(kernel, catalogs, _catalog_checksums), strict=True):
+        if isinstance(found, OmniGraphError):
+            faults[path] = found.message
+            continue
+        _add_packed(recorded, found.rows)
+        for version, checksum in found.versions.items():
+            _add_text(recorded, version, checksum)
+    names = [path for path in infos if path_key(path) in recorded]
+    compare = partial(_compare, infos=infos, recorded=recorded, overwritten=read_overwritten_checksums(kernel.store))
+    compared = dict(zip(names, _batched(kernel, names, compare), strict=True))
+    faults |= {path: fault for path, fault in compared.items() if fault}
+    faults |= dict(_transaction_faults(kernel, infos))
+    checked = sum(fault is not None for fault in compared.values())
+    return FilesReport(checked, len(infos) - checked, faults)
+
+
+def _is_covered(path: str) -> bool:
+    """Tell whether a file belongs to a dataset of the graph, and is no staged name or hint of Lance's."""
+    parts = path.split("/")
+    is_ours = parts[0] in ("nodes", "edges", MANIFEST_PATH, *_LOGS) and not set(parts).isdisjoint(_FOLDERS)
+    return is_ours and ("_versions" not in parts or path.endswith(".manifest"))
+
+
+def _oldest(catalogs: Iterable[str]) -> list[str]:
+    """Return the path of the oldest version of each branch; names are newest first."""
+    by_folder: dict[str, str] = {}
+    for path in sorted(catalogs):
+        by_folder[path.rpartition("/")[0]] = path
+    return list(by_folder.values())
+
+
+def _oldest_state(kernel: Kernel, path: str) -> Snapshot | None:
+    try:
+        return kernel.at_ref(_ref(path))
+    except OmniGraphError:
+        # Whatever is wrong with it shows when its own file is looked at.
+        return None
+
+
+def _ref(path: str) -> DatasetRef:
+    branch = path.split("/")[2] if path.startswith(f"{MANIFEST_PATH}/tree/") else None
+    return DatasetRef(MANIFEST_PATH, branch, version_of(path))
+
+
+def _catalog_checksums(kernel: Kernel, path: str) -> rows.FileChecksums | OmniGraphError:
+    try:
+        # The rows are not read here: their file has a checksum of its own.
+        return rows.checksums_of(kernel.store.open(_ref(path)).schema)
+    except OmniGraphError as error:
+        return error
+    except ValueError as error:
+        return GraphError(f"its metadata is damaged: {error}", code="graph.corrupt")
+
+
+def _compare(
+    kernel: Kernel,
+    path: str,
+    *,
+    infos: Mapping[str, ObjectInfo],
+    recorded: Recorded,
+    overwritten: Mapping[int, Collection[int]],
+) -> str | None:
+    """Return what is wrong with a file, an empty text if nothing is, or None if that cannot be told here."""
+    kind, checksum = recorded[path_key(path)]
+    info = infos[path]
+    try:
+        if path_key(path) in overwritten and _content_checksum(kernel, info) in overwritten[path_key(path)]:
+            return ""
+        if kind is ChecksumKind.ETAG and info.e_tag is not None and etag_checksum(info.e_tag) == checksum:
+            return ""
+        if kind is ChecksumKind.CONTENT:
+            return "" if _content_checksum(kernel, info) == checksum else _DAMAGED
+        # A copy of an object has its ETag only where that is the MD5 of the bytes.
+        digest = md5(kernel.store.objects.read(path), usedforsecurity=False).hexdigest()
+    except OmniGraphError as error:
+        return error.message
+    if etag_checksum(digest) == checksum:
+        return ""
+    is_copy = "/_versions/" in path or info.e_tag is None
+    return None if is_copy and (info.e_tag or "").strip('"') != digest else _DAMAGED
+
+
+_DAMAGED: Final = "its bytes are not those that were written; restore it from a backup"
+
+
+def _content_checksum(kernel: Kernel, info: ObjectInfo) -> int | None:
+    if info.e_tag is not None:
+        return crc32(kernel.store.objects.read(info.path))
+    looked = kernel.store.objects.inspect(info.path)
+    return None if looked is None else looked.checksum
+
+
+def _transaction_faults(kernel: Kernel, infos: Mapping[str, ObjectInfo]) -> Iterator[tuple[str, str]]:
+    """Yield the versions whose transaction is no longer the copy that the manifest holds; on a disk only."""
+    if not kernel.store.root.is_local:
+        return
+    logged: dict[str, list[str]] = {}
+    for info in kernel.store.objects.list(""):
+        folder, _, name = info.path.rpartition("/")
+        if name.endswith(".txn"):
+            logged.setdefault(f"{folder}/{name.partition('-')[0]}", []).append(info.path)
+    for path in (path for path in infos if path.endswith(".manifest")):
+        directory = path.partition("/_versions/")[0]
+        candidates = logged.get(f"{directory}/_transactions/{version_of(path) - 1}", [])
+        manifest = kernel.store.objects.read_if_exists(path)
+        copies = [kernel.store.objects.read_if_exists(one) for one in candidates]
+        if manifest and copies and not any(copy and is_inlined(copy, manifest) for copy in copies):
+            yield candidates[0], "it is not the transaction that its version was made by"
+
+
+def _batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T]) -> list[T]:
+    """Do the same for many files, side by side, and return what came of each, in their order."""
+
+    def each(batch: Sequence[str]) -> list[T]:
+        return [work(kernel, path) for path in batch]
+
+    batches = [paths[start : start + VERIFY_BATCH_FILES] for start in range(0, len(paths), VERIFY_BATCH_FILES)]
+    return [one for done in kernel.store.in_parallel([partial(each, batch) for batch in batches]) for one in done]
+
+
+def _add_packed(recorded: Recorded, text: str) -> None:
+    if text:
+        kind, known = unpack(text)
+        recorded.update({key: (kind, checksum) for key, checksum in known.items()})
+
+
+def _add_text(recorded: Recorded, path: str, text: str | None) -> None:
+    if text is not None:
+        kind, _, checksum = text.partition(":")
+        recorded[path_key(path)] = (ChecksumKind(kind), int(checksum, 16))

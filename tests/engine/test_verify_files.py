@@ -1,0 +1,160 @@
+"""Verify by checksums: any flipped bit in any file of a graph is found, and a sound graph has none.
+
+The files that nothing vouches for are listed here, with the reason.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from moto.core.models import DEFAULT_ACCOUNT_ID
+from moto.s3.models import s3_backends
+
+import omnigraph as og
+from omnigraph.errors import OmniGraphError
+from omnigraph.manifest import publish
+from omnigraph.store.dataset import manifest_name
+from tests.s3server import BUCKET, S3Server, s3_server
+
+__all__ = ["s3_server"]
+
+SCHEMA = """
+node Person { name: String @key  age: I32?  note: String? @index  v: Vector(4)? @index  face: Blob? }
+edge Knows: Person -> Person
+"""
+BLOB = "base64:" + "QUJD" * 30_000
+
+
+def build(uri: str) -> og.Graph:
+    """Make a graph with every sort of file: forks, deletions, indexes, blobs, a tag, and a commit log."""
+    graph = og.init(uri, SCHEMA)
+    people = [{"name": f"p{n}", "note": f"some words {n}", "v": [n, 1, 2, 3], "face": BLOB} for n in range(6)]
+    graph.ingest([{"type": "Person", "data": one} for one in people])
+    graph.ingest([{"edge": "Knows", "from": "p1", "to": "p2"}])
+    graph.mutate('query q() { delete Person where name = "p5" }')
+    graph.ensure_indices()
+    graph.tags.create("then")
+    graph.branches.create("review")
+    graph.ingest([{"type": "Person", "data": {"name": "r", "age": 3}}], branch="review")
+    for number in range(4):
+        graph.ingest([{"type": "Person", "data": {"name": f"q{number}"}}])
+    return graph
+
+
+def is_vouched_for(path: str, root: Path) -> bool:
+    """Tell whether a checksum or a copy covers a file."""
+    if not any(f"/{part}/" in path for part in ("data", "_deletions", "_indices", "_versions", "_transactions")):
+        # Copies for people, and what Lance keeps for itself: names of forks, and hints.
+        return False
+    if path.endswith(".txn"):
+        # A chain of changes is published as its last version; the transactions before it are leftovers. Of the two with
+        # which a fork begins, the first is Lance's own.
+        folder, read = (root / path).parent.with_name("_versions"), int(Path(path).name.partition("-")[0])
+        begins = "/tree/" in path and not (folder / manifest_name(read - 1)).exists()
+        return (folder / manifest_name(read + 1)).exists() and not begins
+    if "/_versions/" not in path:
+        # Text indexes are written as parts first; those that Lance leaves behind belong to nothing.
+        return "/staging/" not in path and "__manifest/tree" not in path
+    folder = (root / path).parent
+    newest = min(file.name for file in folder.glob("*.manifest"))
+    first = max(file.name for file in folder.glob("*.manifest"))
+    name = Path(path).name
+    # The newest version of a catalog has a seal of its metadata alone, logs vouch for their rows alone, and Lance makes
+    # the first version of a fork.
+    is_catalog_head = path.startswith("__manifest/") and name == newest
+    is_log = path.startswith(("__commit_log/", "_graph_commit_recoveries"))
+    return name.endswith(".manifest") and not (is_catalog_head or is_log or ("/tree/" in path and name == first))
+
+
+def found(root: Path) -> bool:
+    try:
+        return not og.open(str(root), read_only=True).verify(data=True).is_sound
+    except OmniGraphError:
+        return True
+
+
+@pytest.mark.parametrize("share", [pytest.param(0.1, id="sample"), pytest.param(1.0, id="all", marks=pytest.mark.long)])
+def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    monkeypatch.setattr(publish, "COMMIT_WINDOW_ROWS", 3)
+    root = tmp_path / "g.omni"
+    build(str(root)).close()
+    og.open(str(root)).close()
+    report = og.open(str(root)).verify(data=True)
+    assert [one for one in report.findings if one.severity == "error"] == []
+    assert (report.checked_files or 0) > 20
+    dice = random.Random(7)
+    files = sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file())
+    files = [path for path in files if is_vouched_for(path, root)]
+    missed = []
+    for path in dice.sample(files, int(share * len(files))):
+        before = (root / path).read_bytes()
+        damaged = bytearray(before)
+        damaged[dice.randrange(len(damaged))] ^= 1 << dice.randrange(8)
+        (root / path).write_bytes(damaged)
+        if not found(root):
+            missed.append(path)
+        (root / path).write_bytes(before)
+    assert missed == []
+    assert not found(root)
+
+
+def test_verify_data_counts_files_without_a_checksum(tmp_path: Path) -> None:
+    formats = Path(__file__).parents[1] / "formats" / "format-7.tar.gz"
+    shutil.unpack_archive(formats, tmp_path)
+    (root,) = [one for one in tmp_path.iterdir() if one.is_dir()]
+    report = og.open(str(root)).verify(data=True)
+    assert report.is_sound
+    assert (report.checked_files, bool(report.unchecked_files)) == (0, True)
+    assert report.to_json()["unchecked_files"] == report.unchecked_files
+
+
+def damage(path: Path, change: Callable[[bytes], bytes]) -> None:
+    path.write_bytes(change(path.read_bytes()))
+
+
+def test_verify_finds_an_index_that_cannot_be_read(tmp_path: Path) -> None:
+    build(str(tmp_path / "g")).close()
+    file = next(one for one in sorted((tmp_path / "g").rglob("_indices/*/page_lookup.lance")))
+    damage(file, lambda data: data[: len(data) // 2])
+    messages = [one.message for one in og.open(str(tmp_path / "g")).verify().findings if one.severity == "error"]
+    assert any("the index" in one and "cannot be read" in one for one in messages)
+
+
+@pytest.mark.parametrize("change", [lambda data: data[:300_000], None], ids=["short", "missing"])
+def test_verify_finds_blobs_that_lack_bytes(tmp_path: Path, change: Callable[[bytes], bytes] | None) -> None:
+    build(str(tmp_path / "g")).close()
+    file = next((tmp_path / "g").rglob("*.blob"))
+    damage(file, change) if change else file.unlink()
+    messages = [one.message for one in og.open(str(tmp_path / "g")).verify().findings if one.severity == "error"]
+    assert any("blobs" in one for one in messages)
+
+
+def test_verify_finds_tags_and_beginnings_of_branches_that_cannot_be_read(tmp_path: Path) -> None:
+    graph = build(str(tmp_path / "g"))
+    state = graph.core.kernel.snapshot().state
+    for version in (state.tags["then"].manifest_version, state.branches["review"].parent_version):
+        Path(graph.uri, "__manifest", "_versions", manifest_name(version)).unlink()
+    messages = [one.message for one in graph.verify().findings if one.severity == "error"]
+    assert any(one.startswith("tag `then` cannot be read") for one in messages)
+    assert any(one.startswith("the beginning of branch `review` cannot be read") for one in messages)
+
+
+@pytest.mark.s3
+def test_verify_data_finds_objects_that_were_replaced(s3_server: S3Server) -> None:
+    graph = build(s3_server.uri("g"))
+    graph.close()
+    report = og.open(s3_server.uri("g")).verify(data=True)
+    assert [one for one in report.findings if one.severity == "error"] == []
+    backend = s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+    for part in ("nodes/", "__manifest/data"):
+        keys = sorted(backend.get_bucket(BUCKET).keys)
+        key = next(one for one in keys if part in one and one.endswith(".lance"))
+        data = bytearray(backend.get_object(BUCKET, key).value)  # type: ignore[union-attr]  # it was just listed
+        data[len(data) // 2] ^= 1
+        backend.put_object(BUCKET, key, bytes(data))
+        again = og.open(s3_server.uri("g")).verify(data=True)
+        assert key.removeprefix("g/") in {one.type_key for one in again.findings}
