@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -158,3 +159,19 @@ def test_cleanup_dry_run_counts_dead_work(graph: Graph) -> None:
     done = graph.cleanup(keep=1)
     assert said.swept == done.swept
     assert said.to_json()["intents_rolled_back"] == 1
+
+
+def test_sweep_leaves_a_young_fork_its_entry(graph: Graph) -> None:
+    """The entry is the oldest file of a fork; without it nothing can start from what the deleted branch left."""
+    graph.branches.create("gone")
+    graph.ingest([{"type": "Person", "data": {"name": "x"}}], branch="gone")
+    graph.branches.delete("gone")
+    entries = [*Path(graph.uri).rglob("_refs/branches/*.json")]
+    for entry in entries:
+        os.utime(entry, (1_000_000_000, 1_000_000_000))
+    sweep(graph.core.kernel)
+    assert entries
+    assert all(entry.is_file() for entry in entries)
+    with hours_later():
+        sweep(graph.core.kernel)
+    assert not any(entry.is_file() for entry in entries)
