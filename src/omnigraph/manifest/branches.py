@@ -99,6 +99,7 @@ def rename_branch(kernel: Kernel, name: str, new_name: str, actor: str | None = 
 
 def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None = None) -> Tag:
     """Name a commit and protect it from cleanup. A tag never moves: to name another commit, delete it first."""
+    kernel.refuse_read_only()
     name = checked_name(name, "tag")
     commit = kernel.find_commit(commit_id)
     snapshot = kernel.at_commit(commit_id)

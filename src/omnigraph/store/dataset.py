@@ -124,13 +124,19 @@ class Dataset:
     ) -> pa.Table:
         """Return the rows that satisfy a filter as one table."""
         self.store.meter.count("scan", str(self.ref))
+        # Lance plans a list of columns in time quadratic to its length; all of them need no list.
+        own = frozenset(self.schema.names) if columns is not None else frozenset[str]()
+        is_all = columns is not None and own.issubset(columns) and own.issuperset(columns)
         with lance_errors(f"reading {self.ref}", self):
-            return self.lance.to_table(
-                columns=list(columns) if columns is not None else None,
+            found = self.lance.to_table(
+                columns=list(columns) if columns is not None and not is_all else None,
                 filter=filter,
                 with_row_id=with_row_id,
                 with_row_address=with_row_address,
             )
+        if columns is None or not is_all:
+            return found
+        return found.select([*columns, *(name for name in found.schema.names if name not in own)])
 
     def batches(
         self,

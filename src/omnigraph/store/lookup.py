@@ -24,6 +24,9 @@ PLACE: Final = (ID, ROW_ID, ROW_ADDRESS)
 FILTER_VALUES_MAX: Final = 4_096
 # Taking rows one by one costs about this many times what a pass over them costs.
 _TAKE_COST: Final = 10
+
+# A row with more columns than this is looked up by its keys first, and then taken.
+_WIDE_COLUMNS: Final = 256
 # Lance takes no typed filter on columns of these types.
 _UNFILTERED: Final = ("uint32", "uint64", "date64[ms]")
 
@@ -47,7 +50,14 @@ def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.A
     row_ids = _candidates(dataset, values)
     if row_ids is not None and len(row_ids) == 0:
         return _nothing(dataset, columns)
-    if row_ids is not None and len(row_ids) * _TAKE_COST < dataset.count():
+    if row_ids is None and len(names) > _WIDE_COLUMNS:
+        # Lance plans a scan in time quadratic to the number of its columns, and a take of rows does not.
+        narrow = dataset.read(list(where), _condition(values), with_row_id=True)
+        row_ids = narrow.column(ROW_ID).to_numpy()
+        if len(row_ids) == 0:
+            return _nothing(dataset, columns)
+    is_wide = row_ids is not None and len(names) > _WIDE_COLUMNS
+    if row_ids is not None and (is_wide or len(row_ids) * _TAKE_COST < dataset.count()):
         found = dataset.take(row_ids.tolist(), [*names, ROW_ID, ROW_ADDRESS])
     else:
         found = dataset.read(names, _condition(values), with_row_id=True, with_row_address=True)
