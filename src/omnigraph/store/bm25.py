@@ -65,7 +65,7 @@ def scores(
 
     >>> found = scores(Statistics(2, 6), np.array([4, 2]), {"sea": np.array([2, 1])}, {"sea": 2}, {"sea": 1})
     >>> found.round(4).tolist()
-    [0.2292, 0.2122]
+    [0.2292, 0.2111]
     """
     norms = statistics.norms(lengths)
     total = np.zeros(len(lengths))
