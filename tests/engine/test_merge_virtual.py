@@ -113,7 +113,8 @@ def check_worlds(count: int) -> int:
     for seed in range(count):
         random = Random(seed)
         catalog = CATALOGS[random.choice(RULES)]
-        type_: Type = random.choice([catalog.nodes["N"], catalog.edges["E"]])
+        kinds: list[Type] = [catalog.nodes["N"], catalog.edges["E"]]
+        type_ = random.choice(kinds)
         try:
             unknown += World(random, type_).check()
         except AssertionError as error:
