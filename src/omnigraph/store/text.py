@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from omnigraph.limits import TEXT_CACHE_BYTES_MAX
 from omnigraph.store import bm25
@@ -102,16 +103,21 @@ class Vocabulary:
     def __init__(self, texts: Any) -> None:
         self._words = Words(_words(texts))
 
-    def similar(self, text: str, edits: int) -> str:
-        """Return a text of all words that are within so many edits of any word of the given one."""
+    def similar(self, text: str, edits: int) -> list[str]:
+        """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
         sought = _words(pa.array([text])).to_pylist()
-        return " ".join(sorted({word for one in sought for word in self._words.within(one, edits)}))
+        near = {word for one in sought for word in self._words.within(one, edits)}
+        return sorted(word for word in near if words_of(word))
 
 
 def _words(texts: Any) -> Any:
-    """Return the distinct words of texts, in lower case."""
-    words: Any = pc.unique(pc.list_flatten(pc.split_pattern_regex(pc.utf8_lower(texts), _BETWEEN_WORDS)))
+    """Return the distinct words of texts, in lower case and with composed accents."""
+    words: Any = pc.unique(pc.list_flatten(_split(texts)))
     return words.filter(pc.not_equal(words, pa.scalar("")))
+
+
+def _split(texts: Any) -> Any:
+    return pc.split_pattern_regex(pc.utf8_lower(pc.utf8_normalize(texts, form="NFC")), _BETWEEN_WORDS)
 
 
 class TextSearch:
@@ -160,7 +166,19 @@ class TextSearch:
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(self._read(None).column(self._column))
-        return self.matches(self._vocabulary.similar(text, edits))
+        words = self._vocabulary.similar(text, edits)
+        # The index knows stems: it proposes every row with a form of these words, and the words themselves decide.
+        rows = self.matches(" ".join(words))
+        return rows[self._holds_any(rows, words)] if len(rows) else rows
+
+    def _holds_any(self, rows: RowIds, words: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell which rows hold one of some words as it is written."""
+        texts = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
+        split = _split(texts)
+        is_found = pc.is_in(pc.list_flatten(split), value_set=pa.array(list(words), split.type.value_type))
+        holds = np.zeros(len(rows), np.bool_)
+        holds[pc.list_parent_indices(split).filter(is_found).to_numpy()] = True
+        return holds
 
     def _attempt(self, ask: Any) -> Any:
         """Ask with the index as long as it can be read; without it from then on."""

@@ -115,6 +115,17 @@ def test_fuzzy_any_state_of_the_index_forgives_that_many_errors(
     assert found(make(tmp_path), query, "fuzzy", edits) == expected
 
 
+@pytest.mark.parametrize("make", [unindexed, indexed])
+def test_fuzzy_compares_whole_words_and_not_their_stems(make: Make, tmp_path: Path) -> None:
+    notes = make(tmp_path)
+    notes.put({"long": "jumping", "short": "jumps", "accent": "élan vital", "letters": "e lan"})
+    assert found(notes, "jumpinh", "fuzzy", 1) == {"long"}
+    assert found(notes, "jumpt", "fuzzy", 1) == {"short"}
+    # An accent that is typed as a letter and a mark is one letter.
+    assert found(notes, "e\u0301lam", "fuzzy", 1) == {"accent"}
+    assert found(notes, "e\u0301lan", "search") == {"accent"}
+
+
 def test_fuzzy_without_a_number_forgives_two_errors(tmp_path: Path) -> None:
     notes = unindexed(tmp_path)
     assert found(notes, "nroht", "fuzzy") == set()
