@@ -117,7 +117,8 @@ def _words(texts: Any) -> Any:
 
 
 def _split(texts: Any) -> Any:
-    return pc.split_pattern_regex(pc.utf8_lower(pc.utf8_normalize(texts, form="NFC")), _BETWEEN_WORDS)
+    composed = pc.utf8_normalize(texts, form="NFC")  # type: ignore[attr-defined]  # the stubs lack it
+    return pc.split_pattern_regex(pc.utf8_lower(composed), _BETWEEN_WORDS)
 
 
 class TextSearch:
