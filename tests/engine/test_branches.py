@@ -14,6 +14,7 @@ from omnigraph.ids import CommitId, new_ulid
 from omnigraph.manifest import commit_log
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.store.dataset import Dataset
 from omnigraph.store.meter import Meter
 from omnigraph.store.store import Store
 from tests.engine.mergegraphs import PERSON, age, change, content, people
@@ -146,7 +147,7 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
     commit_id = set_age(graph, 31, "b")
     real = commit_log.read
 
-    def read(store: Store) -> dict[str, Commit]:
+    def read(store: Store) -> dict[CommitId, Commit]:
         found = real(store)
         if "b" in graph.branches.list():
             graph.branches.delete("b")
@@ -154,6 +155,21 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
 
     monkeypatch.setattr(commit_log, "read", read)
     assert commit_id in graph.core.kernel.all_commits()
+
+
+def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph.branches.create("b")
+    commit_id = set_age(graph, 31, "b")
+    real = commit_log.open_log
+
+    def open_log(store: Store) -> Dataset | None:
+        found = real(store)
+        if "b" in graph.branches.list():
+            graph.branches.delete("b")
+        return found
+
+    monkeypatch.setattr(commit_log, "open_log", open_log)
+    assert og.open(graph.uri).commit(commit_id).commit_id == commit_id
     assert "b" not in graph.branches.list()
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.changes.feed import FeedPage
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
@@ -138,15 +140,20 @@ def test_page_with_a_bad_bound_is_refused(deep: str) -> None:
 # -- the feed ----------------------------------------------------------------------------------------------------
 
 
+def causes(page: FeedPage) -> list[object]:
+    blocks: Any = page.to_json()["blocks"]
+    return [block["cause"]["graph_commit_id"] for block in blocks]
+
+
 def test_feed_page_in_the_past_reads_only_its_part_of_the_log(deep: str) -> None:
     with og.open(deep) as graph:
         line = [one.commit_id for one in reversed(graph.commits()) if one.branch is None]
         page = graph.changes(start="beginning", commits_max=3)
-        seen = [one["cause"]["graph_commit_id"] for one in page.to_json()["blocks"]]  # type: ignore[index,union-attr]
+        seen = causes(page)
         assert seen == line[1:4]
         while not page.caught_up:
             page = graph.changes(cursor=page.cursor, commits_max=64)
-            seen += [one["cause"]["graph_commit_id"] for one in page.to_json()["blocks"]]  # type: ignore[index,union-attr]
+            seen += causes(page)
         assert seen == line[1:]
 
 

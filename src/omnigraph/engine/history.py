@@ -27,7 +27,7 @@ def commits(
     """Return the commits that a branch is made of, newest first: all, or a page of those before one of them."""
     core = core.acting_as(actor)
     core.require("read", on(branch))
-    if limit is not None and limit < 1:
+    if limit is not None and (type(limit) is not int or limit < 1):
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
     walk = core.kernel.history(branch)
     if before is not None:
