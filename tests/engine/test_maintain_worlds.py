@@ -58,14 +58,16 @@ def play_several(root: Path) -> None:
 def blind_net(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Let Lance's list say nothing of one kind of files."""
 
-    def broken(store: Store, path: str, fork: str | None, kept: Collection[int]) -> tuple[TrackedFiles, TrackedFiles]:
-        stays, goes = list_tracked(store, path, fork, kept)
+    def broken(
+        store: Store, path: str, fork: str | None, kept: Collection[int], gone: Collection[int]
+    ) -> tuple[TrackedFiles, TrackedFiles, TrackedFiles]:
+        stays, goes, newer = list_tracked(store, path, fork, kept, gone)
         if kind == "blobs":
             # What it really lists: data files, without the folders beside them.
             stays.tokens.clear()
         stays.paths = {one for one in stays.paths if kind not in one}
         stays.tokens = {one for one in stays.tokens if kind != "_indices/" or "-" not in one}
-        return stays, goes
+        return stays, goes, newer
 
     monkeypatch.setattr(removal, "list_tracked", broken)
 

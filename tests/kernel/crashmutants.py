@@ -113,9 +113,11 @@ def cleanup_forgets_shared_files() -> None:
     """What a version that goes has in common with one that stays counts as its own, by both computations."""
     covers = NeededFiles.covers
 
-    def blind(store: Store, path: str, fork: str | None, kept: Collection[int]) -> tuple[TrackedFiles, TrackedFiles]:
-        stays, goes = list_tracked(store, path, fork, kept)
-        return TrackedFiles(stays.versions), goes
+    def blind(
+        store: Store, path: str, fork: str | None, kept: Collection[int], gone: Collection[int]
+    ) -> tuple[TrackedFiles, TrackedFiles, TrackedFiles]:
+        stays, goes, newer = list_tracked(store, path, fork, kept, gone)
+        return TrackedFiles(stays.versions), goes, newer
 
     NeededFiles.covers = lambda self, path: "/data/" not in path and covers(self, path)  # type: ignore[method-assign]
     vars(removal)["list_tracked"] = blind

@@ -22,7 +22,7 @@ from omnigraph.store.versions import Place, versions_of
 
 # The versions of a dataset that stay, by fork.
 KeptVersions = Mapping[str | None, Collection[int]]
-_Tracked = tuple[TrackedFiles, TrackedFiles]
+_Tracked = tuple[TrackedFiles, TrackedFiles, TrackedFiles]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +93,9 @@ class Planner:
             plans[path] = self._confirm(plans[path], kept[path], own)
         return [plan if plan.path in doubtful else replace(plan, residue=()) for plan in plans.values()]
 
-    def _list_tracked(self, path: str, fork: str | None, kept: Collection[int]) -> _Tracked | OmniGraphError:
+    def _list_tracked(self, path: str, fork: str | None, kept: set[int]) -> _Tracked | OmniGraphError:
         try:
-            return list_tracked(self.store, path, fork, kept)
+            return list_tracked(self.store, path, fork, kept, self._listed(path, fork).keys() - kept)
         except UnknownManifest as error:
             return _disputed(path, f"what Lance lists for `{path}` cannot be interpreted: {error}")
         except OmniGraphError as error:
@@ -155,16 +155,19 @@ class Planner:
         self, plan: RemovalPlan, kept: KeptVersions, listed: Mapping[str | None, _Tracked | OmniGraphError]
     ) -> RemovalPlan:
         """Compare a plan with what Lance lists, and tell the files of old versions from residue."""
-        stays, goes = TrackedFiles(), TrackedFiles()
+        stays, goes, newer = TrackedFiles(), TrackedFiles(), TrackedFiles()
         for fork, own in listed.items():
             if isinstance(own, OmniGraphError):
                 return RemovalPlan(plan.path, error=own)
-            own_stays, own_goes = own
+            own_stays, own_goes, own_newer = own
             if lost := sorted(set(kept[fork]) - own_stays.versions):
                 reason = f"Lance does not list version {lost[0]} of `{DatasetRef(plan.path, fork, 0).directory}`"
                 return RemovalPlan(plan.path, error=_disputed(plan.path, reason))
             stays.update(own_stays)
             goes.update(own_goes)
+            newer.update(own_newer)
+        # What was staged when storage was listed may have been published since; its versions are nobody's to remove.
+        plan = replace(plan, residue=tuple(info for info in plan.residue if not newer.reaches(info.path)))
         for info in plan.residue:
             if stays.reaches(info.path):
                 reason = f"Lance lists `{info.path}` for a version that stays, and its manifest does not name it"

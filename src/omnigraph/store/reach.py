@@ -176,16 +176,23 @@ class TrackedFiles:
                 self.tokens.add(path.removeprefix("_indices/").partition("/")[0])
 
 
-def list_tracked(store: Store, path: str, fork: str | None, kept: Collection[int]) -> tuple[TrackedFiles, TrackedFiles]:
-    """Return what Lance lists for the kept versions of a dataset or fork, and what it lists for the others."""
+def list_tracked(
+    store: Store, path: str, fork: str | None, kept: Collection[int], gone: Collection[int]
+) -> tuple[TrackedFiles, TrackedFiles, TrackedFiles]:
+    """Return what Lance lists for the kept versions of a dataset or fork, for those that go, and for all others.
+
+    The others were published after storage was listed.
+    """
     newest = store.open_latest(path, fork)
-    tracked = (TrackedFiles(), TrackedFiles())
-    wanted = pa.array(sorted(kept), pa.uint64())
+    tracked = (TrackedFiles(), TrackedFiles(), TrackedFiles())
     with lance_errors(f"listing the files of {newest.ref}"):
         # In batches: a long history lists the same names over and over.
         for batch in newest.lance.tracked_files():
-            is_kept = pc.is_in(batch.column("version").cast(pa.uint64()), value_set=wanted)
+            versions = batch.column("version").cast(pa.uint64())
+            is_kept, is_gone = (
+                pc.is_in(versions, value_set=pa.array(sorted(wanted), pa.uint64())) for wanted in (kept, gone)
+            )
             rows = pa.Table.from_batches([batch])
-            for part, mask in zip(tracked, (is_kept, pc.invert(is_kept)), strict=True):
+            for part, mask in zip(tracked, (is_kept, is_gone, pc.invert(pc.or_(is_kept, is_gone))), strict=True):
                 part.add(rows.filter(mask), path)
     return tracked
