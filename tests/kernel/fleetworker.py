@@ -58,11 +58,7 @@ def until_input_ends(round_seconds: float) -> bool:
 def main(role: str, root: str, folder: str, name: str, seed: str, count: str) -> None:
     kernel = open_graph(root)
     print("ready", flush=True)
-<<<<<<< HEAD
     setattr(publish, "STAGED_SECONDS_MAX", STAGED_SECONDS_MAX)  # noqa: B010 - a constant: a shorter hour
-=======
-    publish.STAGED_SECONDS_MAX = STAGED_SECONDS_MAX  # type: ignore[misc,assignment]  # a shorter hour
->>>>>>> wip/fair
     if role == "write":
         write(kernel, Path(folder), name, int(seed), int(count))
     elif role == "sweep":
