@@ -163,7 +163,7 @@ def test_vectors_that_are_gone_are_never_answered(tmp_path: Path) -> None:
 
 
 def test_relevance_is_that_of_one_corpus_while_the_index_lags(tmp_path: Path) -> None:
-    """Several segments, rows that the index does not know, and rows that are gone: scores are those without an index."""
+    """Several segments, rows that the index does not know, and rows that are gone: scores are as without an index."""
     answers = []
     for is_indexed in (False, True):
         graph = og.init(tmp_path / f"{is_indexed}.omni", schema=SCHEMA)
