@@ -159,7 +159,7 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
                 continue
             needed = NeededFiles()
             needed.add(StoredManifest.of(ref), store.objects.read(ref.manifest_path))
-            tracked, _ = reach.list_tracked(store, ref.path, ref.branch, {version})
+            tracked, _, _ = reach.list_tracked(store, ref.path, ref.branch, {version}, ())
             assert {one for one in tracked.paths if not needed.covers(one)} == set()
             assert needed.files <= tracked.paths
             checked |= {

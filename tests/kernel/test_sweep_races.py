@@ -13,6 +13,7 @@ from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import removal
 from omnigraph.manifest.sweep import sweep
+from omnigraph.store import reach
 from tests.kernel.fleettools import ParkFirst, in_thread, stranger
 from tests.kernel.graphs import PERSON, check_invariants, create, ids_of, insert, open_graph
 
@@ -31,7 +32,7 @@ def test_sweep_spares_a_version_published_after_it_listed_storage(
         path.write_bytes(b"x")
         old = path.stat().st_mtime - 2 * RESIDUE_AGE_SECONDS
         os.utime(path, (old, old))
-    real, park = removal.list_tracked, ParkFirst()
+    real, park = reach.list_tracked, ParkFirst()
 
     with failpoints.armed({Point.PUBLISH_BEFORE: park}):
         writing = in_thread(lambda: insert(other, {PERSON: ["second"]}))
