@@ -264,7 +264,7 @@ COMMANDS = (
         ("clone",),
         "clone:clone",
         "Copy a graph whole, with its history, or bring such a copy up to date.",
-        "omnigraph clone graph.omni s3://backups/graph",
+        "omnigraph clone graph.omni backup.omni",
         Capability.LOCAL,
     ),
     Command(
