@@ -110,7 +110,9 @@ class Planner:
         if isinstance(needed, UnknownManifest):
             return RemovalPlan(path, error=_disputed(path, str(needed)))
         objects = self.listing.objects.get(path, ())
-        lost = self._find_lost(needed.files - {info.path for info in objects})
+        # A manifest holds a copy of its transaction, whose own file is not synced: a power cut may take it.
+        missing = needed.files - {info.path for info in objects}
+        lost = self._find_lost({path for path in missing if "/_transactions/" not in path})
         if lost is not None:
             return RemovalPlan(path, missing=lost)
         live = {fork for fork in kept if kept[fork]}
