@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 import omnigraph as og
 from omnigraph.engine.changes import changeset
+from omnigraph.engine.names import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
 from tests.engine.changesworld import (
     SCHEMA,
@@ -156,15 +157,19 @@ def test_diff_follows_a_type_through_its_rename(graph: og.Graph) -> None:
     assert told(graph, before, "main") == {("node", "R", "q2"): "insert"}
 
 
-def test_diff_of_a_type_dropped_and_made_anew_deletes_and_inserts(graph: og.Graph) -> None:
+def test_diff_of_a_type_dropped_and_made_anew_deletes_and_inserts_with_the_names_of_then(graph: og.Graph) -> None:
+    def found(names: Naming) -> list[tuple[str, str, str]]:
+        changes = graph.diff(before, "main", names=names).changes.to_pylist()
+        return sorted((one["op"], one["type_name"], one["id"]) for one in changes)
+
     before = write(graph, node("q", "Q"))
     without = SCHEMA.replace("node Q { k: String @key }", "").replace("edge F: P -> Q", "")
     graph.schema.apply(without)
-    assert told(graph, before, "main") == {("node", "Q", "q"): "delete"}
+    assert (found("now"), found("then")) == ([], [("delete", "Q", "q")])
     graph.schema.apply(SCHEMA)
     write(graph, node("q", "Q"))
-    found = graph.diff(before, "main").changes.to_pylist()
-    assert sorted(one["op"] for one in found) == ["delete", "insert"]
+    assert found("now") == [("insert", "Q", "q")]
+    assert found("then") == [("delete", "Q", "q"), ("insert", "Q", "q")]
 
 
 def test_diff_of_a_state_that_is_not_there_is_not_found(graph: og.Graph) -> None:

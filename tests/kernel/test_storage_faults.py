@@ -68,7 +68,7 @@ def test_answers_hold_when_a_disk_fails(disk: DiskWorld) -> None:
 @pytest.mark.s3
 def test_answers_hold_when_s3_fails(bucket: S3World) -> None:
     names = ("insert", "tag create in the past", "merge", "load")
-    assert campaign(bucket, {name: OPERATIONS[name] for name in names}, some(2, 7)) >= 8
+    assert campaign(bucket, {name: OPERATIONS[name] for name in names}, some(2, 7)) >= 6
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.types import INTEGERS, PropertyType, Scalar
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.queries import ADDED, COMPARISONS, literal
 from tests.oracle.worlds import POOLS
@@ -269,7 +269,8 @@ class Twin:
         gq, sql = one.said(name)
         function = self.pick(("count(*)", "count", "sum", "avg", "min", "max"))
         if function in ("sum", "avg") and name in ADDED:
-            return f"{function}({gq})", f"{function}({sql}::DOUBLE)"
+            is_exact = function == "sum" and type_.scalar in INTEGERS
+            return f"{function}({gq})", f"sum({sql})" if is_exact else f"{function}({sql}::DOUBLE)"
         if function in ("min", "max") and (type_.is_number or type_.is_text):
             return f"{function}({gq})", f"{function}({sql})"
         return ("count(*)", "count(*)") if function == "count(*)" else (f"count({gq})", f"count({sql})")

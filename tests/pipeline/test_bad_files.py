@@ -344,7 +344,7 @@ def test_full_disk_under_a_task_fails_the_load_and_leaves_nothing(tmp_path: Path
     assert run.returncode == 1, run.stderr
     said = json.loads(run.stdout)
     assert (said["code"], said["effect"]) == ("storage.failed", "none")
-    assert "File too large" in said["error"]
+    assert "exceed the size" in said["error"]
     assert state_of(graph) == before
 
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing import get_context
@@ -21,6 +20,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
+from tests.engine.upkeep import hours_later
 from tests.soak.diary import Diary, Ledger, Place
 from tests.soak.judge import DISK_BYTES_MIN, DISK_FACTOR_MAX, disk_bytes, fresh_bytes, violations
 from tests.soak.members import SCHEMA, SIDE, Brancher, Keeper, Member, Reader, Writer, delete_left, new_person
@@ -99,7 +99,7 @@ def judge(soak: Soak, least: int) -> Ledger:
     with og.open(soak.root) as graph:
         delete_left(graph)
     # An hour later everything that has an age is old.
-    with clock.replaced(wall=lambda: time.time_ns() // 1_000 + 3_600_000_000), og.open(soak.root) as graph:
+    with hours_later(1), og.open(soak.root) as graph:
         graph.optimize()
         graph.cleanup(keep=3)
     allowed = DISK_FACTOR_MAX * fresh_bytes(str(soak.root), soak.folder) + DISK_BYTES_MIN
@@ -179,7 +179,7 @@ def take_state_away(graph: Graph, folder: Path) -> None:
     reader.step()
     graph.ingest(new_person("later", "root"))
     Diary(folder / "x.diary").acknowledged(Place("main", "later"), 0)
-    with clock.replaced(wall=lambda: time.time_ns() // 1_000 + 3_600_000_000):
+    with hours_later(1):
         og.open(graph.uri).cleanup(keep=1)
     reader.graph = og.open(graph.uri)
     reader.step()
