@@ -254,7 +254,7 @@ def test_stream_without_a_start_or_with_a_schema_is_refused(graph: og.Graph) -> 
 
 
 def test_stream_ends_before_a_schema_boundary_and_then_says_how_to_go_on(graph: og.Graph) -> None:
-    before = head(graph)
+    before, running = head(graph), reader(graph, type="Q")
     graph.branches.delete("side")
     graph.schema.apply(SCHEMA.replace("node Q { k: String @key }", "node Q { k: String @key  v: I32? }"))
     boundary = head(graph)
@@ -265,7 +265,8 @@ def test_stream_ends_before_a_schema_boundary_and_then_says_how_to_go_on(graph: 
     # What came before it is told with the names of today, as by the feed in process.
     told: World = {}
     for block in graph.changes(start="beginning").blocks:
-        for change in block.to_json()["changes"]:
+        changes: Any = block.to_json()["changes"]
+        for change in changes:
             apply(told, change)
     assert replay([read_batch(one, start, end)]) == told == exported(graph, "main", before)
     assert told["node", "Q", "q"]["properties"] == {"k": "q", "v": None}
@@ -278,6 +279,8 @@ def test_stream_ends_before_a_schema_boundary_and_then_says_how_to_go_on(graph: 
     typed = reader(graph, type="Q")
     end = typed.latestOffset(start := typed.initialOffset(), ReadAllAvailable())
     assert [row["after"] for row in read_batch(typed, start, end)] == [{"id": "q", "k": "q", "v": None}]
+    with pytest.raises(SchemaBoundary, match="leave `type` away to get JSON: a stream starts anew"):
+        running.latestOffset(start, ReadAllAvailable())
 
 
 def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:

@@ -117,13 +117,13 @@ class Feed:
         return [replace(change, share=share, shares=shares) for share in range(shares)]
 
     def _refuse_other_shape(self, step: Step, type_: Type) -> None:
-        """Refuse a commit from before the type had the columns that the stream was started with."""
+        """Refuse to go on when the type, whose past is read as it is today, has got other columns since the start."""
         if "type" not in self.given.values:
             return
         if stream_schema(type_).simpleString() != self.schema.simpleString():
             raise SchemaBoundary(
-                f"`{type_.name}` had other columns at commit {step.commit.commit_id} than the stream has; begin after"
-                " the commit that changed them, or leave `type` away to get JSON",
+                f"`{type_.name}` has other columns today than when the stream was started, so commit"
+                f" {step.commit.commit_id} does not fit; begin before it, or leave `type` away to get JSON",
                 reason="schema_boundary",
                 graph_commit_id=step.commit.commit_id,
                 type_name=type_.name,
