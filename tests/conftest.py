@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from tests.casefile import CASES, CaseSyntaxError, read_cases
+
+# Python workers of Spark start in the folder of whatever test started the JVM; they find the tests all the same.
+_PATHS = (str(Path(__file__).parent.parent), os.environ.get("PYTHONPATH"))
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
 # A shared machine is no stopwatch: slow examples are not wrong ones. What is checked before a change lands tries the
 # same examples each time, so that red means the change; `make test-long` looks for new ones.
