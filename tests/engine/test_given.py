@@ -72,7 +72,11 @@ def test_methods_of_a_graph_refuse_arguments_of_wrong_types(graph: Graph) -> Non
     assert graph.snapshot().version == before
 
 
-def test_methods_without_the_check_let_other_errors_escape(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_without_the_check_let_other_errors_escape(
+    graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A clone to a path that is none would be made in this folder.
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(given, "_check", lambda *_: None)
     assert len(escaped(graph)) > 50
 
