@@ -199,3 +199,8 @@ def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp
     assert [one.error for one in report.datasets if one.error] == []
     assert blob(moved, "d70000", "x") == content(1, 70_000)
     assert blob(moved, "d70000") == content(8, 80_000)
+
+
+def test_decoder_takes_zeros_for_no_manifest() -> None:
+    with pytest.raises(UnknownManifest, match="empty"):
+        decode_manifest(bytes(12) + b"LANC")

@@ -74,7 +74,11 @@ def _decode(raw: bytes) -> ManifestContent:
     others: list[NamedFile] = []
     bases: dict[int, str] = {}
     metadata: dict[str, bytes] = {}
-    for number, value in read_message(_section(raw, int.from_bytes(raw[-16:-8], "little"))):
+    message = _section(raw, int.from_bytes(raw[-16:-8], "little"))
+    if not message:
+        # Zeros would read as a version that needs nothing.
+        raise UnknownManifest("it is empty")
+    for number, value in read_message(message):
         if number == _FRAGMENTS:
             fragments.append(_message(value))
         elif number == _INDEX_SECTION:
