@@ -6,7 +6,7 @@ Pure; the result is immutable and its key names everything it depends on.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.context import Context, EnoughFound, Scope
+from omnigraph.lang.query.enums import restrict_parameters
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.mutations import check_mutation
 from omnigraph.lang.query.orders import check_bound, check_order
@@ -84,6 +85,7 @@ def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> Compil
         raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
         raise LanguageError(diagnostics=_in_order(ctx.findings))
+    compiled = replace(compiled, params=restrict_parameters(compiled))
     digest = "sha256:" + sha256(source.text.encode()).hexdigest()
     return CompiledQuery(
         key=QueryKey(digest, query.name.text, catalog.ir_hash),

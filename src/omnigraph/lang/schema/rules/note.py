@@ -11,6 +11,7 @@ from omnigraph.lang.diagnostic import Diagnostic, Severity
 from omnigraph.lang.schema.expand import Draft
 from omnigraph.lang.schema.number import parse_bound
 
+
 def note_inert(draft: Draft) -> Iterator[Diagnostic]:
     """Yield a note for every range that nothing can satisfy."""
     for owner in draft.owners:
