@@ -13,20 +13,24 @@ from omnigraph.errors import UsageError
 from omnigraph.files import read_source
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
-from omnigraph.lang.query import CompiledQuery, lint_queries
+from omnigraph.lang.query import CompiledQuery, LintFinding, lint_queries
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.types import Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class StoredParameter:
-    """A parameter as tools describe it; `item_kind` is that of a list, `vector_dim` that of a vector."""
+    """A parameter as tools describe it; `item_kind` is that of a list, `vector_dim` that of a vector.
+
+    `type` is what the query declares it as, without the mark of a nullable one.
+    """
 
     name: str
     kind: str
     nullable: bool
     item_kind: str | None = None
     vector_dim: int | None = None
+    type: str = ""
 
     def to_json(self) -> dict[str, object]:
         extra = {"item_kind": self.item_kind, "vector_dim": self.vector_dim}
@@ -89,7 +93,8 @@ def load_queries(sources: str | Path | Iterable[str | Path], catalog: Catalog) -
         other = first.setdefault(query.name, query)
         if other is not query:
             message = f"there is a stored query `{query.name}` in `{other.source.name}` already"
-            refused.append(Diagnostic("L203", message, query.source, query.span, "give each a name of its own"))
+            hint = "give each a name of its own"
+            refused.append(LintFinding("L203", message, query.source, query.span, hint, query=query.name))
         warnings += [_vector_warning(query, one) for one in query.params if one.type.scalar is Scalar.VECTOR]
     if refused:
         raise LanguageError(diagnostics=tuple(refused))
@@ -121,10 +126,11 @@ def _stored(query: CompiledQuery) -> StoredQuery:
 
 
 def _parameter(one: Parameter) -> StoredParameter:
-    return StoredParameter(one.name, one.kind, one.type.nullable, one.item_kind, one.type.dimension)
+    type_ = str(one.type).removesuffix("?")
+    return StoredParameter(one.name, one.kind, one.type.nullable, one.item_kind, one.type.dimension, type_)
 
 
 def _vector_warning(query: CompiledQuery, one: Parameter) -> Diagnostic:
     message = f"`{query.name}` takes a vector as `${one.name}`, which callers of a tool can hardly write"
     hint = "take a text and let `nearest` embed it"
-    return Diagnostic("L204", message, query.source, query.span, hint, Severity.WARNING)
+    return LintFinding("L204", message, query.source, query.span, hint, Severity.WARNING, query.name)

@@ -30,6 +30,14 @@ class Profile:
     store: str | None = None
     default_graph: str | None = None
 
+    @property
+    def place(self) -> tuple[str, str]:
+        """What kind of place it is, and which."""
+        for kind in ("server", "cluster", "store"):
+            if (name := getattr(self, kind)) is not None:
+                return kind, str(name)
+        raise AssertionError("a profile names a server, a cluster or a store")
+
 
 @dataclass(frozen=True, slots=True)
 class Defaults:

@@ -53,13 +53,14 @@ def keep_token(name: str, token: str) -> Path:
     return _write(kept)
 
 
-def forget_token(name: str) -> bool:
-    """Take the token of a server out of the file; tells whether there was one."""
-    kept = _read(home() / NAME)
+def forget_token(name: str) -> tuple[Path, bool]:
+    """Take the token of a server out of the file; returns the path, and whether there was one."""
+    path = home() / NAME
+    kept = _read(path)
     was_there = kept.remove_section(name)
     if was_there:
         _write(kept)
-    return was_there
+    return path, was_there
 
 
 def _read(path: Path) -> ConfigParser:

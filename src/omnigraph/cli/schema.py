@@ -28,12 +28,12 @@ def plan(
     if target.is_named if against is not None else not target.is_known:
         raise UsageError("say what to plan against: a graph with `--store URI`, or a schema with `--against FILE`")
     if against is not None:
-        migration = _offline(schema, against, allow_data_loss)
+        migration, uri = _offline(schema, against, allow_data_loss), str(against)
     else:
         with target.store_to_read() as graph:
-            migration = graph.schema.plan(schema, allow_data_loss=allow_data_loss)
+            migration, uri = graph.schema.plan(schema, allow_data_loss=allow_data_loss), graph.uri
     if as_json:
-        print_json(migration.to_json())
+        print_json({"uri": uri, **migration.to_json(), "step_count": len(migration.steps)})
     else:
         typer.echo(migration.render())
         print_diagnostics(migration.refusals)

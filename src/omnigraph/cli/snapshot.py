@@ -29,6 +29,7 @@ class FileFormat(StrEnum):
 
 
 FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
+Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="Write files to this new directory or `s3://…` address.")
 ]
@@ -56,10 +57,13 @@ def export(
     names: Names = Naming.NOW,
     types: Types = None,
     format_: FileShape = FileFormat.NDJSON,
+    jsonl: Jsonl = False,
     out: Out = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
 ) -> int:
+    if jsonl and format_ is not FileFormat.NDJSON:
+        raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
     if branch is not None and snapshot_id is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     if out is not None:

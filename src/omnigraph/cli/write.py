@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.bind import DestroysUri, Writes
-from omnigraph.cli.options import Branch, From, How, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.source import named, parameters, query_source, stored
 from omnigraph.errors import UsageError
@@ -56,9 +56,9 @@ def mutate(
 def ingest(
     target: DestroysUri,
     data: Data,
-    mode: How,
+    mode: Merging = Mode.MERGE,
     branch: Branch = "main",
-    from_branch: From = None,
+    from_branch: FromMain = "main",
     as_json: Json = False,
 ) -> int:
     target.announce()
