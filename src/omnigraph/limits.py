@@ -75,6 +75,8 @@ RESULT_BATCH_ROWS: Final = 65_536
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
 WRITE_KEPT_BLOB_BYTES_MAX: Final = 512 * 1024 * 1024
+# Findings that a person is shown one by one; of the others, how many of each code.
+FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072

@@ -19,6 +19,7 @@ from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
 from omnigraph.cli.scope import takes, why_not
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import OmniGraphError, UsageError
 
 STOPPED: Final = 130
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = STOPPED
     if status == STOPPED:
         # Typer answers an interrupt with this status and without a word.
-        typer.echo("stopped", err=True)
+        echo("stopped", err=True)
     return status if isinstance(status, int) else 0
 
 

@@ -13,6 +13,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.progress import bar
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def cleanup(
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
     if not confirmed and not dry_run:
         policy = f"keep {keep}, older than {older_than}"
-        typer.echo(f"would clean {target.address}: {policy}; add --dry-run or --confirm", err=True)
+        echo(f"would clean {target.address}: {policy}; add --dry-run or --confirm", err=True)
         return 0
     if not dry_run:
         target.announce()
@@ -55,14 +56,14 @@ def cleanup(
             for one in report.datasets
         )
         for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
-            typer.echo(line)
+            echo(line)
         verb = "would go" if dry_run else "removed"
         for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
             if count:
-                typer.echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
+                echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
         for purged in report.purged:
-            typer.echo(_purged_line(purged, dry_run=dry_run))
-        typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
+            echo(_purged_line(purged, dry_run=dry_run))
+        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
     errors = [*(one.error for one in report.datasets), *(one.error for one in report.purged)]
     return 1 if any(errors) else 0
 

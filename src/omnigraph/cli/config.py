@@ -11,10 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from omnigraph import settings
 from omnigraph.cli.options import Format
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 NAME: Final = "config.yaml"
@@ -99,7 +98,7 @@ def _read(path: Path, stamp: int) -> Config:
         text = path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    return parse_config(text, str(path), lambda message: typer.echo(f"warning: {path}: {message}", err=True))
+    return parse_config(text, str(path), lambda message: echo(f"warning: {path}: {message}", err=True))
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:

@@ -11,6 +11,7 @@ from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.options import Against, Json
 from omnigraph.cli.output import plural, print_diagnostics, print_json
 from omnigraph.cli.source import catalog_of
+from omnigraph.cli.terminal import echo
 
 Queries = Annotated[
     list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
@@ -32,5 +33,5 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
         print_json({**report.to_json(), "schema_source": checked, "query_path": ", ".join(map(str, query))})
         return int(refused)
     print_diagnostics(report.findings)
-    typer.echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
+    echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(refused)

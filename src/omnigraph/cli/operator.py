@@ -17,6 +17,7 @@ from omnigraph.cli.options import Format, Json, Shape
 from omnigraph.cli.output import print_json
 from omnigraph.cli.result import print_result
 from omnigraph.cli.scope import Served
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
@@ -32,7 +33,7 @@ def list_profiles(as_json: Json = False) -> int:
         return 0
     rows = ([name, *one.place, one.default_graph or ""] for name, one in profiles)
     for line in table(["profile", "kind", "place", "graph"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -68,7 +69,7 @@ def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
         print_json({**found, **about, "output_format": config.defaults.output})
         return 0
     for member, value in found.items():
-        typer.echo(f"{member:<13}  {value}")
+        echo(f"{member:<13}  {value}")
     return 0
 
 
@@ -88,10 +89,10 @@ def login(name: ServerName, as_json: Json = False) -> int:
     if as_json:
         print_json({"server": name, "credentials_path": str(path), "declared": is_declared})
     else:
-        typer.echo(f"the token for {name} is kept in {path}")
+        echo(f"the token for {name} is kept in {path}")
     if not is_declared:
         note = f"`{name}` is not among the `servers` of `config.yaml`; the token is used once its address is there"
-        typer.echo(f"note: {note}", err=True)
+        echo(f"note: {note}", err=True)
     return 0
 
 
@@ -100,7 +101,7 @@ def logout(name: ServerName, as_json: Json = False) -> int:
     if as_json:
         print_json({"server": name, "credentials_path": str(path), "removed": was_there})
     else:
-        typer.echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
+        echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
     return 0
 
 
@@ -114,7 +115,7 @@ def list_graphs(target: Reads, as_json: Json = False) -> int:
         print_json({"graphs": found})
         return 0
     for line in table(["graph", "uri"], ([one["graph_id"], one["uri"]] for one in found)):
-        typer.echo(line)
+        echo(line)
     return 0
 
 

@@ -12,6 +12,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.options import Against, Json
 from omnigraph.cli.output import plural, print_diagnostics, print_json
 from omnigraph.cli.source import catalog_of
+from omnigraph.cli.terminal import echo
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ def list_queries(target: Reads, directory: Directory, schema: Against = None, as
         [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""] for one in found
     )
     for line in table(["query", "kind", "parameters", "description"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -58,7 +59,7 @@ def validate(target: Reads, directory: Directory, schema: Against = None, as_jso
         print_json({"ok": True, "queries": len(stored.queries), "breakages": [], "warnings": warnings})
         return 0
     print_diagnostics(stored.warnings)
-    typer.echo(f"{plural(len(stored.queries), 'query')}, {plural(len(stored.warnings), 'warning')}: ok")
+    echo(f"{plural(len(stored.queries), 'query')}, {plural(len(stored.warnings), 'warning')}: ok")
     return 0
 
 

@@ -10,6 +10,7 @@ import typer
 from omnigraph.cli.bind import ReadsUri, WritesUri
 from omnigraph.cli.options import DataLoss, Json, SchemaFile
 from omnigraph.cli.output import print_diagnostics, print_json
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def plan(
     if as_json:
         print_json({"uri": uri, **migration.to_json(), "step_count": len(migration.steps)})
     else:
-        typer.echo(migration.render())
+        echo(migration.render())
         print_diagnostics(migration.refusals)
     return 0 if migration.supported else 1
 
@@ -64,10 +65,10 @@ def apply(
         print_json({"uri": graph.uri, **receipt.to_json()})
         return 0
     for step in receipt.steps:
-        typer.echo(step.render())
-    typer.echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
+        echo(step.render())
+    echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
     if receipt.purge_pending:
-        typer.echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
+        echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
     return 0
 
 
@@ -77,5 +78,5 @@ def show(target: ReadsUri, as_json: Json = False) -> int:
     if as_json:
         print_json({"schema_source": source})
     else:
-        typer.echo(source, nl=not source.endswith("\n"))
+        echo(source, nl=not source.endswith("\n"))
     return 0

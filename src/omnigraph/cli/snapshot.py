@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.terminal import echo, echo_bytes
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,11 +42,11 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False)
         print_json(found)
         return 0
     state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
-    typer.echo(f"branch {found['graph_branch']}, {state}")
+    echo(f"branch {found['graph_branch']}, {state}")
     shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([one[name] for name in shown] for one in found["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -71,9 +71,7 @@ def export(
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
         raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
     with target.open_to_read() as graph:
-        for chunk in graph.export(branch or "main", snapshot_id, types or None, names=names.value):
-            sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
     return 0
 
 
@@ -106,5 +104,5 @@ def _export_files(
             watcher=watcher,
         )
     entities = plural(sum(report.entities.values()), "entity")
-    typer.echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
+    echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
     return 0

@@ -13,6 +13,7 @@ from omnigraph.cli.bind import DestroysUri, Writes
 from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.source import named, parameters, query_source, stored
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def mutate(
         return 0
     touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing changed, no commit"
-    typer.echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
+    echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
     return 0
 
 
@@ -82,7 +83,7 @@ def ingest_file(
     made = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
     for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
         for type_name, count in sorted(counts.items()):
-            typer.echo(f"{label} {type_name}: {count}")
+            echo(f"{label} {type_name}: {count}")
     total = plural(receipt.total_entities, "entity")
-    typer.echo(f"{total} on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
+    echo(f"{total} on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
     return 0
