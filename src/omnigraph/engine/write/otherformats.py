@@ -5,12 +5,14 @@ Pure. What is not recognised is left to the decoder, which tells of every line t
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from omnigraph.errors import DataError
 
 _BOM: Final = b"\xef\xbb\xbf"
 _COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
 _HEAD_BYTES: Final = 65_536
 _LOAD: Final = (
     "load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`, edges with `--edge TYPE=FILE:FROM->TO`"
@@ -39,7 +41,7 @@ def describe_other_format(beginning: bytes) -> str | None:
         return "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
     if head.startswith(b"PAR1"):
         return f"this is Parquet, not NDJSON; {_LOAD}"
-    if b"\0" in head:
+    if _CONTROL.search(head):
         return "this is binary data, not NDJSON; give lines of JSON as UTF-8 text"
     if text.startswith(b"["):
         return (
