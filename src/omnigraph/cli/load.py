@@ -12,7 +12,7 @@ from omnigraph.cli.bind import DestroysUri
 from omnigraph.cli.options import Branch, From, How, Json, Mode
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.terminal import echo
-from omnigraph.cli.write import ingest_file
+from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
 
@@ -130,6 +130,7 @@ def _print(result: object, report: Path | None) -> None:
 
     assert isinstance(result, LoadReport)
     if result.already_applied:
+        assert result.commit is not None, "what was applied before has a commit"
         echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
         return
     for label, counts in (("node", result.nodes), ("edge", result.edges)):
@@ -142,4 +143,5 @@ def _print(result: object, report: Path | None) -> None:
     made = f" (new, from {result.base_branch})" if result.branch_created else ""
     rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} a second"
     total = plural(result.total_entities, "entity")
-    echo(f"{total} on {result.branch}{made} in {rate}, commit {result.commit.commit_id}")
+    commit = f"commit {result.commit.commit_id}" if result.commit else EMPTY
+    echo(f"{total} on {result.branch}{made} in {rate}, {commit}")

@@ -19,6 +19,8 @@ from omnigraph.errors import UsageError
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
 
+# What is said of an input without entities.
+EMPTY = "the input has no entities to write, no commit"
 IfCommit = Annotated[
     str | None,
     typer.Option("--if-commit", metavar="ID", help="Write only while this is the newest commit of the branch."),
@@ -85,5 +87,6 @@ def ingest_file(
         for type_name, count in sorted(counts.items()):
             echo(f"{label} {type_name}: {count}")
     total = plural(receipt.total_entities, "entity")
-    echo(f"{total} on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
+    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else EMPTY
+    echo(f"{total} on {receipt.branch}{made}, {commit}")
     return 0

@@ -132,7 +132,7 @@ class Loaded(TypedDict):
     edges: list[LoadedType]
     total_entities: int
     actor_id: str | None
-    commit: str
+    commit: str | None
 
 
 class LoadedAt(Loaded):

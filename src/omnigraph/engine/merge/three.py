@@ -163,6 +163,9 @@ def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     merges = {one.table_key: resolutions.settle(one, three.merge(one)) for one in three.types()}
     clashes = [conflict_of(key, clash) for key, one in merges.items() for clash in one.clashes]
     if clashes:
+        if resolutions.has_open:
+            # What is still open may be about a rule that breaks once the clashes are settled.
+            resolutions.refuse_idle(three, merges, violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
