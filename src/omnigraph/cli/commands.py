@@ -45,6 +45,7 @@ GROUPS = {
     "commit": "Look at history.",
     "changes": "Follow what happens on a branch.",
     "blob": "Read blobs.",
+    "audit": "See what was recovered and repaired.",
     "policy": "Check, test and ask policies.",
     "queries": "List and check stored queries.",
     "profile": "Look at the places that are written down.",
@@ -305,6 +306,13 @@ COMMANDS = (
         "repair:repair",
         "Show what foreign tools wrote by path, and take it over or throw it away.",
         "omnigraph repair graph.omni --confirm",
+        Capability.DIRECT,
+    ),
+    Command(
+        ("audit", "list"),
+        "audit:list_entries",
+        "List recoveries, repairs, discards and upgrades, newest first.",
+        "omnigraph audit list graph.omni --since 7d",
         Capability.DIRECT,
     ),
     Command(

@@ -33,5 +33,8 @@ def optimize(
     )
     for line in table(columns, rows):
         echo(line)
+    for one in report.types:
+        for pending in one.pending:
+            echo(f"pending: the index of {one.type_key}.{pending.spec.column}: {pending.reason}")
     echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
     return 0

@@ -17,6 +17,7 @@ from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.kept import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
+from omnigraph.engine.maintain.system import at_once
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
@@ -163,7 +164,9 @@ class _Cleanup:
         tell = _Progress(len(self.plans))
         tell()
         if rows[0].error is None:
-            rows += self.kernel.store.in_parallel([partial(self._remove_one, plan, held, tell) for plan in others])
+            rows += self.kernel.store.in_parallel(
+                [partial(self._remove_one, plan, held, tell) for plan in others], at_once()
+            )
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
         else:
