@@ -39,9 +39,13 @@ def cleanup(
     age = None if older_than is None else duration(older_than)
     if keep is None and age is None:
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
+    if keep is not None and keep < 1:
+        raise UsageError(f"`--keep {keep}`: the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if not confirmed and not dry_run:
-        policy = f"keep {keep}, older than {older_than}"
-        echo(f"would clean {target.address}: {policy}; add --dry-run or --confirm", err=True)
+        kept = [f"the newest {keep} of each branch"] if keep is not None else []
+        kept += [f"what was current within {older_than}"] if older_than is not None else []
+        stays = f"would clean {target.address} and keep {' and '.join(kept)}"
+        echo(f"{stays}; nothing was removed. Add --dry-run to see what would go, or --confirm", err=True)
         return 0
     if not dry_run:
         target.announce()

@@ -39,6 +39,8 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
             echo_styled(f"error[{code}]", "red", f": {message}")
         is_cut = bool(error.context.get("violations_truncated"))
         echo_rest([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
+    if error.code == "request.unauthorized":
+        echo("give a token: set OMNIGRAPH_BEARER_TOKEN, or keep one with `omnigraph login NAME`", err=True)
     if error.effect is not Effect.NONE:
         echo(f"effect: {error.effect.value}", err=True)
     return error.kind.exit_status

@@ -57,7 +57,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
     """
     name = name.strip()
     if name == MAIN:
-        raise GraphError("`main` cannot be deleted", code="branch.in_use", branch=MAIN)
+        raise GraphError("`main` cannot be deleted: every graph has it", code="branch.in_use", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
         entry = main.state.branches.get(name)

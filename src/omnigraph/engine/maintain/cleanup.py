@@ -100,6 +100,8 @@ def cleanup(
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     if keep is None and older_than_seconds is None:
         raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
+    if keep == 0:
+        raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
     core = admit(core, "admin", GRAPH, actor)

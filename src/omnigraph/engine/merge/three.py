@@ -45,12 +45,15 @@ class Three:
     def __post_init__(self) -> None:
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         if len(hashes) > 1:
+            theirs, ours = self.theirs.snapshot.branch, self.ours.snapshot.branch
+            what = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
+            if theirs == ours:
+                what = f"the schema of `{ours}` has changed since that commit"
             raise GraphError(
-                f"`{self.theirs.snapshot.branch}` and `{self.ours.snapshot.branch}` do not have the same schema, or not"
-                " the one they started from; export the change and ingest it instead",
+                f"{what}; nothing was changed. Export the change and ingest it instead",
                 code="merge.schema_differs",
-                source=self.theirs.snapshot.branch,
-                target=self.ours.snapshot.branch,
+                source=theirs,
+                target=ours,
             )
 
     @property

@@ -28,6 +28,7 @@ from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
+_NAMES_SHOWN: Final = 8
 RESERVED_PARAMETER: Final = "__nanograph_now"
 _KINDS: Final = {
     Scalar.STRING: "string",
@@ -166,15 +167,14 @@ def _pick(source: Source, queries: tuple[ast.Query, ...], name: str | None) -> a
         return queries[0]
     if name is not None and name in names:
         return queries[names.index(name)]
-    span = Span(0, 0)
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    holds = f"it holds {', '.join(f'`{item}`' for item in names[:_NAMES_SHOWN])}{more}"
     if not queries:
         message, hint = "the source holds no query", "write `query name() { … }`"
     elif name is None:
-        shown = ", ".join(f"`{item}`" for item in names[:8])
-        message, hint = f"the source holds {len(names)} queries; name the one to run", f"it holds {shown}"
-        span = queries[1].name.span
+        message, hint = f"the source holds {len(names)} queries; name the one to run", holds
     else:
         near = nearest_word(name, names)
-        message = f"the source holds no query `{name}`"
-        hint = f"did you mean `{near}`?" if near else f"it holds {', '.join(names[:8])}"
-    raise LanguageError(diagnostics=(Diagnostic("E1", message, source, span, hint),))
+        message, hint = f"the source holds no query `{name}`", f"did you mean `{near}`?" if near else holds
+    # What is missing has no place in the source.
+    raise LanguageError(diagnostics=(Diagnostic("E1", message, source, Span(0, 0), hint, is_placed=False),))

@@ -12,7 +12,7 @@ from omnigraph.lang.query.context import Context, Scope
 from omnigraph.lang.query.enums import check_enum_words
 from omnigraph.lang.query.expressions import describe, resolve, resolve_variable
 from omnigraph.lang.query.search import text_match
-from omnigraph.lang.query.values import element_type, is_compatible, type_literal
+from omnigraph.lang.query.values import date_hint, element_type, is_compatible, type_literal
 from omnigraph.lang.query.words import AGGREGATES, TEXT_PREDICATES
 from omnigraph.lang.types import PropertyType, Scalar
 
@@ -164,7 +164,7 @@ def _report_mismatch(
     hint = None
     for type_, other in ((left, b), (right, a)):
         if type_.scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(other, ir.Literal) and other.type.is_text:
-            hint = f'write {type_.scalar.value.lower()}("{other.value}")'
+            hint = date_hint(type_.scalar, other.value)
     message = f"{describe(a)} and {describe(b)}: they cannot be compared"
     ctx.report("T7", at.right.span, message, hint)
 
