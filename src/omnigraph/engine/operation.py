@@ -79,4 +79,4 @@ def _may_come(core: Core, operation_id: str) -> bool:
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True
     live, unreadable = intent.pending(core.kernel.store)
-    return operation_id in {one.operation_id for one in live} or f"{intent.FOLDER}/{operation_id}.json" in unreadable
+    return operation_id in {one.operation_id for one in live} or intent.path_of(OperationId(operation_id)) in unreadable

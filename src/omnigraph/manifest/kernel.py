@@ -564,6 +564,7 @@ class Kernel:
             # The publish stands; a link that failed now is finished by whoever comes next.
             with suppress(OmniGraphError):
                 self._link_now(receipt)
+                self.store.objects.keep_reserve()
         else:
             self._linking[:] = [task for task in self._linking if not task.done()]
             self._linking.append(self.store.pool.submit(self._link_now, receipt))
