@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import orjson
@@ -244,13 +244,23 @@ def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> 
 
     Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
     """
-    with declared(store, kind, base, actor) as held:
-        intents, unreadable = pending(store)
-        refuse_unreadable(unreadable, kind)
-        others = [one for one in intents if one.kind == kind and one.operation_id != held.operation_id]
-        if any(not one.is_dead for one in others):
-            raise Busy(f"another {kind} of this graph is running; try again when it is done")
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(declared(store, kind, base, actor))
+        except StorageError as error:
+            if error.storage_kind is StorageKind.FULL:
+                # The one that is running may have taken the reserve.
+                _refuse_others(store, kind)
+            raise
+        _refuse_others(store, kind, held.operation_id)
         yield held
+
+
+def _refuse_others(store: Store, kind: str, own: OperationId | None = None) -> None:
+    intents, unreadable = pending(store)
+    refuse_unreadable(unreadable, kind)
+    if any(one.kind == kind and one.operation_id != own and not one.is_dead for one in intents):
+        raise Busy(f"another {kind} of this graph is running; try again when it is done")
 
 
 @contextmanager

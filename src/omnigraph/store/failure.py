@@ -47,8 +47,8 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
 def from_os_error(error: OSError, action: str, target: str) -> StorageError:
     """Return the storage failure that a failed system call stands for; `action` reads like `write`.
 
-    >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/_schema.pg").message)
-    cannot write `/g/_schema.pg`: the disk is full: free some space, for example with `omnigraph cleanup`, then try again
+    >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/a").message)
+    cannot write `/g/a`: the disk is full: free some space, for example with `omnigraph cleanup`, then try again
     """
     code = error.errno or 0
     kind, remedy = _of_errno(code)
