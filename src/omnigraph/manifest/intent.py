@@ -14,7 +14,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, OmniGraphError, StorageError, StorageKind
-from omnigraph.ids import BranchId, OperationId, new_ulid
+from omnigraph.ids import BranchId, CommitId, OperationId, new_ulid, on_branch
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, HEARTBEAT_SECONDS
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.owner import Owner, this_process
@@ -220,7 +220,8 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
     """Hold an intent while long work runs; publish under its `operation_id`."""
     now = clock.now_us()
     intent = Intent(
-        OperationId(new_ulid()),
+        # Where it publishes is not certain, so this is a hint and no mark.
+        OperationId(on_branch(CommitId(new_ulid()), base.state.branch_id)),
         kind,
         actor,
         base.branch,
