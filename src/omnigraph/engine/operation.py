@@ -52,7 +52,7 @@ def operation(core: Core, operation_id: str) -> Operation:
     if core.actor is None or found.actor != core.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
-        core.require("read", on(core.kernel.name_of(found.branch)))
+        core.require("read", on(core.names_of(found)))
     return Operation(operation_id, "applied", *core.told([found]))
 
 
@@ -69,7 +69,7 @@ def _refuse_strangers(core: Core) -> None:
     """Refuse whoever may read no branch at all."""
     for snapshot in core.kernel.live_snapshots():
         with suppress(PolicyDenied):
-            core.require("read", on(snapshot.branch))
+            core.require("read", on(core.names_of(snapshot)))
             return
     core.require("read", GRAPH)
 

@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 BundleScope = Literal["graph", "server"]
 
-# Judged by the branch that is read or written, and limited to types if a rule names some.
+# PolicyBranch by the branch that is read or written, and limited to types if a rule names some.
 BRANCH_ACTIONS: Final = ("read", "export", "change")
-# Judged by the branch that comes, goes or changes as a whole.
+# PolicyBranch by the branch that comes, goes or changes as a whole.
 TARGET_ACTIONS: Final = (
     "schema_apply",
     "branch_create",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from omnigraph.engine.scope import ALLOW_ALL, Checker, Scope
+from omnigraph.engine.scope import ALLOW_ALL, Checker, PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy
 
@@ -29,10 +29,18 @@ class ReadersOnly:
             )
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         """Hide nothing from readers."""
         return frozenset() if action == "read" else frozenset(names)
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Protect nothing."""
+        return False
+
+    def sample_actors(self) -> Iterable[str]:
+        """Tell nobody apart."""
+        return ()
 
 
 READERS_ONLY = ReadersOnly()
