@@ -16,7 +16,7 @@ import orjson
 
 from omnigraph.engine.names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
 from omnigraph.engine.scope import ALLOW_ALL, Checker, PolicyBranch, Scope, on
-from omnigraph.engine.sight import restrict_schema, restrict_snapshot, without_drops
+from omnigraph.engine.sight import redact_commit, restrict_schema, restrict_snapshot
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
@@ -218,7 +218,7 @@ class Core:
         if hidden:
             whole = snapshot.state.schema
             schema = self._schemas.get((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))
-            snapshot = restrict_snapshot(snapshot, hidden, schema)
+            snapshot = replace(restrict_snapshot(snapshot, hidden, schema), is_partial=True)
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
     def hidden(self, snapshot: Snapshot, *actions: str) -> frozenset[str]:
@@ -245,10 +245,10 @@ class Core:
         return self.policy.hidden_types(self.actor, action, names, branch or self.names_of(snapshot))
 
     def told(self, commits: Iterable[Commit]) -> list[Commit]:
-        """Return what the actor may know of commits: whoever does not see all types is not told which were dropped."""
+        """Return what the actor may know of commits: who does not see all types is not told which they were about."""
         # Without a policy nothing is hidden, and no storage has to be asked for the types.
         is_partial = self.policy is not ALLOW_ALL and self.hidden(self.kernel.snapshot(MAIN))
-        return [without_drops(one) for one in commits] if is_partial else list(commits)
+        return [redact_commit(one) for one in commits] if is_partial else list(commits)
 
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of the schema that a snapshot holds."""

@@ -90,8 +90,11 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
     datasets = []
     for table_key, pin in sorted(snapshot.state.pins.items()):
         kind, _, name = table_key.partition(":")
-        one: dict[str, object] = {"entity_kind": kind, "type_name": name, "dataset_path": pin.path}
-        if pin.fork is not None:
+        one: dict[str, object] = {"entity_kind": kind, "type_name": name}
+        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
+        if not snapshot.is_partial:
+            one["dataset_path"] = pin.path
+        if pin.fork is not None and not snapshot.is_partial:
             one["native_dataset_branch"] = pin.fork
         datasets.append({**one, "published_dataset_version": pin.version, "entity_count": pin.row_count})
     return {

@@ -243,13 +243,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state, and the manifest version that holds it. `links` are the versions it published last."""
+    """A state, and the manifest version that holds it. `links` are the versions it published last.
+
+    `is_partial`: types were left out, because they are hidden from the actor that it is shown to.
+    """
 
     branch: str
     version: int
     operation_id: OperationId
     state: State
     links: tuple[Link, ...] = ()
+    is_partial: bool = False
 
     @property
     def ref(self) -> DatasetRef:

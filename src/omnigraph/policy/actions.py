@@ -22,7 +22,7 @@ TARGET_ACTIONS: Final = (
 )
 PLAIN_ACTIONS: Final = ("admin", "invoke_query")
 GRAPH_ACTIONS: Final = (*BRANCH_ACTIONS, *TARGET_ACTIONS, *PLAIN_ACTIONS)
-SERVER_ACTIONS: Final = ("graph_list",)
+SERVER_ACTIONS: Final = ("graph_list", "metrics_read")
 ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 

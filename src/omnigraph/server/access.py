@@ -75,6 +75,14 @@ class Doors:
         return READERS_ONLY if self.has_tokens else ALLOW_ALL
 
 
+def is_stranger(checker: Checker, actor: str | None) -> bool:
+    """Tell whether a policy has no rule at all for an actor, who then does not learn that its graph is served."""
+    if not isinstance(checker, Policy):
+        return False
+    groups = checker.bundle.groups
+    return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
+
+
 def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:
     """Refuse an action that the actor may do on no branch at all, before anything else of the request is read."""
     if isinstance(checker, Policy):

@@ -140,7 +140,9 @@ class Application:
 
             published = self.core.kernel.commit(self.target, prepare, Work.MERGE)
         [receipt] = made
-        return receipt if published is None else receipt.published(published.commit)
+        if published is None or published.commit is None:
+            return receipt
+        return receipt.published(*self.core.told([published.commit]))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.core.kernel
