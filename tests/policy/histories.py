@@ -116,8 +116,15 @@ class World:
     def life(self) -> Life:
         return self.random.choice(sorted(self.lives.values(), key=lambda one: one.name))
 
+    def side(self) -> Life | None:
+        """Return a branch that is not main; None if there is none."""
+        sides = sorted((one for one in self.lives.values() if one.name != "main"), key=lambda one: one.name)
+        return self.random.choice(sides) if sides else None
+
     def commit(self) -> tuple[str, str, Life]:
-        return self.random.choice(self.commits)
+        """Return any commit, of a branch that is gone as often as of the others."""
+        gone = [one for one in self.commits if one[2] not in self.lives.values()]
+        return self.random.choice(gone if gone and self.random.random() < 0.5 else self.commits)
 
     def free_name(self) -> str:
         taken = {one.name for one in self.lives.values()}
@@ -189,8 +196,8 @@ def root_branches(world: World) -> None:
 
 
 def root_renames(world: World) -> None:
-    life, name = world.life(), world.free_name()
-    if life.name == "main":
+    life, name = world.side(), world.free_name()
+    if life is None:
         return
     for graph in (world.whole, world.small):
         graph.branches.rename(life.name, name)
@@ -205,7 +212,9 @@ def _renamed(world: World, life: Life, name: str) -> None:
 
 
 def root_deletes(world: World) -> None:
-    life = world.life()
+    life = world.side()
+    if life is None:
+        return
     told = both(world, "root", lambda graph, _: graph.branches.delete(life.name))
     if told is None:
         del world.lives[life.name]
@@ -302,8 +311,8 @@ def ann_branches(world: World) -> None:
 
 
 def ann_renames(world: World) -> None:
-    life, name = world.life(), world.free_name()
-    if life.name == "main":
+    life, name = world.side(), world.free_name()
+    if life is None:
         return
     crosses = life.is_protected != (name in PROTECTED)
     if crosses and world.hidden(life.is_protected) != "none":
@@ -430,7 +439,7 @@ def ann_tags(world: World) -> None:
 # -- what ann sees -----------------------------------------------------------------------------------------------------
 
 
-def look(world: World) -> None:
+def look(world: World, count: int) -> None:
     """Compare some of the ways to read, on a branch and at a commit of any branch, deleted ones included."""
     life, (whole, small, origin) = world.life(), world.commit()
     ids = (whole, small)
@@ -465,7 +474,9 @@ def look(world: World) -> None:
         ways["pay past"] = lambda graph, n: graph.query(PAY, branch=life.name, at=ids[n], names="then").rows()
     if world.hidden(origin.is_protected) == "all":
         _compare_absent(world, life, whole)
-    for name in world.random.sample(sorted(ways), 4):
+    if world.hidden(life.is_protected) == "all":
+        refused(world, lambda graph: graph.query(PEOPLE, branch=life.name).rows())
+    for name in world.random.sample(sorted(ways), min(count, len(ways))):
         both(world, "ann", ways[name])
 
 
@@ -500,16 +511,17 @@ STEPS: Final[dict[str, Callable[[World], None]]] = {
 }
 
 
-def run(root: Path, policy: str, seed: int, length: int = 12, focus: tuple[str, ...] = ()) -> list[str]:
-    """Run a history, of some kinds of steps more than of others, and return its steps; `Leak` if it shows anything."""
+def run(
+    root: Path, policy: str, seed: int, length: int = 12, script: tuple[str, ...] = (), looks: int = 4
+) -> list[str]:
+    """Run a history that begins with a script, and return its steps; `Leak` if it shows what it should not."""
     world = build(root, policy, seed)
     done: list[str] = []
     try:
-        for _ in range(length):
-            name = world.random.choice([*STEPS, *(focus * 4)])
-            done.append(name)
-            STEPS[name](world)
-            look(world)
+        for number in range(max(length, len(script))):
+            done.append(script[number] if number < len(script) else world.random.choice(sorted(STEPS)))
+            STEPS[done[-1]](world)
+            look(world, looks)
     except StopIteration:
         pass
     except Leak as leak:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,6 @@ import pytest
 from omnigraph.engine import sight
 from omnigraph.engine.branch import handle
 from omnigraph.engine.core import Core
-from omnigraph.engine.merge import merge as merging
 from omnigraph.engine.merge import replay
 from omnigraph.engine.merge.apply import Application
 from omnigraph.engine.write import gate
@@ -19,6 +19,8 @@ from omnigraph.manifest.name_record import NameRecord
 from tests.policy.histories import POLICIES, Leak, run
 
 HISTORIES = 100
+# The function of the same name hides the module.
+MERGING = import_module("omnigraph.engine.merge.merge")
 
 
 def nothing(*_: object, **__: object) -> None:
@@ -59,36 +61,37 @@ def commit_without_question(self: Core, action: str, scope: Any) -> bool:
     return True
 
 
-BRANCHES, WRITES = ("root branches", "root writes"), ("root branches", "root writes", "ann merges")
+FORK = ("root branches", "root writes", "root writes", "root writes")
+MERGE = (*FORK, "ann merges", "ann merges", "ann merges")
 TOLD = lambda self, conflicts: list(conflicts)  # noqa: E731 - a mutant
 MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
-    "deleted fail open": (NameRecord, "_read_deleted", fail_open, "unprotected", (*BRANCHES, "root deletes")),
-    "renamed unprotected": (Branch, "names", property(newest_name_only), "unprotected", (*BRANCHES, "root renames")),
-    "head unasked": (Core, "head", unasked_head, "unprotected", ("ann branches",)),
-    "branch create unchecked": (handle, "check_flow", nothing, "protected types", ("ann branches",)),
-    "load from unchecked": (gate, "check_flow", nothing, "protected types", ("ann branches",)),
-    "merge unchecked": (merging, "check_flow", nothing, "protected types", ("ann merges",)),
-    "cherry-pick unchecked": (replay, "check_flow", nothing, "protected types", ("ann replays",)),
-    "rename unchecked": (handle, "check_rename", nothing, "protected types", ("root branches", "ann renames")),
-    "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", WRITES),
-    "commit unasked": (Core, "may", commit_without_question, "unprotected", BRANCHES),
-    "hidden conflicts told": (Application, "_told", TOLD, "types", WRITES),
-    "adopted forks told": (sight, "_UNTOLD", frozenset(), "types", ("root branches", "root writes", "root merges")),
+    "deleted fail open": (NameRecord, "_read_deleted", fail_open, "unprotected", (*FORK, *["root deletes"] * 3)),
+    "renamed unprotected": (Branch, "names", property(newest_name_only), "unprotected", (*FORK, *["root renames"] * 3)),
+    "head unasked": (Core, "head", unasked_head, "unprotected", ("ann branches",) * 3),
+    "branch create unchecked": (handle, "check_flow", nothing, "protected types", ("ann branches",) * 6),
+    "load from unchecked": (gate, "check_flow", nothing, "protected types", ("ann branches",) * 6),
+    "merge unchecked": (MERGING, "check_flow", nothing, "protected types", ("ann merges",) * 6),
+    "cherry-pick unchecked": (replay, "check_flow", nothing, "protected types", ("ann replays",) * 6),
+    "rename unchecked": (handle, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
+    "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
+    "commit unasked": (Core, "may", commit_without_question, "unprotected", FORK),
+    "hidden conflicts told": (Application, "_told", TOLD, "types", MERGE),
+    "adopted forks told": (sight, "_UNTOLD", frozenset(), "types", (*FORK, *["root merges"] * 5)),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_mutant_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutant: str) -> None:
-    place, name, broken, policy, focus = MUTANTS[mutant]
+    place, name, broken, policy, script = MUTANTS[mutant]
     monkeypatch.setattr(place, name, broken)
     with pytest.raises(Leak):
-        run_several(tmp_path, policy, focus)
+        run_several(tmp_path, policy, script)
 
 
-def run_several(root: Path, policy: str, focus: tuple[str, ...]) -> None:
+def run_several(root: Path, policy: str, script: tuple[str, ...]) -> None:
     for seed in range(12):
-        run(folder(root, seed), policy, seed, focus=focus)
+        run(folder(root, seed), policy, seed, len(script), script, looks=20)
 
 
 def folder(root: Path, seed: int) -> Path:
