@@ -17,6 +17,8 @@ def upgrade(target: WritesUri, as_json: Json = False) -> int:
         print_json({"uri": target.address, **report.to_json()})
     elif report.branches:
         echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
+    elif report.named:
+        echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
     else:
         echo(f"format {report.after} already; nothing to do")
     return 0

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.engine.merge.conflict import image_of
-from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse
+from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse, refuse_unsettled
 from omnigraph.engine.merge.rows import Clash, Kind, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.keys import key_ids
-from omnigraph.limits import FINDINGS_SHOWN_MAX
 from omnigraph.rules.columns import decode_column
 from omnigraph.rules.delta import is_among, one_array, without
 from omnigraph.rules.violation import Violation
@@ -53,23 +52,24 @@ class Resolutions:
 
     def refuse_open(self) -> None:
         """Raise if a resolution has settled nothing, and name all that have not."""
-        _refuse_places(list(self._open))
+        refuse_unsettled(list(self._open))
 
     def refuse_unknown(self, three: Three) -> None:
-        """Raise if an open resolution names a type or an entity that neither side has, whatever is settled later."""
+        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
         types = three.by_key
-        unknown = [
-            (key, entity_id)
-            for key, entity_id in self._open
-            if key not in types or all(row is None for row in three.rows(types[key], entity_id))
-        ]
-        _refuse_places(unknown)
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
+            ]
+        )
 
     def refuse_idle(self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]) -> None:
         """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names."""
         self.refuse_unknown(three)
         named = {(one.type_key, one.entity_id) for one in violations}
-        _refuse_places(
+        refuse_unsettled(
             [
                 (key, entity_id)
                 for key, entity_id in self._open
@@ -140,22 +140,6 @@ class Resolutions:
                     type_key=type_key,
                     entity_id=clash.entity_id,
                 )
-
-
-def _refuse_places(places: Sequence[Place]) -> None:
-    if not places:
-        return
-    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in places[:FINDINGS_SHOWN_MAX])
-    more = f" and {len(places) - FINDINGS_SHOWN_MAX} more" if len(places) > FINDINGS_SHOWN_MAX else ""
-    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in places)
-    keys = "; a `type_key` is `node:TYPE` or `edge:TYPE`" if is_plain else ""
-    error = refuse(
-        f"there is no conflict about {shown}{more}{keys}; run the merge dry again and leave the resolution out",
-        type_key=places[0][0],
-        entity_id=places[0][1],
-    )
-    error.context["resolutions"] = [{"type_key": key, "entity_id": entity_id} for key, entity_id in places]
-    raise error
 
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
