@@ -132,7 +132,7 @@ def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
     graph.repair(confirm=True)
     assert len(audited(graph)) == 1
     graph.repair(confirm=True, discard=True)
-    assert audited(graph)[1:] == [("Repaired", None, None)]
+    assert audited(graph)[1:] == [("Repaired", None, "omnigraph:repair")]
 
 
 def displace(graph: Graph) -> None:
