@@ -12,7 +12,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.manifest.kernel import unknown_commit
+from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.release import FORMAT_STAMP
 
