@@ -36,10 +36,10 @@ def equal_values(one: pa.Array[Any], two: pa.Array[Any]) -> Mask:
 
 def _may_hold_floats(type_: Any) -> bool:
     """Return whether Arrow's own equality may differ from ours: its zeros are equal, and NaN is not."""
-    if pa.types.is_nested(type_):
-        is_list = pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
-        return not is_list or _may_hold_floats(type_.value_type)
-    return isinstance(type_, pa.BaseExtensionType) or bool(pa.types.is_floating(type_))
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return _may_hold_floats(type_.value_type)
+    is_opaque = pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType)
+    return is_opaque or bool(pa.types.is_floating(type_))
 
 
 def _equal_valid(one: Any, two: Any) -> Mask:
