@@ -29,7 +29,7 @@ from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Pin, Snapshot
 from omnigraph.manifest.sweep import SweepReport, preview
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.integrity import blob_faults, index_faults
@@ -116,14 +116,14 @@ class _Verification:
         kernel = self._core.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
-        states: list[Snapshot] = []
+        pins: dict[DatasetRef, Pin] = {}
         branches = (MAIN, *sorted(main.state.branches))
         done = count(1)
         for begin in range(0, len(branches), VERIFY_BATCH_BRANCHES):
             batch = branches[begin : begin + VERIFY_BATCH_BRANCHES]
             opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
             views = [one for one in opened if isinstance(one, View)]
-            states += [view.snapshot for view in views]
+            pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
             self._look_at(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
             of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
@@ -132,7 +132,7 @@ class _Verification:
                     findings.append(Finding("error", branch, "", one.message))
                 findings += of_branch.get(branch, ())
                 progress.tell("branches verified", next(done), len(branches))
-        findings += self._names(main, states)
+        findings += self._names(main, pins)
         try:
             residue = preview(kernel, 0)
         except OmniGraphError as error:
@@ -140,7 +140,7 @@ class _Verification:
             findings.append(Finding("error", MAIN, "", f"what nothing names cannot be told: {error.message}"))
         if not data:
             return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
-        files = verify_files(kernel, states)
+        files = verify_files(kernel, pins.values())
         findings += [Finding("error", "", path, f"{fault}") for path, fault in sorted(files.faults.items())]
         counts = (residue.files_removed, residue.bytes_removed, files.checked, files.unchecked)
         return VerifyReport(tuple(findings), *counts)
@@ -200,8 +200,8 @@ class _Verification:
             findings += [Finding(severity, view.snapshot.branch, one.table_key, text) for severity, text in found]
         return findings
 
-    def _names(self, main: Snapshot, states: list[Snapshot]) -> Iterator[Finding]:
-        """Yield the tags, and the commits at which branches began, that cannot be read; add the others."""
+    def _names(self, main: Snapshot, pins: dict[DatasetRef, Pin]) -> Iterator[Finding]:
+        """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
         points: list[tuple[str, DatasetRef, CommitId | None]] = []
         for tag in main.state.tags.values():
             points.append(
@@ -218,9 +218,9 @@ class _Verification:
             if isinstance(found, OmniGraphError):
                 yield Finding("error", MAIN, "", f"{label} cannot be read: {found.message}")
             else:
-                states.append(found)
+                pins |= {pin.ref: pin for pin in found}
 
-    def _point(self, ref: DatasetRef, commit: CommitId | None) -> Snapshot | OmniGraphError:
+    def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
         kernel = self._core.kernel
         try:
             snapshot = kernel.at_ref(ref)
@@ -231,7 +231,8 @@ class _Verification:
                 kernel.dataset(snapshot, key)
         except OmniGraphError as error:
             return error
-        return snapshot
+        # Not the state: each of main's holds all names of branches that there were.
+        return [*snapshot.state.pins.values()]
 
 
 def _types(view: View) -> list[NodeType | EdgeType]:
