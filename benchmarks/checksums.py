@@ -86,7 +86,11 @@ def _loads(root: Path, scale: Scale) -> tuple[list[float], list[float]]:
 
         return work
 
-    return _in_turns(scale.loads, load, lambda: [shutil.rmtree(one) for one in root.glob("load*")])
+    def clear() -> None:
+        for place in root.glob("load*"):
+            shutil.rmtree(place)
+
+    return _in_turns(scale.loads, load, clear)
 
 
 def _commits(root: Path, scale: Scale) -> tuple[list[float], list[float]]:
