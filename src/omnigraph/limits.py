@@ -221,6 +221,7 @@ SERVER_RECONCILE_SECONDS: Final = 60
 POLICY_BYTES_MAX: Final = 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
 POLICY_ANSWERS_MAX: Final = 16_384
+BRANCH_NAMES_CACHED_MAX: Final = 16_384
 
 # Maintenance on Spark: what one process does alone, and how many rows one task indexes or one bucket compares.
 MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024
