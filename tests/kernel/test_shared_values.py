@@ -36,5 +36,6 @@ def test_share_values_keeps_values_that_differ_apart(tmp_path: Path) -> None:
         schema=replace(state.schema, source="other"),
     )
     assert share_values(changed) == changed
-    same = replace(state, commits=tuple(replace(one, checksums="other") for one in state.commits))
-    assert [one.checksums for one in share_values(same).commits] == ["other"] * len(state.commits)
+    others = tuple(replace(one, checksums="other", branch_names=("b",)) for one in state.commits)
+    shared = share_values(replace(state, commits=others)).commits
+    assert {(one.checksums, one.branch_names) for one in shared} == {("other", ("b",))}

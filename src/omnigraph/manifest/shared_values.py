@@ -40,6 +40,6 @@ def share_values(state: State) -> State:
         state,
         schema=_schemas.share(state.schema.ir_hash, state.schema),
         pins={key: _pins.share((pin.path, pin.fork, pin.version), pin) for key, pin in state.pins.items()},
-        # Checksums do not count when commits are compared.
-        commits=tuple(_commits.share((one.commit_id, one.checksums), one) for one in state.commits),
+        # Neither checksums nor names count when commits are compared, so they are part of the key.
+        commits=tuple(_commits.share((one.commit_id, one.checksums, one.branch_names), one) for one in state.commits),
     )
