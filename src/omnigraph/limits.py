@@ -40,16 +40,21 @@ COMMIT_WINDOW_ROWS: Final = 64
 FORK_NAMES_MAX: Final = 8
 CONTROL_VERSIONS_MAX: Final = 256
 COMMIT_LOG_CHUNK_VERSIONS: Final = 256
+COMMIT_LOG_IDS_MAX: Final = 1_000
+COMMIT_LOG_SCANS_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512
 FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
+PASSING_CACHE_BYTES_MAX: Final = 16_777_216
 STORAGE_THREADS: Final = 8
 OPEN_SECONDS_MAX: Final = 30
 
 # Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
 PROOF_THREADS: Final = 16
 PROOF_CACHE_MAX: Final = 16_384
+VERIFY_BATCH_BRANCHES: Final = 64
+VERIFY_BATCH_ROWS: Final = 1_000_000
 VERIFY_BATCH_FILES: Final = 32
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.

@@ -38,7 +38,7 @@ class TypeIdentity:
         return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Pin:
     """The published version of one type's dataset; what is published has the columns that it was stored with.
 
@@ -120,7 +120,7 @@ class Purge:
         return f"purge:{self.identity}{part}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Commit:
     """One graph-visible change, with its place in history."""
 
@@ -208,7 +208,7 @@ class Tag:
     actor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class AcceptedSchema:
     """The schema that all data of the branch obeys."""
 

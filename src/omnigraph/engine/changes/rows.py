@@ -84,16 +84,18 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
 
 
 def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:
-    """Return what became of some candidates."""
-    rows = differing(before, after, rows)
+    """Return what became of some candidates; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
-    was, is_ = pc.is_valid(old), pc.is_valid(new)
-    both = pc.and_(was, is_)
+    was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
+    changed = was & is_
+    if left is not None and right is not None and changed.any():
+        changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
     return RowChanges(
-        inserted=_images(after, before, new.filter(pc.invert(was))),
-        deleted=_images(before, after, old.filter(pc.invert(is_))),
-        before=_images(before, after, old.filter(both)),
-        after=_images(after, before, new.filter(both)),
+        inserted=_images(after, before, right, is_ & ~was),
+        deleted=_images(before, after, left, was & ~is_),
+        before=_images(before, after, left, changed),
+        after=_images(after, before, right, changed),
     )
 
 
@@ -101,29 +103,53 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
     """Return those of the candidates that do differ."""
     if before is None or after is None:
         return rows
-    both = np.flatnonzero(_bools(pc.and_(pc.is_valid(rows.column(BEFORE)), pc.is_valid(rows.column(AFTER)))))
-    if not len(both):
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    both = _bools(pc.is_valid(old)) & _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, both), _read_rows(after, new, both)
+    if left is None or right is None:
         return rows
-    common = rows.take(both)
-    equal = _equal_rows(before, common.column(BEFORE), after, common.column(AFTER))
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[both[equal]] = False
-    return rows.filter(pa.array(kept))
+    both[both] = _equal_rows(left, right)
+    return rows.filter(pa.array(~both))
 
 
-def _equal_rows(before: Dataset, old: Any, after: Dataset, new: Any) -> Mask:
-    one, two = stored(before, old), stored(after, new)
-    names = {_property(field): field.name for field in before.schema}
-    equal = np.ones(len(old), np.bool_)
-    for field in after.schema:
-        values = two.column(field.name).combine_chunks()
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of one version by row id, blobs as descriptors, and their places among all candidates."""
+
+    dataset: Dataset
+    row_ids: Any
+    rows: pa.Table
+    places: Mask
+
+    def only(self, places: Mask) -> _Read:
+        """Return those of the rows that are at some of the places, without a copy if these are all."""
+        wanted = places[self.places]
+        if wanted.all():
+            return self
+        mask = pa.array(wanted)
+        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
+
+
+def _read_rows(dataset: Dataset | None, row_ids: Any, places: Mask) -> _Read | None:
+    if dataset is None or not places.any():
+        return None
+    wanted = row_ids.filter(pa.array(places))
+    return _Read(dataset, wanted, stored(dataset, wanted), places)
+
+
+def _equal_rows(old: _Read, new: _Read) -> Mask:
+    names = {_property(field): field.name for field in old.dataset.schema}
+    equal = np.ones(len(old.row_ids), np.bool_)
+    for field in new.dataset.schema:
+        values = new.rows.column(field.name).combine_chunks()
         name = names.get(_property(field))
         if name is None:
             equal &= _bools(pc.is_null(values))
         elif _is_blob(field):
-            equal &= _equal_blobs(before, name, old, one, after, field.name, new, two)
+            one, two = old.rows, new.rows
+            equal &= _equal_blobs(old.dataset, name, old.row_ids, one, new.dataset, field.name, new.row_ids, two)
         else:
-            equal &= equal_values(one.column(name).combine_chunks(), values)
+            equal &= equal_values(old.rows.column(name).combine_chunks(), values)
     return equal
 
 
@@ -147,17 +173,19 @@ def _equal_blobs(
     return equal
 
 
-def _images(dataset: Dataset | None, other: Dataset | None, row_ids: Any) -> pa.Table:
+def _images(dataset: Dataset | None, other: Dataset | None, read: _Read | None, places: Mask) -> pa.Table:
     """Return rows of a version as its users know them: blobs as bytes."""
     source = dataset or other
     assert source is not None, "a type that never existed cannot change"
     schema = logical_schema(source)
-    if dataset is None or not len(row_ids):
+    if read is None or not places.any():
         return schema.empty_table()
-    rows = stored(dataset, row_ids)
+    found = read.only(places)
     columns = [
-        _payloads(dataset, field.name, row_ids, rows) if _is_blob(field) else rows.column(field.name)
-        for field in dataset.schema
+        _payloads(read.dataset, field.name, found.row_ids, found.rows)
+        if _is_blob(field)
+        else found.rows.column(field.name)
+        for field in read.dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
