@@ -5,19 +5,24 @@ Reads one pinned version; a descriptor is looked at without touching the bytes i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from omnigraph.errors import GraphError
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID
+from omnigraph.store.physical import BLOB_MARK
 
 # How Lance numbers where bytes lie: in the data file, in a file beside it shared or alone, or at an address elsewhere.
 _MANAGED: Final = (0, 1, 2)
+_INLINE: Final = 0
 _EXTERNAL: Final = 3
 
 
@@ -54,7 +59,9 @@ def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
     address = int(found.column(ROW_ADDRESS)[0].as_py())
     fragment = dataset.lance.get_fragment(address >> 32)
     assert fragment is not None, "a row address names a fragment"
-    files = tuple(file.path for file in fragment.metadata.files)
+    # Other files of the fragment may change while the blob stays where it is.
+    field = dataset.field_ids[column]
+    files = tuple(file.path for file in fragment.metadata.files if field in file.fields)
     return BlobCell(int(found.column(ROW_ID)[0].as_py()), uri, length, files, address & 0xFFFF_FFFF)
 
 
@@ -75,3 +82,34 @@ def read_range(dataset: Dataset, column: str, row_id: int, start: int, length: i
     with lance_errors(f"reading a blob of {dataset.ref}", dataset):
         ((_, _, found),) = dataset.lance.read_blob_ranges(column, [(row_id, start, length)], selector="ids")
     return found or b""
+
+
+def are_outside(descriptors: pa.Array[Any]) -> NDArray[np.bool_]:
+    """Return which blobs of a column of descriptors lie in files of their own, or elsewhere: not in the data file."""
+    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
+    kinds: Any = pc.fill_null(pc.struct_field(storage, "kind"), _INLINE)
+    outside: NDArray[np.bool_] = kinds.to_numpy(zero_copy_only=False) != _INLINE
+    return outside
+
+
+def without_blob_bytes(rows: pa.Table, columns: Iterable[str]) -> pa.Table:
+    """Return stored rows with an empty blob wherever there is one, and null where there is none."""
+    for name in columns:
+        valid: Any = rows.column(name).is_valid().combine_chunks()
+        empty = pc.if_else(valid, pa.scalar(b"", pa.large_binary()), pa.scalar(None, pa.large_binary()))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, empty)
+    return rows
+
+
+def blob_columns(dataset: Dataset) -> list[str]:
+    """Return the columns of a dataset that hold blobs."""
+    return [field.name for field in dataset.schema if BLOB_MARK in (field.metadata or {})]
+
+
+def blob_name(number: int) -> str:
+    """Return the name of a file of blobs: its number in binary, lowest digit first.
+
+    >>> blob_name(2)
+    '01000000000000000000000000000000.blob'
+    """
+    return f"{number:032b}"[::-1] + ".blob"
