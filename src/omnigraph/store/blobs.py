@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from omnigraph.errors import GraphError
+from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID
@@ -113,3 +114,30 @@ def blob_name(number: int) -> str:
     '01000000000000000000000000000000.blob'
     """
     return f"{number:032b}"[::-1] + ".blob"
+
+
+def blob_places(
+    dataset: Dataset, column: str, addresses: NDArray[np.uint64]
+) -> tuple[pa.Array[Any], NDArray[np.int64]]:
+    """Return by row address the data file that holds what is stored of a blob, and the number of its row there.
+
+    Lance names files at random, and fragments that share one have the same rows in it, so a place never has other
+    bytes.
+    """
+    field = dataset.field_ids[column]
+    numbers, own = np.unique(addresses >> np.uint64(32), return_inverse=True)
+    files = {one.id: next((file.path for file in one.files if field in file.fields), "") for one in dataset.fragments}
+    names = pa.array([files[number] for number in numbers.tolist()], pa.string())
+    return names.take(own), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
+
+
+def have_same_bytes(
+    one: Dataset, column: str, row_id: int, other: Dataset, other_column: str, other_row_id: int, size: int
+) -> bool:
+    """Tell whether two managed blobs of the same size are equal; so much of them is in memory at a time."""
+    for start in range(0, size, BLOB_READ_BYTES_MAX):
+        length = min(BLOB_READ_BYTES_MAX, size - start)
+        left = read_range(one, column, row_id, start, length)
+        if left != read_range(other, other_column, other_row_id, start, length):
+            return False
+    return True

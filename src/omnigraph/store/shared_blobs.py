@@ -24,6 +24,7 @@ from omnigraph.failpoints import Point
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.deletions import directory_of
 from omnigraph.store.index import last_covered
+from omnigraph.store.shape import AS_STORED
 
 Offsets = NDArray[np.int64]
 Members = dict[str, Any]
@@ -98,6 +99,11 @@ class StagedFragment:
     metadata: FragmentMetadata
     sharing: Sharing | None = None
 
+    @property
+    def num_rows(self) -> int:
+        deletions = self.sharing.deletions if self.sharing else None
+        return int(self.metadata.num_rows) - (int(deletions["num_deleted_rows"]) if deletions else 0)
+
 
 def filler_bytes(target: Dataset, physical_rows: int) -> int:
     """Return about how many bytes the deleted rows of a fragment that shares files take."""
@@ -148,7 +154,9 @@ def _with_deletions(donor: Donor, files: list[Members], offsets: Offsets) -> Sha
     others = np.setdiff1d(np.arange(donor.fragment.physical_rows), offsets)
     left: FragmentMetadata | None = donor.fragment
     if len(others):
-        fragment = source.lance.get_fragment(donor.fragment.id)
+        # A version that is read with other columns has no files of its own.
+        stored = source.store.open(source.ref.stored) if source.ref.shape != AS_STORED else source
+        fragment = stored.lance.get_fragment(donor.fragment.id)
         assert fragment is not None, "a donor is a fragment of its version"
         with lance_errors(f"staging rows of {source.ref}"):
             left = fragment.delete_rows(others.tolist())
