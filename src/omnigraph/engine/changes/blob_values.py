@@ -147,14 +147,13 @@ class BlobValues:
         for name in names:
             column = rows.column(name).combine_chunks()
             is_stored = _mask(pc.fill_null(pc.starts_with(column, pattern=_STORED), False))
-            for place, found in self._sources(rows, name, np.flatnonzero(is_stored), target, current):
-                _, row_ids, columns = cells.setdefault(found.dataset.ref, (found.dataset, {}, {}))
-                row_ids[place] = found.row_id
-                columns.setdefault(name, set()).add(place)
-            payloads = pc.if_else(pa.array(is_stored), pa.scalar(_LITERAL, pa.large_binary()), column)
-            rows = rows.set_column(
-                rows.schema.get_field_index(name), rows.schema.field(name), pc.binary_slice(payloads, 1)
-            )
+            for row, source in self._sources(rows, name, np.flatnonzero(is_stored), target, current):
+                _, row_ids, columns = cells.setdefault(source.dataset.ref, (source.dataset, {}, {}))
+                row_ids[row] = source.row_id
+                columns.setdefault(name, set()).add(row)
+            payloads = [None if one is None else _payload(one) for one in column.to_pylist()]
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pa.array(payloads, pa.large_binary()))
         return rows, [_stored_blobs(*one) for one in cells.values()]
 
     def _sources(
@@ -173,6 +172,11 @@ class BlobValues:
             mine: Any = next(own) if row is not None else None
             is_mine = mine is not None and mine.startswith(_STORED) and (mine == value or self._same(mine, value))
             yield place, self._places[mine if is_mine else value]
+
+
+def _payload(value: bytes) -> bytes:
+    """Return the bytes that a value holds: none if it names a place."""
+    return value[1:] if value.startswith(_LITERAL) else b""
 
 
 def _stored_blobs(dataset: Dataset, row_ids: dict[int, int], columns: dict[str, set[int]]) -> StoredBlobs:
