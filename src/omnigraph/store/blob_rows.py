@@ -16,12 +16,12 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 from omnigraph.limits import BLOB_COPY_BYTES
-from omnigraph.store.blobs import are_outside
+from omnigraph.store.blobs import are_outside, blob_columns
 from omnigraph.store.change import write_stream
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
 from omnigraph.store.ordered import blob_sizes, external_uris, read_blobs
-from omnigraph.store.shared_blobs import Donor, StagedFragment, filler_bytes, write_sharing
+from omnigraph.store.shared_blobs import Donor, StagedFragment, blank_rows, filler_bytes, write_sharing
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
@@ -91,8 +91,22 @@ class _Group:
     offsets: Places
 
 
-def write_with_blobs(target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs]) -> list[StagedFragment]:
-    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table."""
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for rows, and the addresses of other rows that were written again along with them."""
+
+    staged: list[StagedFragment]
+    rewritten: RowIds
+
+
+def write_with_blobs(
+    target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], leaving: RowIds | None = None
+) -> Written:
+    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table.
+
+    `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
+    written again, so that a fragment is not left behind for every row that is updated.
+    """
     cells = [_Cells.read(one) for one in blobs if len(one.places)]
     is_shared = np.zeros(rows.num_rows, np.bool_)
     kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for one in blobs for name in one.columns}
@@ -104,16 +118,53 @@ def write_with_blobs(target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlob
             for name in group.donor.columns:
                 kept[name][group.places] = True
     copied = _Copied(rows, cells, kept)
-    staged = []
+    staged, rewritten = list[StagedFragment](), [np.empty(0, np.uint64)]
     if not is_shared.all():
         batches = copied.batches(np.flatnonzero(~is_shared))
         fragments = write_stream(target, pa.RecordBatchReader.from_batches(rows.schema, batches))
         target.store.positions.foresee(target, rows.filter(pa.array(~is_shared)), fragments)
         staged += [StagedFragment(one) for one in fragments]
     for group in groups:
-        own = pa.Table.from_batches(copied.batches(group.places), rows.schema)
-        staged.append(write_sharing(target, own, group.donor, group.files, group.offsets))
-    return staged
+        own, offsets = pa.Table.from_batches(copied.batches(group.places), rows.schema), group.offsets
+        if leaving is not None:
+            others, addresses = _neighbours(target, group, np.concatenate([leaving, *rewritten]))
+            own, offsets = pa.concat_tables([own, others]), np.concatenate([offsets, _offsets(addresses)])
+            rewritten.append(addresses)
+        staged.append(write_sharing(target, own, group.donor, group.files, offsets))
+    return Written(staged, np.concatenate(rewritten))
+
+
+def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Table, RowIds]:
+    """Return rows of other fragments that share the same files, and their addresses, if they are about as many.
+
+    As in a logarithmic method: what is joined is no larger than all before it, so that a row is written again only a
+    few times, and few fragments are left.
+    """
+    nothing = target.schema.empty_table(), np.empty(0, np.uint64)
+    names = blob_columns(target)
+    if set(group.donor.columns) != set(names):
+        return nothing
+    chosen, count = [], len(group.places)
+    gone = (leaving >> _OFFSET_BITS).astype(np.int64)
+    sizes = {one.id: one.num_rows - int((gone == one.id).sum()) for one in target.fragments if group.donor.shares(one)}
+    for number, size in sorted(sizes.items(), key=lambda item: item[1]):
+        if 0 < size <= count:
+            chosen.append(number)
+            count += size
+    if not chosen:
+        return nothing
+    others = [name for name in target.schema.names if name not in names]
+    with lance_errors(f"reading {target.ref}", target):
+        fragments = [one for one in target.lance.get_fragments() if one.fragment_id in chosen]
+        rows = target.lance.scanner(columns=others, fragments=fragments, with_row_address=True).to_table()
+    rows = rows.filter(pa.array(~np.isin(rows.column(ROW_ADDRESS).to_numpy(), leaving)))
+    blank = blank_rows(target.schema, rows.num_rows)
+    columns = [(blank if name in names else rows).column(name) for name in target.schema.names]
+    return pa.Table.from_arrays(columns, schema=target.schema), rows.column(ROW_ADDRESS).to_numpy()
+
+
+def _offsets(addresses: RowIds) -> Places:
+    return (addresses & _OFFSETS).astype(np.int64)
 
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
@@ -136,7 +187,7 @@ def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Gro
         is_worth = external[own].any() or sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
-            yield _Group(donor, files, blobs.places[own], (cells.addresses[own] & _OFFSETS).astype(np.int64))
+            yield _Group(donor, files, blobs.places[own], _offsets(cells.addresses[own]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,20 +5,21 @@ Reads one pinned version; a descriptor is looked at without touching the bytes i
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
 from omnigraph.errors import GraphError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ID, ROW_ADDRESS
-from omnigraph.store.ordered import ROW_ID
+from omnigraph.store.ordered import ROW_ID, blob_sizes
 from omnigraph.store.physical import BLOB_MARK
 
 # How Lance numbers where bytes lie: in the data file, in a file beside it shared or alone, or at an address elsewhere.
@@ -141,3 +142,26 @@ def have_same_bytes(
         if left != read_range(other, other_column, other_row_id, start, length):
             return False
     return True
+
+
+def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) -> dict[int, int]:
+    """Return by fragment how many bytes of blobs lie outside of its data files, for those that have any."""
+    columns = blob_columns(dataset)
+    wanted = {fragment.id for fragment in fragments}
+    if not columns or not wanted:
+        return {}
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        own = [one for one in dataset.lance.get_fragments() if one.fragment_id in wanted]
+        rows = dataset.lance.scanner(
+            columns=columns, fragments=own, with_row_address=True, blob_handling="all_descriptions"
+        ).to_table()
+    numbers = (rows.column(ROW_ADDRESS).to_numpy() >> np.uint64(32)).astype(np.int64)
+    found: dict[int, int] = {}
+    for name in columns:
+        cells: Any = rows.column(name).combine_chunks()
+        outside = are_outside(cells)
+        sizes = blob_sizes(cells).to_numpy(zero_copy_only=False)[outside]
+        for number, size in zip(numbers[outside].tolist(), sizes.tolist(), strict=True):
+            found[number] = found.get(number, 0) + size
+    return found

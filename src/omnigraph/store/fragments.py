@@ -71,7 +71,7 @@ def write_fragments_with_blobs(
     if not blobs:
         return write_fragments(dataset, rows, append, operation_id)
     texts = []
-    for one in write_with_blobs(dataset, rows, blobs):
+    for one in write_with_blobs(dataset, rows, blobs).staged:
         members = json.loads(_renamed(dataset, one.metadata, operation_id))
         texts.append(json.dumps({**members, _SHARING: asdict(one.sharing)} if one.sharing else members))
     return texts

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, Final
 
 import numpy as np
@@ -21,10 +22,9 @@ from numpy.typing import NDArray
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.ids import new_ulid
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.deletions import directory_of
 from omnigraph.store.index import last_covered
-from omnigraph.store.shape import AS_STORED
 
 Offsets = NDArray[np.int64]
 Members = dict[str, Any]
@@ -67,23 +67,29 @@ class Donor:
             for path in sorted(needed)
         ]
 
+    def shares(self, fragment: FragmentMetadata) -> bool:
+        """Tell whether another fragment takes just these blobs from the same files."""
+        needed = [
+            (file.path, set(file.fields)) for file in self.fragment.files if self.fields.intersection(file.fields)
+        ]
+        others = [(file.path, set(file.fields)) for file in fragment.files if self.fields.intersection(file.fields)]
+        is_same = sorted(path for path, _ in needed) == sorted(path for path, _ in others)
+        return is_same and all(own <= {*self.fields, _TOMBSTONE} for _, own in others)
+
     def _only_kept(self, fields: Sequence[int]) -> list[int]:
         return [one if one in self.fields else _TOMBSTONE for one in fields]
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What makes a staged fragment one that shares files: those files, its fields that do not count, its deletions.
+    """What makes a staged fragment one that shares files: those files, the fields that are in them, and its rows.
 
-    Can be sent to another process: all of it is JSON.
+    `offsets` are the rows that count; all others are to be marked as deleted. Can be sent to another process as JSON.
     """
 
     files: Sequence[Members]
     fields: Sequence[int]
-    deletions: Members | None = None
-    # Where the file of deletions lies, and whether it was written for this fragment alone.
-    deletions_path: str = ""
-    is_own: bool = False
+    offsets: Sequence[int]
 
     @property
     def paths(self) -> set[str]:
@@ -101,8 +107,7 @@ class StagedFragment:
 
     @property
     def num_rows(self) -> int:
-        deletions = self.sharing.deletions if self.sharing else None
-        return int(self.metadata.num_rows) - (int(deletions["num_deleted_rows"]) if deletions else 0)
+        return len(self.sharing.offsets) if self.sharing else int(self.metadata.num_rows)
 
 
 def filler_bytes(target: Dataset, physical_rows: int) -> int:
@@ -145,33 +150,12 @@ def write_sharing(
     operation: Any = transaction.operation
     [fragment] = operation.fragments
     assert fragment.physical_rows == physical_rows, "all files of a fragment have the same rows"
-    return StagedFragment(fragment, _with_deletions(donor, files, offsets))
-
-
-def _with_deletions(donor: Donor, files: list[Members], offsets: Offsets) -> Sharing:
-    """Write down that all rows but some are deleted."""
-    source, fields = donor.source, sorted(donor.fields)
-    others = np.setdiff1d(np.arange(donor.fragment.physical_rows), offsets)
-    left: FragmentMetadata | None = donor.fragment
-    if len(others):
-        # A version that is read with other columns has no files of its own.
-        stored = source.store.open(source.ref.stored) if source.ref.shape != AS_STORED else source
-        fragment = stored.lance.get_fragment(donor.fragment.id)
-        assert fragment is not None, "a donor is a fragment of its version"
-        with lance_errors(f"staging rows of {source.ref}"):
-            left = fragment.delete_rows(others.tolist())
-    assert left is not None, "rows that are kept were there"
-    if left.deletion_file is None:
-        return Sharing(files, fields)
-    directory = directory_of(source, left.deletion_file.base_id)
-    deletions = {**left.to_json()["deletion_file"], "base_id": None}
-    return Sharing(files, fields, deletions, f"{directory}/{left.deletion_file.path(left.id)}", bool(len(others)))
+    return StagedFragment(fragment, Sharing(files, sorted(donor.fields), offsets.tolist()))
 
 
 def _padded(rows: pa.Table, offsets: Offsets, physical_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield rows at their offsets, and between them rows that say nothing."""
-    filler = _filler(rows.schema)
-    filler = filler.take(np.zeros(min(_FILLER_ROWS, physical_rows), np.int64)).combine_chunks()
+    filler = blank_rows(rows.schema, min(_FILLER_ROWS, physical_rows))
     ends = [*(np.flatnonzero(np.diff(offsets) != 1) + 1).tolist(), len(offsets)]
     reached = start = 0
     for end in ends:
@@ -188,9 +172,10 @@ def _runs(filler: pa.Table, count: int) -> Iterator[pa.RecordBatch]:
         count -= run.num_rows
 
 
-def _filler(schema: pa.Schema) -> pa.Table:
-    """Return one row with as little in it as its columns allow."""
-    return pa.Table.from_arrays([_least(field) for field in schema], schema=schema)
+def blank_rows(schema: pa.Schema, count: int) -> pa.Table:
+    """Return rows with as little in them as their columns allow."""
+    row = pa.Table.from_arrays([_least(field) for field in schema], schema=schema)
+    return row.take(np.zeros(count, np.int64)).combine_chunks()
 
 
 def _least(field: pa.Field[Any]) -> Any:
@@ -225,18 +210,33 @@ def assembled(target: Dataset, staged: Sequence[StagedFragment]) -> list[Fragmen
 
 def _assembled(target: Dataset, staged: StagedFragment, fragment_id: int) -> FragmentMetadata:
     members = {**staged.metadata.to_json(), "id": fragment_id}
-    sharing = staged.sharing
-    if sharing is not None:
+    if staged.sharing is not None:
         [written] = members["files"]
-        written["fields"] = [_TOMBSTONE if one in sharing.fields else one for one in written["fields"]]
-        members |= {"files": [written, *sharing.files], "deletion_file": sharing.deletions}
-    fragment = FragmentMetadata.from_json(json.dumps(members))
-    if sharing is not None and fragment.deletion_file is not None:
-        objects = target.store.objects
-        objects.link(sharing.deletions_path, f"{target.ref.directory}/{fragment.deletion_file.path(fragment_id)}")
-        if sharing.is_own:
-            objects.discard(sharing.deletions_path)
-    return fragment
+        written["fields"] = [_TOMBSTONE if one in staged.sharing.fields else one for one in written["fields"]]
+        deletions = _write_deletions(target, fragment_id, staged.metadata.physical_rows, staged.sharing)
+        members |= {"files": [written, *staged.sharing.files], "deletion_file": deletions}
+    return FragmentMetadata.from_json(json.dumps(members))
+
+
+def _write_deletions(target: Dataset, fragment_id: int, physical_rows: int, sharing: Sharing) -> Members | None:
+    """Write down, as Lance does, that all rows of a fragment but some are deleted."""
+    others = np.setdiff1d(np.arange(physical_rows), sharing.offsets).astype(np.uint32)
+    if not len(others):
+        return None
+    rows = pa.table([others], schema=pa.schema([pa.field("row_id", pa.uint32(), nullable=False)]))
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(rows)
+    number = int.from_bytes(blake2b(new_ulid().encode(), digest_size=8).digest(), "big")
+    name = f"_deletions/{fragment_id}-{target.version}-{number}.arrow"
+    target.store.objects.write(f"{target.ref.directory}/{name}", sink.getvalue().to_pybytes())
+    return {
+        "file_type": "array",
+        "read_version": target.version,
+        "id": number,
+        "num_deleted_rows": len(others),
+        "base_id": None,
+    }
 
 
 def shared_paths(staged: Sequence[StagedFragment]) -> set[str]:

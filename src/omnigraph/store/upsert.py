@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from lance import LanceOperation
@@ -37,17 +38,19 @@ def upsert(
     if found.num_rows == 0:
         # An append can be rebased onto a newer version without being staged again; an update cannot.
         return append_with_blobs(dataset, rows, blobs)
-    staged = write_with_blobs(dataset, rows, blobs)
-    updated, emptied = mark_gone(dataset, found.column(ROW_ADDRESS).to_numpy())
-    operation = replacing(dataset, emptied, updated, assembled(dataset, staged))
-    return changed(dataset, operation, dataset.count() + rows.num_rows - found.num_rows, shared_paths(staged))
+    leaving = found.column(ROW_ADDRESS).to_numpy()
+    written = write_with_blobs(dataset, rows, blobs, leaving)
+    updated, emptied = mark_gone(dataset, np.concatenate([leaving, written.rewritten]))
+    operation = replacing(dataset, emptied, updated, assembled(dataset, written.staged))
+    row_count = dataset.count() + rows.num_rows - found.num_rows
+    return changed(dataset, operation, row_count, shared_paths(written.staged))
 
 
 def append_with_blobs(dataset: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs]) -> Change:
     """Stage new rows of which some take over stored blobs; the caller vouches that no id among them exists."""
     if not blobs:
         return append(dataset, rows)
-    staged = write_with_blobs(dataset, rows, blobs)
+    staged = write_with_blobs(dataset, rows, blobs).staged
     fragments, row_count = assembled(dataset, staged), dataset.count() + rows.num_rows
     known = shared_paths(staged)
     operation = replacing(dataset, [], [], fragments) if known else LanceOperation.Append(fragments)

@@ -47,8 +47,9 @@ class Stager:
         if delta.intent is Intent.REPLACE:
             return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
         found = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
-        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX)
-        if len(delta.deleted) == 0 and (found is None or found.num_rows == 0):
+        is_append = len(delta.deleted) == 0 and (found is None or found.num_rows == 0)
+        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
+        if is_append:
             change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
         assert found is not None, "a strict insert takes nothing out"
