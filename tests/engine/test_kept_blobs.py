@@ -14,11 +14,17 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
+from omnigraph.pipeline import algo
+from omnigraph.pipeline.merge_ranges import Ranges, merge_with
 from tests.engine.cleanupworld import files_of, named_files
+from tests.s3server import S3Server, s3_server
 
-SCHEMA = "node File { name: String @key  n: I32?  body: Blob?  note: Blob  tags: [String]? }"
+__all__ = ["s3_server"]
+
+SCHEMA = "node File { name: String @key  n: I32?  body: Blob?  note: Blob  tags: [String]? }\nedge Next: File -> File"
 BODY = 4_500_000
 # What a change may read and write, far below the blob of any of these.
 SMALL = 400_000
@@ -294,6 +300,86 @@ def test_revert_of_a_delete_brings_the_blob_back(graph: Graph) -> None:
     graph.mutate("query q() { delete File where n > 0 }")
     graph.revert(str(graph.snapshot().head))
     check(graph, names=("inline", "packed", "alone", "larger"))
+
+
+def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
+    graph.branches.create("b")
+    update(graph, "n: 2", 'name != "none"', branch="b")
+    put(graph, "fresh", 150_000, "b")
+    graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
+    ranges = Ranges(Threads, 1, 1)
+    with cost_of(graph) as cost:
+        merge_with(graph, "b", "main", ranges, ranges)
+    # All but the blob that is new to the target, which is also compared with what was written.
+    assert cost.new_files < SMALL + 150_000, cost
+    assert cost.read < SMALL + 4 * 150_000, cost
+    assert values(graph) == {"inline": 2, "packed": 2, "alone": 2, "larger": 2, "none": None, "fresh": None}
+    assert graph.blob("File", "fresh", "body").read() == payload(150_000, 150_000)
+    check(graph, names=("inline", "packed", "alone", "larger"))
+
+
+def test_merge_with_crossed_histories_leaves_blobs_alone(graph: Graph) -> None:
+    graph.branches.create("b")
+    update(graph, "n: 2", 'name = "alone"', branch="b")
+    update(graph, "n: 3", 'name = "larger"')
+    # Each side takes over what the other had before, so they have two best common ancestors.
+    graph.branches.create("main-then", "main")
+    graph.branches.create("b-then", "b")
+    graph.branches.merge("b-then")
+    graph.branches.merge("main-then", into="b")
+    update(graph, "n: 4", 'name = "alone"', branch="b")
+    with blobs_left_alone(graph):
+        graph.branches.merge("b")
+    assert (values(graph)["alone"], values(graph)["larger"]) == (4, 3)
+    check(graph)
+
+
+# -- other writers ---------------------------------------------------------------------------------------------------
+
+
+def test_embed_leaves_blobs_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMNIGRAPH_EMBED_PROVIDER", "mock")
+    graph = og.init(
+        tmp_path / "e.omni", "node Doc { name: String @key  text: String  v: Vector(4)? @embed(text)  raw: Blob }"
+    )
+    raw = {"a": payload(1, 2_000_000), "b": payload(2, 2_000_000), "c": b"small"}
+    graph.ingest([{"type": "Doc", "data": {"name": one, "text": one, "raw": blob_text(raw[one])}} for one in raw])
+    with blobs_left_alone(graph):
+        graph.embed()
+    for name, own in raw.items():
+        assert graph.blob("Doc", name, "raw").read() == own
+    [vectors] = [[row["v"] for row in graph.query("query q() { match { $d: Doc } return { $d.v as v } }").rows()]]
+    assert all(vectors)
+    assert graph.verify(data=True).is_sound
+
+
+def test_measured_values_leave_blobs_alone(graph: Graph) -> None:
+    graph.ingest([{"edge": "Next", "from": "alone", "to": "larger"}])
+    with blobs_left_alone(graph):
+        algo.degree(graph, write_to="n", engine="local")
+    assert (values(graph)["alone"], values(graph)["none"]) == (1, 0)
+    check(graph)
+
+
+def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
+    graph = og.init(s3_server.uri("g"), SCHEMA)
+    put(graph, "alone", BODY, n=1)
+    put(graph, "packed", 100_000, n=1)
+    graph.branches.create("b")
+    objects = graph.core.kernel.store.objects
+    for number, branch in ((2, "main"), (3, "b"), (4, "b")):
+        before = {info.path for info in objects.list("")}
+        update(graph, f"n: {number}", "n > 0", branch)
+        assert sum(info.size_bytes for info in objects.list("") if info.path not in before) < SMALL
+    graph.branches.merge(
+        "b",
+        resolutions=[{"type_key": "node:File", "entity_id": name, "take": "theirs"} for name in ("alone", "packed")],
+    )
+    assert sum(info.size_bytes for info in objects.list("nodes")) < BODY + 100_000 + SMALL
+    fresh = og.open(s3_server.uri("g"))
+    assert set(values(fresh).values()) == {4}
+    check(fresh, names=("alone", "packed"))
+    assert fresh.verify(data=True).is_sound
 
 
 # -- what else looks at files ------------------------------------------------------------------------------------------

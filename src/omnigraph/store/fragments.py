@@ -17,6 +17,7 @@ from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import StorageError
 from omnigraph.store.blob_rows import StoredBlobs, write_with_blobs
+from omnigraph.store.blobs import blob_columns, without_blob_bytes
 from omnigraph.store.change import Change, append, changed, replacing, written_files
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
@@ -160,17 +161,19 @@ def scan_fragments(
 def scan_whole_rows(
     dataset: Dataset, fragment_id: int, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Stream columns of the rows of one fragment, blobs as their bytes, with their addresses."""
+    """Stream columns of the rows of one fragment, of a blob only whether there is one, with row ids and addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
         scanner = dataset.lance.scanner(
             columns=list(columns),
             fragments=[_fragment(dataset, fragment_id)],
-            blob_handling="all_binary",
+            with_row_id=True,
             with_row_address=True,
             batch_size=batch_rows,
         )
-        yield from scanner.to_batches()
+        blobs = [name for name in blob_columns(dataset) if name in columns]
+        for batch in scanner.to_batches():
+            yield from without_blob_bytes(pa.Table.from_batches([batch]), blobs).to_batches()
 
 
 def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
