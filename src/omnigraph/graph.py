@@ -549,5 +549,5 @@ class Past:
         )
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that an ingest takes back."""
+        """Return this state as NDJSON that a load takes back."""
         return self._graph.export(self._branch, self._commit_id, types, names=self._names)

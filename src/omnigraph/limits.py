@@ -82,7 +82,8 @@ RESULT_BATCH_ROWS: Final = 65_536
 # Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
-WRITE_KEPT_BLOB_BYTES_MAX: Final = 512 * 1024 * 1024
+BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
+BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072

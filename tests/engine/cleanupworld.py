@@ -68,6 +68,7 @@ class World:
         moves: list[tuple[Callable[[], None], int]] = [
             (self.put, 30),
             (self.put_many, 8),
+            (self.update, 16),
             (self.delete, 10),
             (self.optimize, 8),
             (self.index, 5),
@@ -112,6 +113,15 @@ class World:
         tags: list[dict[str, object]] = [{"type": "Tag", "data": {"name": "t"}}]
         edges: list[dict[str, object]] = [{"edge": "Has", "from": names[0], "to": "t"}]
         self.graph.ingest([*docs, *tags, *edges], branch=self.any_branch())
+
+    def update(self) -> None:
+        """Change entities that keep their blobs; no blob is written again, wherever it lies."""
+        number, branch = self.pick.randrange(6), self.any_branch()
+        where = self.pick.choice([f'name = "d{self.pick.randrange(8)}"', f"rank > {number}", 'name != "d1"'])
+        before = blob_files(self.root)
+        self.graph.mutate(f"query q() {{ update Doc set {{rank: {number}}} where {where} }}", branch=branch)
+        if blob_files(self.root) != before:
+            raise Broken(f"an update has written blobs: {sorted(blob_files(self.root) - before)}")
 
     def delete(self) -> None:
         source = f'query q() {{ delete Doc where name = "d{self.pick.randrange(8)}" }}'
@@ -276,6 +286,10 @@ def shown(graph: Graph, branch: str, at: str | None) -> str:
 
 def files_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+
+
+def blob_files(root: Path) -> set[str]:
+    return {name for name in files_of(root) if name.endswith(".blob")}
 
 
 def named_files(graph: Graph) -> set[str]:

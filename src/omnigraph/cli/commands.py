@@ -94,7 +94,7 @@ COMMANDS = (
     Command(
         ("export",),
         "snapshot:export",
-        "Write a graph as NDJSON that an ingest takes back.",
+        "Write a graph as NDJSON that a load takes back.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
     ),
