@@ -44,7 +44,7 @@ def run(
             table = plan.run(running)
     finally:
         caches.trim()
-    return Result(table, query.name, view.snapshot.branch, view.snapshot.head)
+    return Result(table, query.name, view.snapshot.branch, view.snapshot.head, running.spending)
 
 
 def explain(
