@@ -12,6 +12,8 @@ SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
 SOURCE_NESTING_MAX: Final = 64
 DIAGNOSTICS_MAX: Final = 100
 QUERY_VARIABLES_MAX: Final = 1_000
+QUERY_CLAUSES_MAX: Final = 1_000
+QUERY_TOKENS_MAX: Final = 200_000
 SUGGESTION_NAMES_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 160
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
@@ -61,14 +63,18 @@ STAGED_SECONDS_MAX: Final = 1_800
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512
+QUERY_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+QUERY_LONG_BYTES: Final = 32 * 1024
 
 # Reads: what one query may materialise and how long it may run, and how much a graph keeps in memory for the next one.
 QUERY_ROWS_MAX: Final = 50_000_000
 QUERY_BYTES_MAX: Final = 2_147_483_648
 QUERY_SECONDS_MAX: Final = 300
+ARROW_TEXT_BYTES_MAX: Final = 2_147_483_647
 READ_CACHE_BYTES_MAX: Final = 2_147_483_648
 READ_CACHE_VERSIONS_MAX: Final = 8
 PLAN_CACHE_MAX: Final = 512
+PLAN_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 RESULT_BATCH_ROWS: Final = 65_536
 # What of an answer is made at a time; the budget of its query is asked before each piece.
 ANSWER_PIECE_BYTES: Final = 4 * 1024 * 1024
@@ -118,6 +124,8 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
+FUZZY_WORDS_MAX: Final = 64
+SEARCH_WORDS_MAX: Final = 1_024
 SEARCH_CACHE_MAX: Final = 8
 TEXT_CACHE_BYTES_MAX: Final = 268_435_456
 VECTOR_PARTITION_ROWS: Final = 512
