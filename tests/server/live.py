@@ -12,8 +12,8 @@ from typing import Any
 
 import orjson
 
-from omnigraph.server.hosting import House, Place, open_house
 from omnigraph.server.host import HostBounds
+from omnigraph.server.hosting import House, Place, open_house
 from omnigraph.server.run import Server, bind, open_service
 from omnigraph.server.service import Service
 from omnigraph.server.tokens import Tokens

@@ -98,7 +98,8 @@ class HttpConnection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._is_discarding:
             self._discarded += len(data)
-            if self.is_busy and self._discarded > self._host.bounds.header_bytes_max:
+            bounds = self._host.bounds
+            if self._discarded > (bounds.header_bytes_max if self.is_busy else bounds.linger_bytes_max):
                 self.abort()
             return
         was_in_headers = not self._has_headers

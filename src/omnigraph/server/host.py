@@ -20,6 +20,7 @@ from omnigraph.limits import (
     SERVER_HEADER_SECONDS_MAX,
     SERVER_IDLE_SECONDS_MAX,
     SERVER_LINGER_SECONDS_MAX,
+    SERVER_LOAD_BODY_BYTES_MAX,
     SERVER_SPARE_CONNECTIONS,
     SERVER_STALL_SECONDS_MAX,
 )
@@ -41,6 +42,7 @@ class HostBounds:
     header_seconds: float = SERVER_HEADER_SECONDS_MAX
     idle_seconds: float = SERVER_IDLE_SECONDS_MAX
     linger_seconds: float = SERVER_LINGER_SECONDS_MAX
+    linger_bytes_max: int = SERVER_LOAD_BODY_BYTES_MAX
     stall_seconds: float = SERVER_STALL_SECONDS_MAX
 
 
