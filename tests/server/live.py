@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from omnigraph.limits import SERVER_RELOAD_SECONDS
 from omnigraph.server.host import HostBounds
 from omnigraph.server.hosting import House, Place, open_house
 from omnigraph.server.run import Server, bind, open_service
@@ -103,10 +104,16 @@ class Live:
 
 
 @contextmanager
-def serving(house: House, tokens: Mapping[str, str] | None = None, bounds: HostBounds | None = None) -> Iterator[Live]:
+def serving(
+    house: House,
+    tokens: Mapping[str, str] | None = None,
+    bounds: HostBounds | None = None,
+    reload_seconds: float = SERVER_RELOAD_SECONDS,
+) -> Iterator[Live]:
     """Serve in a thread until the block ends."""
     listening = bind("127.0.0.1:0")
     service = open_service(house)
+    service.reload_seconds = reload_seconds
     ready = threading.Event()
     server = Server(service, lambda _: ready.set(), bounds)
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), name="server")
