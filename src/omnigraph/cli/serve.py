@@ -60,10 +60,17 @@ def serve(
         ) from None
     from omnigraph.server.hosting import open_house
     from omnigraph.server.logs import to_standard_error
-    from omnigraph.server.tokens import read_tokens
+    from omnigraph.server.tokens import read_tokens, token_files
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
+    house = open_house(
+        places,
+        read_tokens(),
+        is_unauthenticated=is_open,
+        server_policy=server_policy,
+        read_tokens=read_tokens,
+        token_files=token_files(),
+    )
     listening = run.bind(bind)
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None

@@ -150,6 +150,9 @@ def checked_name(name: str, what: str) -> str:
         reason = "it contains blanks or control characters"
     elif is_ulid(name):
         reason = "it looks like the id of a commit"
+    elif any(part in ("", ".", "..") for part in name.split("/")):
+        # Clients and proxies normalise addresses, and would ask for another one than was meant.
+        reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
     if reason:
         raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
     return name

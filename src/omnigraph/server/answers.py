@@ -17,7 +17,10 @@ class Health(TypedDict):
 
 
 class Readiness(TypedDict):
+    """`configuration` is there when tokens or policies were changed and cannot be used; those of before still hold."""
+
     status: Literal["ready", "unready"]
+    configuration: NotRequired[Literal["stale"]]
 
 
 class ServedGraph(TypedDict):

@@ -22,7 +22,7 @@ from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import metrics as names
 from omnigraph.server.body import Gone, Overflow, Receive, Send
 from omnigraph.server.call import Answer, json_answer
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.frontdoor import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.logs import log_failure
 from omnigraph.server.mask import told
 from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
@@ -103,7 +103,7 @@ class _End:
         except Gone:
             return
         try:
-            await send_answer(answer, receive, send, self.service.readers)
+            await send_answer(answer, receive, send, self.service.readers, self.service.pace)
         except Exception as error:  # noqa: BLE001 - as below
             coded = _coded(note, error)
             if note.status != HUNG_UP:
@@ -115,6 +115,8 @@ class _End:
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
         """Return an answer, or the refusal as one."""
         try:
+            if self.path not in ALWAYS_ANSWERED:
+                self.service.hosts.check(headers_of(scope).get("host", ()))
             answer = await self._reserved(await self.ask(scope, receive))
         except Gone:
             raise

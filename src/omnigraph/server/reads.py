@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -15,10 +15,12 @@ import pyarrow as pa
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
-from omnigraph.limits import RESULT_BATCH_ROWS
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.envelope import dump
 from omnigraph.server.wire import ARROW
+
+_NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.OfBranch]) -> Answer:
@@ -50,20 +52,31 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        chunks = _arrow_chunks(result)
-        # A result of one batch is sent at once; making it in steps would only cost turns.
-        is_small = len(result) <= RESULT_BATCH_ROWS
-        return Answer(b"".join(chunks) if is_small else chunks, ARROW, headers=told)
-    return json_answer(
-        {
-            "query_name": result.query_name,
-            "target": target,
-            "row_count": len(result),
-            "columns": result.columns,
-            "rows": result.to_json_rows(),
-            "graph_commit_id": result.graph_commit_id,
-        }
-    )
+        return _in_pieces(result, _arrow_chunks(result), ARROW, told)
+    answer = {
+        "query_name": result.query_name,
+        "target": target,
+        "row_count": len(result),
+        "columns": result.columns,
+        "rows": [],
+        "graph_commit_id": result.graph_commit_id,
+    }
+    return _in_pieces(result, _json_chunks(result, answer), wire.JSON, {})
+
+
+def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:
+    """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
+    return Answer(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
+
+
+def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
+    """Yield an answer with the rows of a result in the place of none."""
+    # Inside of a text the quotes would be escaped, so this occurs once.
+    head, _, tail = dump(answer).partition(_NO_ROWS)
+    pieces = result.json_pieces()
+    yield head + _NO_ROWS[:-1] + next(pieces, b"")
+    yield from pieces
+    yield b"]" + tail
 
 
 class _Drain(io.RawIOBase):
@@ -90,7 +103,7 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
     drain = _Drain()
     with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
-        for batch in result.batches():
+        for batch in result.arrow_pieces():
             writer.write_batch(batch)
             yield drain.take()
     yield drain.take()
