@@ -74,7 +74,7 @@ def live(walk: Walk) -> dict[str, object]:
     seen["export"] = walk.run("export", uri)
     snapshot = walk.read("snapshot", uri)
     seen["snapshot"] = sorted(snapshot)
-    seen["commits"] = history(walk, str(mutated["commit"]))
+    seen["commits"] = history(walk, str(mutated["commit"]["graph_commit_id"]))
     assert seen["commits"] == [None, None, "ada", None], "schema apply, mutate, ingest, init"
     return seen
 

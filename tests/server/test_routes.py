@@ -48,7 +48,7 @@ def mutate(live: Live) -> Reply:
     reply = live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "q", "age": 7}})
     body = reply.json()
     assert (body["affected_nodes"], body["affected_edges"], body["query_name"]) == (1, 0, "add")
-    assert body["commit"] == head_of(live)
+    assert body["commit"] == live.get(f"{G}/commits/{head_of(live)}").json()
     return reply
 
 
@@ -207,10 +207,10 @@ def diff(live: Live) -> Reply:
 def replay(live: Live) -> Reply:
     live.post(f"{G}/branches", {"name": "draft"})
     added = live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "q"}, "branch": "draft"}).json()["commit"]
-    reply = live.post(f"{G}/cherry-pick", {"commit": added})
+    reply = live.post(f"{G}/cherry-pick", {"commit": added["graph_commit_id"]})
     assert reply.json()["outcome"] == "merged"
-    back = live.post(f"{G}/revert", {"commit": reply.json()["commit"]})
-    assert back.json()["commit"] == head_of(live)
+    back = live.post(f"{G}/revert", {"commit": reply.json()["commit"]["graph_commit_id"]})
+    assert back.json()["commit"]["graph_commit_id"] == head_of(live)
     return reply
 
 

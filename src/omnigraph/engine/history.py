@@ -58,21 +58,7 @@ def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
 def describe_commits(core: Core, found: Sequence[Commit]) -> list[dict[str, object]]:
     """Return commits as every surface shows them; what one does not have is null."""
     names = core.kernel.names_of(one.branch for one in found)
-    return [
-        {
-            "graph_commit_id": one.commit_id,
-            "graph_branch": names[one.branch],
-            "graph_manifest_version": one.manifest_version,
-            "parent_commit_id": one.parent,
-            "merged_parent_commit_id": one.merged_parent,
-            "actor_id": one.actor,
-            "created_at": one.created_at_us,
-            "kind": one.kind,
-            "operation_id": one.operation_id,
-            "properties": dict(one.properties),
-        }
-        for one in found
-    ]
+    return [one.to_json(names[one.branch]) for one in found]
 
 
 def describe_tag(tag: Tag) -> dict[str, object]:

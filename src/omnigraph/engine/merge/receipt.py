@@ -78,7 +78,7 @@ class MergeReceipt:
             "outcome": self.outcome.value,
             "base_commit_id": self.base,
             "base_commit_ids": list(self.bases),
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.target) if self.commit else None,
             "types": [one.to_json() for one in self.types],
             "conflicts": [one.to_json() for one in self.conflicts],
             "dry_run": self.dry_run,
