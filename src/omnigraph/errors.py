@@ -72,6 +72,7 @@ _TABLE = (
     ErrorKind("changes.cursor_rejected", 400, 1, False, "A cursor or page token is damaged or belongs elsewhere."),
     ErrorKind("blob.not_found", 404, 1, False, "There is no such entity, or its blob is null."),
     ErrorKind("blob.range", 416, 1, False, "The asked-for range is not inside the blob."),
+    ErrorKind("blob.changed", 412, 1, False, "The blob has another tag than the caller named in `If-Match`."),
     ErrorKind("blob.integrity", 500, 1, False, "What is stored about a blob makes no sense; nothing was read."),
     ErrorKind("merge.conflict", 409, 1, False, "Both sides changed the same thing; `conflicts` lists all of it."),
     ErrorKind("merge.unrelated", 409, 1, False, "The two sides of a merge have no commit in common."),

@@ -71,6 +71,8 @@ def test_blob_range_is_one_plain_range_or_ignored(pictures: Live) -> None:
         if place is None:
             assert reply.headers["content-range"] == f"bytes */{len(BYTES)}"
             assert reply.json()["blob_range"]["length"] == len(BYTES)
+            assert reply.json()["code"] == "bad_request"
+            assert reply.headers.keys() >= {"etag", "accept-ranges", "omnigraph-snapshot-id"}
             continue
         assert reply.body == BYTES[slice(*place)], header
         if status == 206:
@@ -94,7 +96,10 @@ def test_blob_conditions_are_looked_at_in_order(pictures: Live) -> None:
     assert ask(Range="bytes=0-1", If_Range=tag) == 206
     assert ask(Range="bytes=0-1", If_Range='"x"') == ask(Range="bytes=0-1", If_Range=f"W/{tag}") == 200
     failed = pictures.get(PATH + "pic", headers={"If-Match": '"x"'})
-    assert failed.json()["omnigraph_code"] == "precondition.failed"
+    assert (failed.json()["omnigraph_code"], failed.json()["code"]) == ("blob.changed", "conflict")
+    assert "precondition_failure" not in failed.json()
+    assert failed.headers["etag"] == tag
+    assert failed.headers.keys() >= {"accept-ranges", "omnigraph-snapshot-id"}
     not_modified = pictures.get(PATH + "pic", headers={"If-None-Match": tag})
     assert (not_modified.body, not_modified.headers["etag"]) == (b"", tag)
 
@@ -133,6 +138,7 @@ class Sized:
     def __init__(self, length: int) -> None:
         self.length = length
         self.etag = '"t"'
+        self.snapshot_commit_id = None
 
 
 @settings(max_examples=100)

@@ -37,6 +37,18 @@ def query(live: Live) -> Reply:
     return reply
 
 
+def read(live: Live) -> Reply:
+    reply = live.post(f"{G}/read", {"query_source": FIND, "query_name": "find", "params": {"name": "p1"}})
+    assert reply.json() == {
+        "query_name": "find",
+        "target": {"branch": "main"},
+        "row_count": 1,
+        "columns": ["age"],
+        "rows": [{"age": 1}],
+    }
+    return reply
+
+
 def explain(live: Live) -> Reply:
     reply = live.post(f"{G}/explain", {"query": FIND, "params": {"name": "p1"}, "profile": True})
     assert reply.json()["query"] == "find"
@@ -50,6 +62,10 @@ def mutate(live: Live) -> Reply:
     assert (body["affected_nodes"], body["affected_edges"], body["query_name"]) == (1, 0, "add")
     assert body["commit"] == live.get(f"{G}/commits/{head_of(live)}").json()
     return reply
+
+
+def change(live: Live) -> Reply:
+    return live.post(f"{G}/change", {"query_source": ADD, "query_name": "add", "params": {"name": "q"}})
 
 
 def mutate_if(live: Live) -> Reply:
@@ -103,6 +119,12 @@ def load(live: Live) -> Reply:
     assert (body["branch"], body["base_branch"], body["branch_created"]) == ("draft", "main", True)
     assert body["nodes"] == [{"name": "Person", "entities_loaded": 1}]
     assert body["uri"].endswith("people.omni")
+    return reply
+
+
+def ingest(live: Live) -> Reply:
+    reply = live.post(f"{G}/ingest", {"data": LINE.decode(), "branch": "draft", "from": "main"})
+    assert (reply.json()["mode"], reply.json()["base_branch"]) == ("merge", "main")
     return reply
 
 
@@ -255,8 +277,10 @@ def plain(path: str, member: str) -> Callable[[Live], Reply]:
 WALKS: dict[str, Callable[[Live], Reply]] = {
     "GET /snapshot": plain("/snapshot", "datasets"),
     "POST /query": query,
+    "POST /read": read,
     "POST /explain": explain,
     "POST /mutate": mutate,
+    "POST /change": change,
     "POST /mutate/if-graph-commit": mutate_if,
     "GET /queries": stored,
     "POST /queries/{name}": invoke,
@@ -265,6 +289,7 @@ WALKS: dict[str, Callable[[Live], Reply]] = {
     "POST /schema/plan": schema_apply,
     "POST /schema/apply": schema_apply,
     "POST /load": load,
+    "POST /ingest": ingest,
     "POST /load/ndjson": load_lines,
     "POST /export": export,
     "HEAD /blob": blob,
@@ -332,6 +357,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/branches", {"name": "a b"}, 400, "branch.invalid_name"),
     ("POST", "/branches", {"name": "x", "from": "nope"}, 404, "commit.not_found"),
     ("DELETE", "/branches/nope", None, 404, "branch.not_found"),
+    ("DELETE", "/branches/main", None, 400, "usage.invalid"),
     ("POST", "/branches/merge", {"source": "nope"}, 404, "branch.not_found"),
     ("POST", "/branches/merge", {"source": "main", "target": "main"}, 400, "usage.invalid"),
     ("GET", "/commits/nope", None, 404, "commit.not_found"),

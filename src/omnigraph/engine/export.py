@@ -53,7 +53,7 @@ def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | 
     if unknown:
         listed = ", ".join(sorted({one.name for one in known}))
         raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {listed}", type_name=unknown[0])
-    wanted = known if names is None else [one for one in known if one.name in names]
+    wanted = [one for one in known if one.name in names] if names else known
     return sorted(wanted, key=lambda one: one.table_key)
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, GraphError
+from omnigraph.errors import ConflictError, GraphError, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
@@ -57,7 +57,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
     """
     name = name.strip()
     if name == MAIN:
-        raise GraphError("`main` cannot be deleted", code="branch.in_use", branch=MAIN)
+        raise UsageError("`main` cannot be deleted; name another branch", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
         entry = main.state.branches.get(name)

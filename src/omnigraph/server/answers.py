@@ -60,6 +60,16 @@ class Rows(TypedDict):
     graph_commit_id: str | None
 
 
+class LegacyRows(TypedDict):
+    """The rows of a query, without the commit that they were read at; `/query` tells it."""
+
+    query_name: str
+    target: Target
+    row_count: int
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
 class Plan(TypedDict):
     """The plan as data under `plan`, totals beside it, and the whole as `text` for people."""
 

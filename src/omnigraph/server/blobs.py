@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from omnigraph.engine.blob import Blob
-from omnigraph.errors import GraphError, PreconditionFailed, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call
@@ -62,6 +62,20 @@ def _headers(blob: Blob) -> dict[str, str]:
     return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
 
 
+def _validators(blob: Blob) -> dict[str, object]:
+    return {"etag": blob.etag, "snapshot_commit_id": blob.snapshot_commit_id}
+
+
+def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
+    """Return the headers of a refusal that knows its blob, which are those of the blob."""
+    known = error.context
+    headers = {"Content-Range": f"bytes */{known['length']}"} if error.code == "blob.range" else {}
+    if "etag" in known:
+        tag, snapshot = str(known["etag"]), str(known["snapshot_commit_id"] or "")
+        headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
+    return headers
+
+
 def _elsewhere(blob: Blob) -> Answer:
     assert blob.uri is not None
     return Answer(b"", None, 302, {"Location": blob.uri, "Cache-Control": "no-store"})
@@ -71,8 +85,12 @@ def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
     """Return the answer that the conditions of the request already give; None when they let the bytes through."""
     must = call.header("if-match")
     if must is not None and must.strip() != "*" and blob.etag not in _tags(must, strong=True):
-        raise PreconditionFailed(
-            "the blob has another tag than `If-Match` names; ask for it again", expected=must, actual=blob.etag
+        raise GraphError(
+            "the blob has another tag than `If-Match` names; read it again",
+            code="blob.changed",
+            expected=must,
+            actual=blob.etag,
+            **_validators(blob),
         )
     unless = call.header("if-none-match")
     if unless is not None and (unless.strip() == "*" or blob.etag in _tags(unless, strong=False)):
@@ -107,6 +125,7 @@ def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
             start=start,
             end=end,
             length=blob.length,
+            **_validators(blob),
         )
     return start, end
 

@@ -24,8 +24,8 @@ CODES: Final[Mapping[int, str]] = {
     500: "internal",
 }
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
-# A newer situation is told by its member alone.
-_CODELESS: Final = frozenset({"precondition.failed"})
+# Statuses that clients of the closed set of codes know from one situation only.
+_CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.range": "bad_request"}
 
 
 def error_body(error: OmniGraphError) -> dict[str, Any]:
@@ -37,8 +37,9 @@ def error_body(error: OmniGraphError) -> dict[str, Any]:
     """
     status = error.kind.http_status
     body: dict[str, Any] = {"error": error.message}
-    if status in CODES and error.code not in _CODELESS:
-        body["code"] = CODES[status]
+    code = _CODES_BY_ERROR.get(error.code) or CODES.get(status)
+    if code is not None:
+        body["code"] = code
     shown = {name: value for name, value in error.to_json().items() if name not in ("code", "error", "effect")}
     body |= {"omnigraph_code": error.code, "effect": error.effect.value, "retryable": error.retryable, "context": shown}
     if "operation_id" in shown:

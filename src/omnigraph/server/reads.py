@@ -12,12 +12,13 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph.engine.core import Moment
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
 from omnigraph.limits import RESULT_BATCH_ROWS
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.call import Answer, Call, json_answer, moment_of, pointing_to
 from omnigraph.server.wire import ARROW
 
 
@@ -28,10 +29,31 @@ def snapshot(call: Call[wire.OfBranch]) -> Answer:
 def query(call: Call[wire.Query]) -> Answer:
     given = call.given
     branch, at = moment_of(given)
-    result = call.graph.query(
-        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
-    )
+    result = _query(call, given, branch, at)
     return rows_answer(call, result, target_of(given, branch))
+
+
+def read(call: Call[wire.Read]) -> Answer:
+    """Answer a read as earlier releases did, whose answer has no commit."""
+    given = call.given
+    present = wire.Query(
+        query=given.query_source,
+        name=given.query_name,
+        params=given.params,
+        branch=given.branch,
+        snapshot=given.snapshot,
+    )
+    branch, at = moment_of(present)
+    result = _query(call, present, branch, at)
+    shown = rows_of(result, target_of(present, branch))
+    return json_answer({name: value for name, value in shown.items() if name != "graph_commit_id"})
+
+
+def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+    with pointing_to("/mutate"):
+        return call.graph.query(
+            given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+        )
 
 
 def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
@@ -54,16 +76,19 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
         # A result of one batch is sent at once; making it in steps would only cost turns.
         is_small = len(result) <= RESULT_BATCH_ROWS
         return Answer(b"".join(chunks) if is_small else chunks, ARROW, headers=told)
-    return json_answer(
-        {
-            "query_name": result.query_name,
-            "target": target,
-            "row_count": len(result),
-            "columns": result.columns,
-            "rows": result.to_json_rows(),
-            "graph_commit_id": result.graph_commit_id,
-        }
-    )
+    return json_answer(rows_of(result, target))
+
+
+def rows_of(result: Result, target: dict[str, object]) -> dict[str, object]:
+    """Return rows as the JSON that answers a query."""
+    return {
+        "query_name": result.query_name,
+        "target": target,
+        "row_count": len(result),
+        "columns": result.columns,
+        "rows": result.to_json_rows(),
+        "graph_commit_id": result.graph_commit_id,
+    }
 
 
 class _Drain(io.RawIOBase):
