@@ -1,10 +1,9 @@
-"""Blobs over HTTP: whole, in ranges, under conditions, and elsewhere."""
+"""Blobs over HTTP: whole, in ranges, and under conditions."""
 
 from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterator
-from urllib.parse import quote
 
 import orjson
 import pytest
@@ -114,24 +113,6 @@ def test_blob_head_reads_no_byte(pictures: Live, monkeypatch: pytest.MonkeyPatch
     assert reply.headers["content-length"] == str(len(BYTES))
     assert pictures.ask("HEAD", PATH + "pic", headers={"If-None-Match": "*"}).status == 304
     assert pictures.ask("HEAD", PATH + "nobody").status == 404
-
-
-class Elsewhere:
-    """A blob that is kept outside of the graph."""
-
-    uri = "s3://pictures/ada.png"
-    length = 0
-    etag = '""'
-    snapshot_commit_id = None
-
-
-def test_blob_kept_elsewhere_is_pointed_at(pictures: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.graph.blob", lambda *given, **more: Elsewhere())
-    for method in ("GET", "HEAD"):
-        reply = pictures.ask(method, PATH + quote("ada"))
-        assert (reply.status, reply.headers["location"]) == (302, Elsewhere.uri)
-        assert reply.headers["cache-control"] == "no-store"
-        assert "etag" not in reply.headers
 
 
 class Sized:

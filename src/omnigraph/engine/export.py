@@ -25,7 +25,7 @@ from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.store.blobs import read_range
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, ordered_batches, read_blobs
+from omnigraph.store.ordered import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
@@ -164,11 +164,10 @@ def _text_of(lines: pa.Array[Any]) -> bytes:
 
 def _blob_text(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
     descriptors = batch.column(name)
-    uris = external_uris(descriptors)
-    is_managed = pc.and_(pc.is_valid(descriptors), pc.is_null(uris))
-    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_managed))
+    is_there = pc.is_valid(descriptors)
+    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_there))
     texts = pa.array([f"base64:{b64encode(one or b'').decode()}" for one in payloads], pa.string())
-    return json_text(pc.replace_with_mask(uris, is_managed, texts))
+    return json_text(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.string()), is_there, texts))
 
 
 def _quoted(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Blob delivery: whole or one range, with validators, as HTTP has it; an external blob is only pointed at.
+"""Blob delivery: whole or one range, with validators, as HTTP has it.
 
 The bytes are read as they are sent, a bounded piece at a time.
 """
@@ -21,8 +21,6 @@ _TAG: Final = re.compile(r'(W/)?("[^"]*")')
 
 def get(call: Call[wire.BlobOf]) -> Answer:
     blob = _find(call)
-    if blob.uri is not None:
-        return _elsewhere(blob)
     headers = _headers(blob)
     if (refusal := _settled(call, blob)) is not None:
         return refusal
@@ -36,8 +34,6 @@ def get(call: Call[wire.BlobOf]) -> Answer:
 def head(call: Call[wire.BlobOf]) -> Answer:
     """Answer as `get` does, without ranges, and read no byte of the blob."""
     blob = _find(call)
-    if blob.uri is not None:
-        return _elsewhere(blob)
     refusal = _settled(call, blob)
     headers = {**_headers(blob), "Content-Length": str(blob.length)}
     return Answer(b"", wire.BYTES, headers=headers) if refusal is None else refusal
@@ -74,11 +70,6 @@ def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
         tag, snapshot = str(known["etag"]), str(known["snapshot_commit_id"] or "")
         headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
     return headers
-
-
-def _elsewhere(blob: Blob) -> Answer:
-    assert blob.uri is not None
-    return Answer(b"", None, 302, {"Location": blob.uri, "Cache-Control": "no-store"})
 
 
 def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:

@@ -168,7 +168,9 @@ def logical_schema(dataset: Dataset) -> pa.Schema:
 
 
 def _payloads(dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
-    valid = pc.is_valid(rows.column(name).combine_chunks())
+    descriptors = rows.column(name).combine_chunks()
+    blob_sizes(descriptors)  # refuses blobs whose bytes are not in the graph
+    valid = pc.is_valid(descriptors)
     payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
     found = pa.array([one or b"" for one in payloads], pa.large_binary())
     return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
