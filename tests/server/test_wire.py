@@ -44,7 +44,7 @@ def test_both_names_of_a_member_at_once_are_refused() -> None:
 
 
 def test_unknown_member_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match="unknown member `quarry`.*`query`"):
+    with pytest.raises(UsageError, match=r"unknown member `quarry`.*`query`"):
         from_json(wire.Mutate, b'{"quarry": "a"}')
 
 
@@ -53,7 +53,7 @@ def test_empty_filters_mean_everything(live: Live) -> None:
     whole = live.post(f"{G}/export", {}).body
     assert len(whole.splitlines()) == 7
     assert live.post(f"{G}/export", {"type_names": []}).body == whole
-    filters = {"kind": [], "type": [], "op": []}
+    filters: dict[str, list[str]] = {"kind": [], "type": [], "op": []}
     lines = live.post(f"{G}/changes/baseline", filters).body.splitlines()
     assert lines[:-1] == live.post(f"{G}/changes/baseline", {}).body.splitlines()[:-1]
     assert len(lines) == 8

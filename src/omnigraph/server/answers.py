@@ -17,7 +17,10 @@ class Health(TypedDict):
 
 
 class Readiness(TypedDict):
+    """Whether every graph can be read, and how many stored queries do not compile."""
+
     status: Literal["ready", "unready"]
+    broken_query_count: int
 
 
 class ServedGraph(TypedDict):
@@ -104,8 +107,26 @@ class StoredQuery(TypedDict):
     params: list[StoredParameter]
 
 
+class QueryFinding(TypedDict):
+    code: str
+    message: str
+    hint: str | None
+    line: int
+
+
+class BrokenQuery(TypedDict):
+    """A stored query that does not compile against the accepted schema; it cannot be called."""
+
+    name: str
+    file: str
+    diagnostics: list[QueryFinding]
+
+
 class StoredQueries(TypedDict):
+    """The stored queries, and for callers who see every type those that cannot be called."""
+
     queries: list[StoredQuery]
+    broken: list[BrokenQuery]
 
 
 class SchemaSource(TypedDict):

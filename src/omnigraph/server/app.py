@@ -91,7 +91,13 @@ class _End:
     """One end of the application: answers a request by asking for it, whatever happens."""
 
     def __init__(
-        self, service: Service, path: str, ask: Ask, *, headers: Mapping[str, str] | None = None, is_change: bool = False
+        self,
+        service: Service,
+        path: str,
+        ask: Ask,
+        *,
+        headers: Mapping[str, str] | None = None,
+        is_change: bool = False,
     ) -> None:
         self.service = service
         self.headers = headers or {}

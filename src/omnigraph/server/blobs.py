@@ -58,10 +58,6 @@ def _headers(blob: Blob) -> dict[str, str]:
     return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
 
 
-def _validators(blob: Blob) -> dict[str, object]:
-    return {"etag": blob.etag, "snapshot_commit_id": blob.snapshot_commit_id}
-
-
 def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
     """Return the headers of a refusal that knows its blob, which are those of the blob."""
     known = error.context
@@ -81,7 +77,8 @@ def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
             code="blob.changed",
             expected=must,
             actual=blob.etag,
-            **_validators(blob),
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
         )
     unless = call.header("if-none-match")
     if unless is not None and (unless.strip() == "*" or blob.etag in _tags(unless, strong=False)):
@@ -116,7 +113,8 @@ def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
             start=start,
             end=end,
             length=blob.length,
-            **_validators(blob),
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
         )
     return start, end
 

@@ -45,8 +45,7 @@ def loading(call: Call[Any]) -> tuple[Check, ...]:
 
 
 def invoking(call: Call[Any]) -> tuple[Check, ...]:
-    stored = storedcalls.find(call)
-    action = "change" if stored.mutation else "read"
+    action = "change" if storedcalls.is_mutation(call) else "read"
     return on_branch(action)(call)
 
 

@@ -73,7 +73,8 @@ def schema_plan(call: Call[wire.NewSchema]) -> Answer:
 
 def schema_apply(call: Call[wire.NewSchema]) -> Answer:
     given, core = call.given, call.graph.core
-    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor)
+    check = call.hosted.queries.refuse_breakage
+    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
     return receipt_answer(receipt, uri=call.graph.uri)
 
 

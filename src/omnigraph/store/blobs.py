@@ -16,7 +16,7 @@ from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID
 
-# How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also refer to an
+# How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
 # address outside of the dataset, which no write of ours does and no read of ours follows.
 _MANAGED: Final = (0, 1, 2)
 
