@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -56,7 +57,8 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
             versions = {f"{name}_published_dataset_version": known.get(name) for name in ("expected", "actual")}
             return {"published_dataset_version_conflict": _of_type(known) | versions}
         case "conflict.read_set_changed":
-            return {"read_set_conflict": _present(known, "member", "expected", "actual")}
+            present = _present(known, "member", "expected", "actual")
+            return {"read_set_conflict": {name: str(value) for name, value in present.items()}}
         case "conflict.key":
             return {"key_conflict": _of_type(known) | _present(known, "entity_id")}
         case "commit.parentless" | "changes.schema_boundary":
@@ -68,8 +70,9 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
         case "limit.exceeded":
             return {"resource_limit": _present(known, "resource", "limit", "actual")}
         case "query.budget_exceeded":
-            limit = {"resource": known.get("limit"), "limit": known.get("allowed"), "actual": known.get("needed")}
-            return {"resource_limit": limit}
+            # Seconds have fractions, and the members of a limit are integers.
+            sizes = {"limit": ceil(known["allowed"]), "actual": ceil(known["needed"])}
+            return {"resource_limit": {"resource": known["limit"], **sizes}}
         case "blob.range":
             return {"blob_range": _present(known, "start", "end", "length")}
     return {}
