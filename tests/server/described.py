@@ -57,7 +57,7 @@ class Description:
         known = {name.lower() for name in response.get("headers", {})} | TRANSPORT
         found = [f"header {name} is not described" for name in headers if name not in known]
         media = headers.get("content-type", "").partition(";")[0]
-        content = response.get("content", {})
+        content = {name.partition(";")[0]: one for name, one in response.get("content", {}).items()}
         if not body or method == "HEAD":
             return found
         if media not in content:

@@ -329,6 +329,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/snapshot?branch=nope", None, 404, "branch.not_found"),
     ("GET", "/snapshot?branch=main&branch=main", None, 400, "usage.invalid"),
     ("GET", "/snapshot?colour=red", None, 400, "usage.invalid"),
+    ("GET", f"/commits?limit={2**63}", None, 400, "usage.invalid"),
     ("POST", "/query", {}, 400, "usage.invalid"),
     ("POST", "/query", {"query": 1}, 400, "usage.invalid"),
     ("POST", "/query", {"query": PEOPLE, "colour": "red"}, 400, "usage.invalid"),

@@ -5,6 +5,7 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 
@@ -39,7 +40,7 @@ def commits(
                 code="commit.not_found",
                 commit_id=wanted,
             )
-    return core.told(islice(walk, limit))
+    return core.told(islice(walk, None if limit is None else min(limit, sys.maxsize)))
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:

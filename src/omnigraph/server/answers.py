@@ -306,7 +306,7 @@ class Merged(TypedDict):
     conflicts: list[Conflict]
     dry_run: bool
     actor_id: str | None
-    branch_deleted: bool
+    branch_deleted: bool | None
     branch_delete_error: str | None
 
 

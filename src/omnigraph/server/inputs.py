@@ -21,7 +21,7 @@ _Shape: TypeAlias = dict[str, tuple[Field[Any], Any]]
 
 _shapes: dict[Any, _Shape] = {}
 _WORDS: Final = {"true": True, "false": False}
-_NAMES: Final[Mapping[Any, str]] = {str: "a text", int: "a whole number", bool: "true or false"}
+_NAMES: Final[Mapping[Any, str]] = {str: "a text", int: "an integer of 64 bits", bool: "true or false"}
 
 
 def from_json(kind: type[T], body: bytes) -> T:
@@ -104,7 +104,7 @@ def _fits_one(option: Any, value: object) -> bool:
         return value is None
     if option is int:
         # To Python a truth value is a number, to a caller it is not.
-        return type(value) is int
+        return type(value) is int and -(2**63) <= value < 2**63
     if get_origin(option) is Literal:
         return isinstance(value, str) and value in get_args(option)
     if get_origin(option) is list:

@@ -59,7 +59,8 @@ class MergeReceipt:
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
     actor: str | None = None
-    branch_deleted: bool = False
+    # None unless the source was to be deleted.
+    branch_deleted: bool | None = None
     branch_delete_error: str | None = None
 
     @property
