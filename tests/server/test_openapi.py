@@ -145,6 +145,21 @@ def test_openapi_enum_of_commit_kinds_is_complete() -> None:
     assert made | {"init", "merge", "revert", "cherry_pick"} == {*get_args(CommitKind)}
 
 
+def test_limits_that_a_server_can_come_to_say_how_much_was_asked_for() -> None:
+    source = Path(__file__).parents[2] / "src" / "omnigraph"
+    # Loads and exports of the pipeline are no part of a server, and do not always know how much there is.
+    files = [path for path in source.rglob("*.py") if "pipeline" not in path.parts]
+    calls = [
+        node
+        for path in files
+        if "LimitExceeded(" in (text := path.read_text(encoding="utf-8"))
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "LimitExceeded"
+    ]
+    assert calls
+    assert all({"resource", "limit", "actual"} <= {one.arg for one in call.keywords} for call in calls)
+
+
 def test_openapi_enum_of_parameter_kinds_is_complete(tmp_path: Path) -> None:
     types = ["String", "Bool", "I32", "I64", "F64", "Date", "DateTime", "Blob", "Vector(2)", "[I32]"]
     declared = ", ".join(f"$p{place}: {name}" for place, name in enumerate(types))

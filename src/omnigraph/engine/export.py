@@ -103,6 +103,7 @@ def record_chunks(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBa
             " hold that a load takes back; export the type as Parquet",
             resource="bytes of a line",
             limit=LOAD_LINE_BYTES_MAX,
+            actual=total // 3 * 4,
             type_name=one.name,
         )
     text = b""

@@ -92,7 +92,7 @@ class ResourceLimit(TypedDict):
 
     resource: str
     limit: int
-    actual: NotRequired[int]
+    actual: int
 
 
 class BlobRange(TypedDict):
