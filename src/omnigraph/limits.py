@@ -58,6 +58,9 @@ HEARTBEAT_LOST_SECONDS: Final = 300
 RESIDUE_AGE_SECONDS: Final = 3_600
 STAGED_SECONDS_MAX: Final = 1_800
 
+# How much of a local disk a graph sets aside for the intent of a cleanup.
+RESERVE_BYTES: Final = 16_384
+
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512

@@ -28,6 +28,7 @@ from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_MAX
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, AcceptedSchema, Commit, Snapshot
 from omnigraph.store.dataset import Dataset
+from omnigraph.store.deletions import check_deletions
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -68,6 +69,10 @@ class View:
 
     def dataset(self, table_key: str) -> Dataset:
         return self.kernel.dataset(self.snapshot, table_key)
+
+    def sound_dataset(self, table_key: str) -> Dataset:
+        """Open a type whose rows decide about a write; `graph.corrupt` when its deletions were exchanged."""
+        return check_deletions(self.dataset(table_key))
 
 
 @dataclass

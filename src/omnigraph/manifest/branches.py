@@ -12,7 +12,7 @@ import orjson
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError, UsageError
-from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_ulid
+from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
@@ -160,7 +160,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
     under the operation that is yielded, and refused when it was silent for so long that the intent is taken for dead.
     """
     if kernel.was_head(snapshot.ref):
-        yield OperationId(new_ulid())
+        yield new_operation_id(None)
         return
     with declared(kernel.store, NAMING, snapshot, actor) as held:
         intents, unreadable = pending(kernel.store)

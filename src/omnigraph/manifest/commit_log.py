@@ -42,6 +42,15 @@ def read_id(log: Dataset, commit_id: CommitId) -> list[Commit]:
     return _decode(log.read(filter=f"object_id = '{commit_id}'")) if is_ulid(commit_id) else []
 
 
+def read_operation(store: Store, operation_id: str) -> list[Commit]:
+    """Return the commits in whose row an id stands, as their operation or anywhere else."""
+    log = open_log(store)
+    if log is None:
+        return []
+    # Only ids of ours may stand in a filter.
+    return _decode(log.read(filter=f"contains(metadata, '{operation_id}')" if is_ulid(operation_id) else None))
+
+
 def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: int) -> list[Commit]:
     """Return the commits that were made on a branch after one manifest version and up to another."""
     # A text, because typed filters have no unsigned numbers.

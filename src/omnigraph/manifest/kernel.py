@@ -14,20 +14,16 @@ from functools import partial
 from itertools import dropwhile
 from typing import TypeVar
 
-from ulid import ULID
-
 from omnigraph import clock, ids
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
-    CLOCK_SKEW_SECONDS,
-    CONTROL_VERSIONS_MAX,
     PUBLISH_DEADLINE_SECONDS,
     RETRY_WAIT_SECONDS,
     RETRY_WAIT_SECONDS_MAX,
 )
 from omnigraph.manifest import commit_log, rows
-from omnigraph.manifest.attempt import Attempt, Prepare
+from omnigraph.manifest.attempt import Attempt, Prepare, prepare_first
 from omnigraph.manifest.claims import ClaimLine
 from omnigraph.manifest.history import CommitSource, walk_history
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
@@ -36,6 +32,7 @@ from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
 from omnigraph.manifest.turns import BranchTurn, shared_turn
 from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.deletions import check_deletions
 from omnigraph.store.store import Store
 
 T = TypeVar("T")
@@ -69,6 +66,11 @@ class Kernel:
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch: one probe when nothing has changed."""
         return self._verify(branch, self.resolve(branch)).snapshot
+
+    def recent_snapshot(self, branch: str = MAIN) -> Snapshot | None:
+        """Return a branch as this handle saw it some seconds ago at most, without asking storage."""
+        known = self._recent(branch)
+        return None if known is None else _called(known, branch).snapshot
 
     def resolve(self, branch: str) -> BranchId | None:
         """Return the incarnation behind a name; None is main."""
@@ -149,7 +151,7 @@ class Kernel:
         """
         self.refuse_read_only()
         pin = snapshot.state.pins[table_key]
-        dataset = self._open_pin(snapshot, pin)
+        dataset = check_deletions(self._open_pin(snapshot, pin))
         owner = snapshot.state.branch_id
         if pin.owner == owner:
             return dataset
@@ -191,23 +193,6 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
 
-    def has_published(self, branch: str, operation_id: OperationId) -> bool:
-        """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
-        snapshot = self.snapshot(branch)
-        begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
-        older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
-        first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
-        for version in range(snapshot.version, first, -1):
-            try:
-                manifest = self.store.open(snapshot.ref.at(version))
-            except StorageError as error:
-                if error.storage_kind is not StorageKind.NOT_FOUND:
-                    raise
-                return False
-            if rows.operation_of(manifest.schema) == operation_id:
-                return True
-        return False
-
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
         """Put the commits that led to a branch, or those after the last of some, where all can find them.
 
@@ -248,8 +233,8 @@ class Kernel:
             with self._turn(branch_id).held() as turn:
                 return self._run(Attempt(branch, branch_id, prepare, work, begun), turn)
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
-        base, fresh = self._capture(branch, work)
-        plan = prepare(base.snapshot)
+        captured, fresh = self._capture(branch, work)
+        base, plan = prepare_first(captured, prepare, work, lambda: self._verify(branch, self.resolve(branch)))
         if plan is None:
             return None
         verified, has_claims = fresh()
@@ -564,6 +549,7 @@ class Kernel:
             # The publish stands; a link that failed now is finished by whoever comes next.
             with suppress(OmniGraphError):
                 self._link_now(receipt)
+                self.store.objects.keep_reserve()
         else:
             self._linking[:] = [task for task in self._linking if not task.done()]
             self._linking.append(self.store.pool.submit(self._link_now, receipt))
