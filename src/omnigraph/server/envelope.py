@@ -69,7 +69,7 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
             return {"precondition_failure": _present(known, "expected", "actual")}
         case "limit.exceeded":
             return {"resource_limit": _present(known, "resource", "limit", "actual")}
-        case "query.budget_exceeded":
+        case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= known.keys():
             # Seconds have fractions, and the members of a limit are integers.
             sizes = {"limit": ceil(known["allowed"]), "actual": ceil(known["needed"])}
             return {"resource_limit": {"resource": known["limit"], **sizes}}
