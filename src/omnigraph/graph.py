@@ -396,7 +396,7 @@ class Graph:
         at: Moment | None = None,
         names: Naming = NOW,
     ) -> Blob:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         return blob(
             self.core,
             type_name,

@@ -241,6 +241,9 @@ SERVER_CLOSE_SECONDS_MAX: Final = 4
 SERVER_OWN_THREADS: Final = 2
 SERVER_RECONCILE_SECONDS: Final = 60
 
+# Stored queries: how many broken ones the message of a refused schema names; its context names all of them.
+STORED_BREAKAGES_SHOWN_MAX: Final = 3
+
 # Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
 POLICY_BYTES_MAX: Final = 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20

@@ -21,7 +21,7 @@ from omnigraph.store.blobs import blob_places, have_same_bytes
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_rows
 from omnigraph.store.lookup import ROW_ADDRESS
-from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, read_blobs
+from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.physical import BLOB_MARK
 
 # The stubs know fewer argument types than the kernels take.
@@ -186,9 +186,7 @@ def _equal_blobs(
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    equal &= equal_values(external_uris(left), external_uris(right))
-    is_elsewhere = _bools(pc.is_valid(external_uris(left)))
-    alike = np.flatnonzero(equal & was & ~is_elsewhere & ~_are_same_places(before, name, one, after, renamed, two))
+    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
     for place in large.tolist():
         rows = old[place].as_py(), new[place].as_py()
