@@ -396,7 +396,7 @@ class Graph:
         at: Moment | None = None,
         names: Naming = NOW,
     ) -> Blob:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         return blob(
             self.core,
             type_name,
@@ -553,5 +553,5 @@ class Past:
         )
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that an ingest takes back."""
+        """Return this state as NDJSON that a load takes back."""
         return self._graph.export(self._branch, self._commit_id, types, names=self._names)

@@ -42,16 +42,21 @@ COMMIT_WINDOW_ROWS: Final = 64
 FORK_NAMES_MAX: Final = 8
 CONTROL_VERSIONS_MAX: Final = 256
 COMMIT_LOG_CHUNK_VERSIONS: Final = 256
+COMMIT_LOG_IDS_MAX: Final = 1_000
+COMMIT_LOG_SCANS_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512
 FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
+PASSING_CACHE_BYTES_MAX: Final = 16_777_216
 STORAGE_THREADS: Final = 8
 OPEN_SECONDS_MAX: Final = 30
 
 # Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
 PROOF_THREADS: Final = 16
 PROOF_CACHE_MAX: Final = 16_384
+VERIFY_BATCH_BRANCHES: Final = 64
+VERIFY_BATCH_ROWS: Final = 1_000_000
 VERIFY_BATCH_FILES: Final = 32
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
@@ -86,7 +91,8 @@ ANSWER_PIECE_CELLS: Final = 131_072
 # Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
-WRITE_KEPT_BLOB_BYTES_MAX: Final = 512 * 1024 * 1024
+BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
+BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
@@ -234,6 +240,9 @@ SERVER_CANCEL_SECONDS_MAX: Final = 1
 SERVER_CLOSE_SECONDS_MAX: Final = 4
 SERVER_OWN_THREADS: Final = 2
 SERVER_RECONCILE_SECONDS: Final = 60
+
+# Stored queries: how many broken ones the message of a refused schema names; its context names all of them.
+STORED_BREAKAGES_SHOWN_MAX: Final = 3
 
 # Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
 POLICY_BYTES_MAX: Final = 1024 * 1024

@@ -115,7 +115,7 @@ def test_branch_delete_is_refused_while_something_stands_on_it(graph: Graph) -> 
     graph.branches.delete("a")
     assert graph.branches.list() == ["main"]
     assert code_of(lambda: graph.branches.delete("a")) == "branch.not_found"
-    assert code_of(lambda: graph.branches.delete("main")) == "branch.in_use"
+    assert code_of(lambda: graph.branches.delete("main")) == "usage.invalid"
 
 
 def test_branch_deleted_and_made_again_is_another_branch(graph: Graph) -> None:

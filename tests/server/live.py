@@ -18,6 +18,7 @@ from omnigraph.server.hosting import House, Place, open_house
 from omnigraph.server.run import Server, bind, open_service
 from omnigraph.server.service import Service
 from omnigraph.server.tokens import Tokens
+from tests.server.described import OURS
 
 TOKENS = {"ada": "token-of-ada", "bob": "token-of-bob", "eve": "token-of-eve"}
 SCHEMA = """
@@ -92,9 +93,11 @@ class Live:
             connection.request(method, path, payload, sent)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
-            return Reply(answer.status, found, answer.read())
+            reply = Reply(answer.status, found, answer.read())
         finally:
             connection.close()
+        assert OURS.problems(method, path, reply.status, reply.headers, reply.body) == []
+        return reply
 
     def get(self, path: str, **more: Any) -> Reply:
         return self.ask("GET", path, **more)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.lean import stay
+from omnigraph.cli.lean import claim_process, stay
 from omnigraph.cli.options import Store
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
@@ -79,6 +81,15 @@ def serve(
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `omnigraph-server`, which is `omnigraph serve` under the name that the original has for it."""
+    from omnigraph.cli import app
+
+    if arguments is None:
+        claim_process()
+    return app.main(["serve", *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def is_set(flag: str) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, GraphError, ReadSetChanged
+from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
@@ -59,7 +59,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
     """
     name = name.strip()
     if name == MAIN:
-        raise GraphError("`main` cannot be deleted", code="branch.in_use", branch=MAIN)
+        raise UsageError("`main` cannot be deleted; name another branch", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
         entry = _find_branch(main, name, expected)

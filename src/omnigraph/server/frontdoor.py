@@ -26,18 +26,23 @@ def health(service: Service, actor: str | None) -> Answer:
 
 
 def readiness(service: Service, actor: str | None) -> Answer:
-    """Say whether every graph can be read now; a server that is about to stop is not ready either."""
-    try:
-        for one in service.house.hosted.values():
-            one.graph.core.kernel.snapshot()
-        is_ready = not service.is_stopping
-    except OmniGraphError:
-        is_ready = False
-    told: dict[str, object] = {"status": "ready" if is_ready else "unready"}
+    """Say whether every graph can be read now; a server that is about to stop is not ready either.
+
+    Stored queries that do not compile are counted. The rest is served, so they do not make the server unready; their
+    names are told by `/queries` to those who may know them.
+    """
+    broken = 0
+    is_ready = not service.is_stopping
+    for one in service.house.hosted.values():
+        try:
+            broken += len(one.stored().broken)
+        except OmniGraphError:
+            is_ready = False
+    report: dict[str, object] = {"status": "ready" if is_ready else "unready", "broken_query_count": broken}
     if service.house.is_stale:
         # What is wrong may name files and actors, so it stands in the log alone.
-        told["configuration"] = "stale"
-    return json_answer(told, 200 if is_ready else 503)
+        report["configuration"] = "stale"
+    return json_answer(report, 200 if is_ready else 503)
 
 
 def description(service: Service, actor: str | None) -> Answer:

@@ -5,6 +5,7 @@ Everything that can be wrong with them is found at the start.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,9 +23,10 @@ from omnigraph.server.configuration import Sources, log
 from omnigraph.server.exports import ExportSlots
 from omnigraph.server.tokens import Tokens
 from omnigraph.store.meter import Meter
-from omnigraph.stored import StoredQueries, load_queries
+from omnigraph.stored import QueryFolder, StoredQueries, read_queries
 
 GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
+_log: Final = logging.getLogger("omnigraph.server")
 _TAKEN: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
@@ -44,7 +46,7 @@ class Hosted:
 
     graph_id: str
     graph: Graph
-    stored: StoredQueries
+    queries: QueryFolder
     meter: Meter
     exports: ExportSlots = field(default_factory=ExportSlots)
     # The ids that callers chose for writes of theirs that have not ended.
@@ -54,6 +56,10 @@ class Hosted:
     def checker(self) -> Checker:
         """Who judges what is asked of it."""
         return self.graph.core.policy
+
+    def stored(self) -> StoredQueries:
+        """Return the stored queries as the accepted schema has them now, whoever may see what they touch."""
+        return self.queries.check(self.graph.core.catalog(self.graph.core.kernel.snapshot()))
 
     @contextmanager
     def doing(self, operation_id: str) -> Iterator[None]:
@@ -148,7 +154,10 @@ def open_house(
 def _open(place: Place, checker: Checker) -> Hosted:
     meter = Meter()
     graph = graphs.open(place.uri, policy=checker, meter=meter)
-    # The files are checked against what is there, whoever may see it.
-    catalog = graph.core.catalog(graph.core.kernel.snapshot())
-    stored = StoredQueries() if place.queries is None else load_queries(place.queries, catalog)
-    return Hosted(place.graph_id, graph, stored, meter)
+    # What cannot be read is the operator's mistake; what does not compile may be the mistake of a later schema, and
+    # must not keep the rest from being served.
+    queries = QueryFolder(() if place.queries is None else read_queries(place.queries))
+    hosted = Hosted(place.graph_id, graph, queries, meter)
+    for one in hosted.stored().broken:
+        _log.warning("stored query does not compile", extra={"graph_id": place.graph_id, "query": one.name})
+    return hosted

@@ -16,7 +16,7 @@ _log: Final = logging.getLogger("omnigraph.server")
 # What a record may carry beside its message.
 _MEMBERS: Final = (
     *("request_id", "method", "route", "graph_id", "actor", "status", "milliseconds", "code"),
-    *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "error", "at"),
+    *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "query", "error", "at"),
 )
 
 

@@ -12,11 +12,12 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph.engine.core import Moment
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.call import Answer, Call, json_answer, moment_of, pointing_to
 from omnigraph.server.envelope import dump
 from omnigraph.server.wire import ARROW
 
@@ -30,10 +31,32 @@ def snapshot(call: Call[wire.OfBranch]) -> Answer:
 def query(call: Call[wire.Query]) -> Answer:
     given = call.given
     branch, at = moment_of(given)
-    result = call.graph.query(
-        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
-    )
+    result = _query(call, given, branch, at)
     return rows_answer(call, result, target_of(given, branch))
+
+
+def read(call: Call[wire.Read]) -> Answer:
+    """Answer a read as earlier releases did, whose answer has no commit."""
+    given = call.given
+    present = wire.Query(
+        query=given.query_source,
+        name=given.query_name,
+        params=given.params,
+        branch=given.branch,
+        snapshot=given.snapshot,
+    )
+    branch, at = moment_of(present)
+    result = _query(call, present, branch, at)
+    description = describe_rows(result, target_of(present, branch))
+    del description["graph_commit_id"]
+    return json_rows_answer(result, description)
+
+
+def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+    with pointing_to("/mutate"):
+        return call.graph.query(
+            given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+        )
 
 
 def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
@@ -53,7 +76,12 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
         return _in_pieces(result, _arrow_chunks(result), ARROW, told)
-    answer = {
+    return json_rows_answer(result, describe_rows(result, target))
+
+
+def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
+    """Return the JSON that answers a query, without its rows."""
+    return {
         "query_name": result.query_name,
         "target": target,
         "row_count": len(result),
@@ -61,7 +89,11 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
         "rows": [],
         "graph_commit_id": result.graph_commit_id,
     }
-    return _in_pieces(result, _json_chunks(result, answer), wire.JSON, {})
+
+
+def json_rows_answer(result: Result, description: dict[str, object]) -> Answer:
+    """Return a description of rows together with them."""
+    return _in_pieces(result, _json_chunks(result, description), wire.JSON, {})
 
 
 def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:

@@ -39,7 +39,7 @@ from omnigraph.server.hosting import House
 from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.observe import Scope, note_of
-from omnigraph.server.routes import Route
+from omnigraph.server.routes import Check, Route
 from omnigraph.server.sending import Pace, Streams
 from omnigraph.server.slots import FairSlots
 from omnigraph.server.wire import JSON, NDJSON
@@ -140,11 +140,19 @@ class Service:
     async def _judged(self, route: Route, call: Call[Any]) -> bool:
         """Refuse what the actor may do on no branch at all; return whether a request writes.
 
-        Which branch it is about is the engine's to judge, once and by the branch itself: names alone would mislead.
+        Which branch it is about is the engine's to judge, by the branch itself: names alone would mislead. Only before
+        a large body is read, the engine is asked here already.
         """
-        checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
-        for action, _ in checks:
-            refuse_hopeless(call.hosted.checker, call.actor, action)
+
+        def judge() -> tuple[Check, ...]:
+            checks = route.checks(call)
+            for action, where in checks:
+                refuse_hopeless(call.hosted.checker, call.actor, action)
+                if route.body == "ndjson":
+                    call.graph.core.require(action, where)
+            return checks
+
+        checks = await self.run(self.writers, judge) if route.looks_up else judge()
         return route.is_write or any(action == "change" for action, _ in checks)
 
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
