@@ -294,7 +294,8 @@ def blob_files(root: Path) -> set[str]:
 def named_files(graph: Graph) -> set[str]:
     """Return the files that the versions left in storage name, with what goes beside them, as Lance lists it."""
     store, root = graph.core.kernel.store, Path(graph.uri)
-    named = {"_schema.pg"}
+    # Room that cleanup falls back on when the disk is full belongs to no version.
+    named = {"_schema.pg", "__recovery/reserve"}
     for folder in root.rglob("_versions"):
         if not any(folder.glob("*.manifest")):
             # Of a fork that nothing reads any more, others may still need files.
