@@ -23,6 +23,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.intent import declared
 from omnigraph.store.change import append
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.reserve import RESERVE_PATH
 
 SCHEMA = """
 node Doc { name: String @key  body: Blob?  text: String? @index  rank: I32? @index  place: Vector(4)? @index }
@@ -294,8 +295,7 @@ def blob_files(root: Path) -> set[str]:
 def named_files(graph: Graph) -> set[str]:
     """Return the files that the versions left in storage name, with what goes beside them, as Lance lists it."""
     store, root = graph.core.kernel.store, Path(graph.uri)
-    # Room that cleanup falls back on when the disk is full belongs to no version.
-    named = {"_schema.pg", "__recovery/reserve"}
+    named = {"_schema.pg", RESERVE_PATH}
     for folder in root.rglob("_versions"):
         if not any(folder.glob("*.manifest")):
             # Of a fork that nothing reads any more, others may still need files.

@@ -235,7 +235,7 @@ COMMANDS = (
     Command(
         ("blob", "stat"),
         "blob:stat",
-        "Show the length and tag of a blob, or where it is kept.",
+        "Show the length and tag of a blob.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
         Capability.ANY,
     ),

@@ -228,7 +228,7 @@ class GraphCalls:
         at: str | None = None,
         names: wire.Naming = "now",
     ) -> BlobCalls:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
         return find_blob({**which, "names": "then" if at is None else names}, moment(branch, at))

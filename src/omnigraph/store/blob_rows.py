@@ -20,7 +20,7 @@ from omnigraph.store.blobs import are_outside, blob_columns
 from omnigraph.store.change import write_stream
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
-from omnigraph.store.ordered import blob_sizes, external_uris, read_blobs
+from omnigraph.store.ordered import blob_sizes, read_blobs
 from omnigraph.store.shared_blobs import Donor, StagedFragment, blank_rows, filler_bytes, write_sharing
 
 # The stubs know fewer argument types than the kernels take.
@@ -72,13 +72,6 @@ class _Cells:
             cells = self.cells(name)
             total += np.where(mask & are_outside(cells), blob_sizes(cells).to_numpy(zero_copy_only=False), 0)
         return total
-
-    def has_external(self) -> Mask:
-        """Return which rows take over the address of a blob that is kept elsewhere."""
-        found = np.zeros(len(self.addresses), np.bool_)
-        for name, mask in self.blobs.columns.items():
-            found |= mask & _mask(pc.is_valid(external_uris(self.cells(name))))
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +162,8 @@ def _offsets(addresses: RowIds) -> Places:
 
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
     """Yield rows that had better keep their blobs where they are, unless they do so already."""
-    blobs, sizes, external = cells.blobs, cells.sizes(), cells.has_external()
-    wanted = np.flatnonzero(((sizes > 0) | external) & ~is_taken[blobs.places])
+    blobs, sizes = cells.blobs, cells.sizes()
+    wanted = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
     if not len(wanted):
         return
     names = sorted(blobs.columns)
@@ -184,7 +177,7 @@ def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Gro
         own = wanted[inverse.ravel() == number]
         columns = tuple(name for place, name in enumerate(names) if bits >> place & 1)
         donor = Donor(blobs.source, fragments[fragment_id], columns)
-        is_worth = external[own].any() or sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
+        is_worth = sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
             yield _Group(donor, files, blobs.places[own], _offsets(cells.addresses[own]))
@@ -232,17 +225,16 @@ class _Copied:
 def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Places) -> Any:
     """Return a column of blobs with the stored ones at some places."""
     described = cells.cells(name).take(pa.array(copied))
-    uris, valid = external_uris(described), _mask(pc.is_valid(described))
-    managed = valid & _mask(pc.is_null(uris))
+    valid = _mask(pc.is_valid(described))
     payloads: list[bytes | None] = [None] * len(copied)
     row_ids = pa.array(cells.blobs.row_ids[copied])
     for place, payload in zip(
-        np.flatnonzero(managed), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(managed))), strict=True
+        np.flatnonzero(valid), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(valid))), strict=True
     ):
         payloads[place] = payload or b""
     storage = column.storage
     members = {one.name: storage.field(one.name) for one in storage.type}
-    fresh = {"data": pa.array(payloads, pa.large_binary()), "uri": uris}
+    fresh = {"data": pa.array(payloads, pa.large_binary())}
     where = np.zeros(len(column), np.bool_)
     where[own] = True
     order = pa.array(np.argsort(own, kind="stable"))

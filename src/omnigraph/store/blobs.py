@@ -22,21 +22,20 @@ from omnigraph.store.lookup import ID, ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID, blob_sizes
 from omnigraph.store.physical import BLOB_MARK
 
-# How Lance numbers where bytes lie: in the data file, in a file beside it shared or alone, or at an address elsewhere.
+# How Lance numbers where bytes lie: in the data file, or in a file beside it, shared or alone. It could also name an
+# address outside of the dataset, which no write of ours does and no read of ours follows.
 _MANAGED: Final = (0, 1, 2)
 _INLINE: Final = 0
-_EXTERNAL: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class BlobCell:
-    """What is stored about one blob: its length, and its address if it is kept elsewhere.
+    """What is stored about one blob: its length, and where it is.
 
     `files` and `offset` name the place where it was written, which holds these bytes and never others.
     """
 
     row_id: int
-    uri: str | None
     length: int
     files: tuple[str, ...]
     offset: int
@@ -57,22 +56,22 @@ def locate(dataset: Dataset, column: str, entity_id: str) -> BlobCell | None:
     cells = (described.storage if isinstance(described, pa.ExtensionArray) else described).to_pylist()
     if not cells or cells[0] is None:
         return None
-    uri, length = _checked(dataset, cells[0])
+    length = _checked_length(dataset, cells[0])
     address = int(found.column(ROW_ADDRESS)[0].as_py())
     fragment = dataset.lance.get_fragment(address >> 32)
     assert fragment is not None, "a row address names a fragment"
     # Other files of the fragment may change while the blob stays where it is.
     field = dataset.field_ids[column]
     files = tuple(file.path for file in fragment.metadata.files if field in file.fields)
-    return BlobCell(int(found.column(ROW_ID)[0].as_py()), uri, length, files, address & 0xFFFF_FFFF)
+    return BlobCell(int(found.column(ROW_ID)[0].as_py()), length, files, address & 0xFFFF_FFFF)
 
 
-def _checked(dataset: Dataset, cell: dict[str, Any]) -> tuple[str | None, int]:
+def _checked_length(dataset: Dataset, cell: dict[str, Any]) -> int:
     kind, size, uri = cell.get("kind"), cell.get("size"), cell.get("blob_uri")
-    if isinstance(size, int) and ((kind in _MANAGED and not uri) or (kind == _EXTERNAL and uri)):
-        return (uri or None), size
+    if isinstance(size, int) and kind in _MANAGED and not uri:
+        return size
     raise GraphError(
-        f"a blob of {dataset.ref} is described as {cell}, which no blob can be; restore it from a backup",
+        f"a blob of {dataset.ref} is described as {cell}, which no blob of a graph can be; restore it from a backup",
         code="blob.integrity",
         object=str(dataset.ref),
     )

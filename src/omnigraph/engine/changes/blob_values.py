@@ -21,7 +21,7 @@ from omnigraph.store.blob_rows import StoredBlobs
 from omnigraph.store.blobs import blob_places, have_same_bytes, read_range
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.lookup import ROW_ADDRESS
-from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, read_blobs
+from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
@@ -33,12 +33,12 @@ _STORED: Final = b"\1"
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A row that holds a blob; one that is kept elsewhere has no size here."""
+    """A row that holds a blob."""
 
     dataset: Dataset
     column: str
     row_id: int
-    size: int | None
+    size: int
 
 
 def literal_values(payloads: Any) -> Any:
@@ -62,8 +62,7 @@ class BlobValues:
         """Return the values of a column of stored rows, which come with descriptors and addresses."""
         described = rows.column(name).combine_chunks()
         sizes: Any = blob_sizes(described)
-        uris = external_uris(described)
-        is_large = (sizes.to_numpy(zero_copy_only=False) > BLOB_VALUE_BYTES_MAX) | _mask(pc.is_valid(uris))
+        is_large = sizes.to_numpy(zero_copy_only=False) > BLOB_VALUE_BYTES_MAX
         is_small = _mask(pc.is_valid(described)) & ~is_large
         ids = row_ids.combine_chunks() if isinstance(row_ids, pa.ChunkedArray) else row_ids
         values = pa.nulls(len(ids), pa.large_binary())
@@ -73,19 +72,18 @@ class BlobValues:
         if not is_large.any():
             return values
         places = np.flatnonzero(is_large)
-        uris = uris.take(places)
-        named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[places], uris)
-        sizes = pc.if_else(pc.is_valid(uris), None, sizes.take(places))
-        for value, row_id, size in zip(named.to_pylist(), ids.take(places).to_pylist(), sizes.to_pylist(), strict=True):
+        named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[places])
+        large = (named.to_pylist(), ids.take(places).to_pylist(), sizes.take(places).to_pylist())
+        for value, row_id, size in zip(*large, strict=True):
             self._places.setdefault(value, _Place(dataset, name, row_id, size))
         return pc.replace_with_mask(values, pa.array(is_large), named)
 
     @staticmethod
-    def _named(dataset: Dataset, name: str, addresses: NDArray[np.uint64], uris: Any) -> Any:
+    def _named(dataset: Dataset, name: str, addresses: NDArray[np.uint64]) -> Any:
         files, offsets = blob_places(dataset, name, addresses)
         field = f"{dataset.field_ids[name]} in {dataset.ref.path}"
         places = pc.binary_join_element_wise(files, pa.array(offsets).cast(pa.string()), field, " ")
-        texts = pc.binary_join_element_wise(_STORED.decode(), pc.coalesce(uris, places), "")
+        texts = pc.binary_join_element_wise(_STORED.decode(), places, "")
         return texts.cast(pa.large_binary())
 
     # -- equality ----------------------------------------------------------------------------------------------
@@ -109,7 +107,7 @@ class BlobValues:
 
     def _same(self, one: bytes, two: bytes) -> bool:
         left, right = self._places[one], self._places[two]
-        if left.size != right.size or left.size is None:
+        if left.size != right.size:
             return False
         if (one, two) not in self._compared:
             self._compared[one, two] = have_same_bytes(
@@ -133,7 +131,6 @@ class BlobValues:
         if value is None or value.startswith(_LITERAL):
             return None if value is None else value[1:]
         place = self._places[value]
-        assert place.size is not None, "a blob that is kept elsewhere is never opened"
         return read_range(place.dataset, place.column, place.row_id, 0, place.size)
 
     def taken_over(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:

@@ -21,7 +21,7 @@ from omnigraph.store.blobs import blob_places, have_same_bytes
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_rows
 from omnigraph.store.lookup import ROW_ADDRESS
-from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, read_blobs
+from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.physical import BLOB_MARK
 
 # The stubs know fewer argument types than the kernels take.
@@ -111,16 +111,18 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
 def compare(
     before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = _AS_BYTES
 ) -> RowChanges:
-    """Return what became of some candidates."""
-    rows = differing(before, after, rows)
+    """Return what became of some candidates; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
-    was, is_ = pc.is_valid(old), pc.is_valid(new)
-    both = pc.and_(was, is_)
+    was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
+    changed = was & is_
+    if left is not None and right is not None and changed.any():
+        changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
     return RowChanges(
-        inserted=_images(after, before, new.filter(pc.invert(was)), blobs),
-        deleted=_images(before, after, old.filter(pc.invert(is_)), blobs),
-        before=_images(before, after, old.filter(both), blobs),
-        after=_images(after, before, new.filter(both), blobs),
+        inserted=_images(after, before, right, is_ & ~was, blobs),
+        deleted=_images(before, after, left, was & ~is_, blobs),
+        before=_images(before, after, left, changed, blobs),
+        after=_images(after, before, right, changed, blobs),
     )
 
 
@@ -128,29 +130,53 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
     """Return those of the candidates that do differ."""
     if before is None or after is None:
         return rows
-    both = np.flatnonzero(_bools(pc.and_(pc.is_valid(rows.column(BEFORE)), pc.is_valid(rows.column(AFTER)))))
-    if not len(both):
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    both = _bools(pc.is_valid(old)) & _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, both), _read_rows(after, new, both)
+    if left is None or right is None:
         return rows
-    common = rows.take(both)
-    equal = _equal_rows(before, common.column(BEFORE), after, common.column(AFTER))
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[both[equal]] = False
-    return rows.filter(pa.array(kept))
+    both[both] = _equal_rows(left, right)
+    return rows.filter(pa.array(~both))
 
 
-def _equal_rows(before: Dataset, old: Any, after: Dataset, new: Any) -> Mask:
-    one, two = stored(before, old), stored(after, new)
-    names = {_property(field): field.name for field in before.schema}
-    equal = np.ones(len(old), np.bool_)
-    for field in after.schema:
-        values = two.column(field.name).combine_chunks()
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of one version by row id, blobs as descriptors, and their places among all candidates."""
+
+    dataset: Dataset
+    row_ids: Any
+    rows: pa.Table
+    places: Mask
+
+    def only(self, places: Mask) -> _Read:
+        """Return those of the rows that are at some of the places, without a copy if these are all."""
+        wanted = places[self.places]
+        if wanted.all():
+            return self
+        mask = pa.array(wanted)
+        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
+
+
+def _read_rows(dataset: Dataset | None, row_ids: Any, places: Mask) -> _Read | None:
+    if dataset is None or not places.any():
+        return None
+    wanted = row_ids.filter(pa.array(places))
+    return _Read(dataset, wanted, stored(dataset, wanted), places)
+
+
+def _equal_rows(old: _Read, new: _Read) -> Mask:
+    names = {_property(field): field.name for field in old.dataset.schema}
+    equal = np.ones(len(old.row_ids), np.bool_)
+    for field in new.dataset.schema:
+        values = new.rows.column(field.name).combine_chunks()
         name = names.get(_property(field))
         if name is None:
             equal &= _bools(pc.is_null(values))
         elif is_blob(field):
-            equal &= _equal_blobs(before, name, old, one, after, field.name, new, two)
+            one, two = old.rows, new.rows
+            equal &= _equal_blobs(old.dataset, name, old.row_ids, one, new.dataset, field.name, new.row_ids, two)
         else:
-            equal &= equal_values(one.column(name).combine_chunks(), values)
+            equal &= equal_values(old.rows.column(name).combine_chunks(), values)
     return equal
 
 
@@ -162,9 +188,7 @@ def _equal_blobs(
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    equal &= equal_values(external_uris(left), external_uris(right))
-    is_elsewhere = _bools(pc.is_valid(external_uris(left)))
-    alike = np.flatnonzero(equal & was & ~is_elsewhere & ~_are_same_places(before, name, one, after, renamed, two))
+    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
     large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
     for place in large.tolist():
         rows = old[place].as_py(), new[place].as_py()
@@ -193,17 +217,21 @@ def _are_same_places(before: Dataset, name: str, one: pa.Table, after: Dataset, 
     return same
 
 
-def _images(dataset: Dataset | None, other: Dataset | None, row_ids: Any, blobs: BlobColumns) -> pa.Table:
+def _images(
+    dataset: Dataset | None, other: Dataset | None, read: _Read | None, places: Mask, blobs: BlobColumns
+) -> pa.Table:
     """Return rows of a version."""
     source = dataset or other
     assert source is not None, "a type that never existed cannot change"
     schema = logical_schema(source)
-    if dataset is None or not len(row_ids):
+    if read is None or not places.any():
         return schema.empty_table()
-    rows = stored(dataset, row_ids)
+    found = read.only(places)
     columns = [
-        blobs.column(dataset, field.name, row_ids, rows) if is_blob(field) else rows.column(field.name)
-        for field in dataset.schema
+        blobs.column(read.dataset, field.name, found.row_ids, found.rows)
+        if is_blob(field)
+        else found.rows.column(field.name)
+        for field in read.dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
