@@ -102,7 +102,7 @@ class LoadReport:
             "entities_per_second": round(self.total_entities / seconds),
             "megabytes_per_second": round(self.input_bytes / 1e6 / seconds, 1),
             "actor_id": self.actor,
-            "commit": self.commit_id,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:

@@ -29,6 +29,7 @@ from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
 _NAMES_SHOWN: Final = 8
+WRONG_KIND: Final = "T29"
 RESERVED_PARAMETER: Final = "__nanograph_now"
 _KINDS: Final = {
     Scalar.STRING: "string",
@@ -110,7 +111,7 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
         return query
     message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here"
     hint = "run it as a query" if query.kind == "read" else "run it as a mutation"
-    raise LanguageError(diagnostics=(Diagnostic("T29", message, query.source, query.span, hint),))
+    raise LanguageError(diagnostics=(Diagnostic(WRONG_KIND, message, query.source, query.span, hint),))
 
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
