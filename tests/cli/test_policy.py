@@ -97,6 +97,7 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
     (place / "q" / "deeper" / "c.gq").write_text("not read")
     told = answer(capsys, "queries", "list", "q", "--schema", "schema.pg")
     assert told == {
+        "broken": [],
         "queries": [
             {
                 "name": "add",
@@ -118,7 +119,7 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
                     {"name": "names", "kind": "list", "type": "[String]", "item_kind": "string", "nullable": False},
                 ],
             },
-        ]
+        ],
     }
     checked = answer(capsys, "queries", "validate", "q", "--schema", "schema.pg")
     assert isinstance(checked["warnings"], list)
