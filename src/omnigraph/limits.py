@@ -115,8 +115,10 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
+WORD_LETTERS_MAX: Final = 1_024
 SEARCH_CACHE_MAX: Final = 8
 TEXT_CACHE_BYTES_MAX: Final = 268_435_456
+ANALYSED_BYTES_MAX: Final = 33_554_432
 VECTOR_PARTITION_ROWS: Final = 512
 VECTOR_PARTITIONS_MAX: Final = 4_096
 VECTOR_UNPARTITIONED_ROWS_MAX: Final = 20_000

@@ -25,6 +25,7 @@ from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 from omnigraph.store.rowversions import newest_row_version
+from omnigraph.store.textbuild import build_text_segment
 
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index
@@ -307,13 +308,13 @@ def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
-        # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
-        segment = handle.create_index_uncommitted(
-            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
-        )
         if spec.kind is IndexKind.FULLTEXT:
-            # Text segments are written as parts; only the merge gives them the files that queries read.
-            segment = handle.merge_existing_index_segments([segment])
+            segment = build_text_segment(dataset, spec.column, spec.name, wanted.fragments)
+        else:
+            # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
+            segment = handle.create_index_uncommitted(
+                spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
+            )
     dataset.store.meter.count("index", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
     return segment
@@ -328,15 +329,12 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
 
 
 def _options(wanted: Segment) -> dict[str, Any]:
-    match wanted.spec.kind:
-        case IndexKind.BTREE:
-            return {"index_type": "BTREE"}
-        case IndexKind.FULLTEXT:
-            return {"index_type": "INVERTED", "with_position": True}
-        case IndexKind.VECTOR:
-            assert wanted.centres is not None
-            partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
-            return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
+    if wanted.spec.kind is IndexKind.BTREE:
+        return {"index_type": "BTREE"}
+    assert wanted.spec.kind is IndexKind.VECTOR
+    assert wanted.centres is not None
+    partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+    return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
 
 
 def with_centres(dataset: Dataset, wanted: Segment) -> Segment:

@@ -5,8 +5,6 @@ Returns row ids of the pinned version; several predicates are the caller's inter
 
 from __future__ import annotations
 
-from unicodedata import normalize
-
 import numpy as np
 
 from omnigraph.engine.core import View
@@ -16,11 +14,6 @@ from omnigraph.limits import FUZZY_EDITS_MAX
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.live import RowIds
 from omnigraph.store.text import NO_HITS
-
-
-def composed(query: str) -> str:
-    """Return a query with composed accents (NFC), as nearly all text is stored; keyboards differ in what they send."""
-    return normalize("NFC", query)
 
 
 def text_matches(
@@ -41,8 +34,7 @@ def text_matches(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
     search = text_search(view, node_type, property)
-    query = composed(query)
-    rows = search.matches_misspelt(query, edits) if edits else search.matches(query)
+    rows = search.matches_misspelt(query, edits) if function == "fuzzy" else search.matches(query)
     return np.unique(rows)
 
 
@@ -60,5 +52,5 @@ def bm25(
     """
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
-    hits = text_search(view, node_type, property).search(composed(query), candidates, limit)
+    hits = text_search(view, node_type, property).search(query, candidates, limit)
     return hits.rows, hits.scores
