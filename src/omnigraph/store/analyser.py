@@ -27,16 +27,15 @@ Codes: TypeAlias = NDArray[np.int64]
 ANALYSER: Final = "omnigraph analyser 1"
 
 # In the order of the alphabet; `no`, `not` and `nor` are words like others.
-STOP_WORDS: Final = frozenset(
-    """
+_STOP_WORDS: Final = """
     a about above after again against all am an and any are as at be because been before being below between both but by
     can did do does doing down during each few for from further had has have having he her here hers herself him himself
-    his how i if in into is it its itself just me more most my myself now of off on once only or other our ours ourselves
-    out over own re same she should so some such than that the their theirs them themselves then there these they this
-    those through to too under until up very was we were what when where which while who whom why will with you your
-    yours yourself yourselves
-    """.split()
-)
+    his how i if in into is it its itself just me more most my myself now of off on once only or other our ours
+    ourselves out over own re same she should so some such than that the their theirs them themselves then there
+    these they this those through to too under until up very was we were what when where which while who whom
+    why will with you your yours yourself yourselves
+    """
+STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
 
 # ASCII that separates words; everything beyond ASCII is looked at in distinct pieces only.
 _ASCII_SEPARATORS: Final = r"[\x00-/:-@\[-`{-\x7f]+"
@@ -108,7 +107,7 @@ def analyse(texts: Any) -> Analysis:
     is_stop_word = pc.is_in(words, value_set=pa.array(sorted(STOP_WORDS), words.type))
     spellings = _folded(words)
     # A word of nothing but points has no letter left.
-    is_dropped = pc.or_(is_stop_word, pc.equal(spellings, "")).to_numpy(zero_copy_only=False)
+    is_dropped = pc.or_(is_stop_word, pc.equal(spellings, pa.scalar(""))).to_numpy(zero_copy_only=False)
     kept = ~is_dropped[codes]
     return Analysis(owners[kept], codes[kept], spellings, _stemmed(spellings))
 
@@ -138,9 +137,9 @@ def terms_of_spellings(spellings: Sequence[str]) -> set[str]:
 def joined_terms(texts: Any) -> Any:
     """Return the terms of each text, separated by spaces: what an index is built on."""
     analysis = analyse(texts)
-    ends = np.searchsorted(analysis.texts, np.arange(len(texts) + 1))
+    starts = pa.array(np.searchsorted(analysis.texts, np.arange(len(texts) + 1)), pa.int64())
     terms = analysis.terms.take(pa.array(analysis.words))
-    return pc.binary_join(pa.LargeListArray.from_arrays(pa.array(ends), terms), " ")
+    return pc.binary_join(pa.LargeListArray.from_arrays(starts, terms), " ")
 
 
 def count_terms(texts: Any, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
@@ -203,9 +202,9 @@ def _segmented(runs: Sequence[str]) -> tuple[Codes, list[str]]:
     for start in range(0, len(runs), _PIECES_AT_ONCE):
         part = runs[start : start + _PIECES_AT_ONCE]
         tokens = [token.text for token in lance.tokenize(f" {_BOUNDARY} ".join(part), base_tokenizer="icu", **_PLAIN)]
-        ends = [place for place, token in enumerate(tokens) if token == _BOUNDARY] + [len(tokens)]
-        assert len(ends) == len(part), "every boundary between runs is a word of its own"
-        counts.append(np.diff(np.array(ends, np.int64), prepend=-1) - 1)
+        ends = np.array([-1, *(place for place, token in enumerate(tokens) if token == _BOUNDARY), len(tokens)])
+        assert len(ends) == len(part) + 1, "every boundary between runs is a word of its own"
+        counts.append(ends[1:] - ends[:-1] - 1)
         words += [token for token in tokens if token != _BOUNDARY]
     return np.concatenate(counts), words
 
@@ -230,7 +229,7 @@ def _stemmed(words: Any) -> Any:
 
 def _mapped(words: Any, **options: Any) -> Any:
     """Let Lance map words one by one."""
-    return _where(pc.not_equal(words, ""), words, lambda one: _map_words(one, options))
+    return _where(pc.not_equal(words, pa.scalar("")), words, lambda one: _map_words(one, options))
 
 
 def _map_words(words: Any, options: Mapping[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.analyser import ANALYSER
 from omnigraph.store.centres import choose_centres
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
@@ -79,11 +80,28 @@ class Coverage:
     """Which of the dataset's fragments an index knows; the others are scanned.
 
     `false` are fragments that the index claims although rows of them are newer than it; they are among the uncovered.
+    An `outdated` index covers nothing: another analyser built it, and texts have other terms today.
     """
 
     indexed: frozenset[int]
     uncovered: frozenset[int]
     false: frozenset[int] = frozenset()
+    is_outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """An index of ours as a version lists it."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    segments: tuple[Index, ...]
+    is_outdated: bool
+
+    @property
+    def spec(self) -> IndexSpec:
+        return IndexSpec(self.column, self.kind, self.name)
 
 
 _NO_VECTORS: Final = "the column holds no vector yet"
@@ -96,7 +114,7 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
     if dataset.count() == 0:
         return [], []
-    present = {(column, kind) for _, column, kind, _ in _indexes(dataset)}
+    present = {(one.column, one.kind) for one in _indexes(dataset)}
     wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
         PendingIndex(spec, _NO_VECTORS)
@@ -108,12 +126,12 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
-    """Stage all missing indexes that can be built, and those of false coverage, as one transaction.
+    """Stage all missing indexes that can be built, and those that mislead, as one transaction.
 
     `missing` and `misleading` tell which those are.
     """
-    false = set(misleading(dataset))
-    folds = _folds(dataset, frozenset(), {spec.name for spec in false}) if false else Renewal(())
+    false = {spec.name for spec in misleading(dataset)}
+    folds = _folds(dataset, frozenset(), false) if false else Renewal(())
     plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
     return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
 
@@ -122,8 +140,8 @@ def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int
     """Return the segments for missing indexes and for fragments that indexes do not cover yet.
 
     Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
-    is built again if its coverage is false, if most of its fragments are gone, or if it covers a `shrunk` fragment: one
-    that was rewritten without its deleted rows, which the segment would answer for ever.
+    is built again if its coverage is false, if another analyser built it, if most of its fragments are gone, or if it
+    covers a `shrunk` fragment: one that was rewritten without its deleted rows, which it would answer for ever.
     """
     folds = _folds(dataset, frozenset(shrunk))
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
@@ -156,13 +174,12 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
 
 def segment_ids(dataset: Dataset) -> frozenset[str]:
     """Return what tells whether indexes are still made of the same segments."""
-    return frozenset(str(one.uuid) for _, _, _, segments in _indexes(dataset) for one in segments)
+    return frozenset(str(segment.uuid) for one in _indexes(dataset) for segment in one.segments)
 
 
 def last_covered(dataset: Dataset) -> int:
     """Return the highest id of a fragment that any segment has ever covered, or -1."""
-    known = (max(one.fragment_ids, default=-1) for _, _, _, segments in _indexes(dataset) for one in segments)
-    return max(known, default=-1)
+    return max(claimed_fragments(dataset), default=-1)
 
 
 def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
@@ -176,29 +193,40 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     live = frozenset(_live(dataset))
     found = {}
     honest = _Honesty(dataset)
-    for name, _, _, segments in _indexes(dataset):
-        known = frozenset().union(*(honest.coverage(segment) for segment in segments))
-        claimed = {fragment for segment in segments for fragment in segment.fragment_ids}
-        found[name] = Coverage(known, live - known, (live & claimed) - known)
+    for one in _indexes(dataset):
+        if one.is_outdated:
+            found[one.name] = Coverage(frozenset(), live, is_outdated=True)
+            continue
+        known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
+        claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
+        found[one.name] = Coverage(known, live - known, (live & claimed) - known)
     return found
 
 
 def claimed_fragments(dataset: Dataset) -> frozenset[int]:
     """Return the fragments that any index claims to cover, as Lance sees it."""
     return frozenset(
-        one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids
+        fragment for one in _indexes(dataset) for segment in one.segments for fragment in segment.fragment_ids
     )
 
 
 def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
-    """Return the segments of a column's index, each with the fragments whose rows it really knows."""
+    """Return the segments of a column's index, each with the fragments whose rows it really knows.
+
+    An outdated index counts as none.
+    """
     honest = _Honesty(dataset)
     return [
         (segment, honest.coverage(segment))
-        for _, own, found, segments in _indexes(dataset)
-        if (own, found) == (column, kind)
-        for segment in segments
+        for one in _indexes(dataset)
+        if (one.column, one.kind) == (column, kind) and not one.is_outdated
+        for segment in one.segments
     ]
+
+
+def is_outdated(dataset: Dataset, column: str) -> bool:
+    """Return whether another analyser built the full-text index of a column."""
+    return any(one.column == column and one.is_outdated for one in _indexes(dataset))
 
 
 def base_uri(dataset: Dataset, segment: Index) -> str:
@@ -236,9 +264,9 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
 
 
 def misleading(dataset: Dataset) -> list[IndexSpec]:
-    """Return the indexes that claim fragments which they do not know."""
-    false = {name for name, one in coverage(dataset).items() if one.false}
-    return [IndexSpec(column, kind, name) for name, column, kind, _ in _indexes(dataset) if name in false]
+    """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
+    false = {name for name, one in coverage(dataset).items() if one.false or one.is_outdated}
+    return [one.spec for one in _indexes(dataset) if one.name in false]
 
 
 def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
@@ -246,18 +274,20 @@ def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | No
     honest = _Honesty(dataset)
     wanted: list[Segment] = []
     superseded: list[Index] = []
-    for name, column, kind, segments in _indexes(dataset):
-        if names is not None and name not in names:
+    for one in _indexes(dataset):
+        if names is not None and one.name not in names:
             continue
         spoilt = [
-            one
-            for one in segments
-            if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk) or _is_undivided(dataset, one, kind, rows)
+            segment
+            for segment in one.segments
+            if one.is_outdated
+            or _is_spoilt(segment, one.kind, rows, honest.coverage(segment), shrunk)
+            or _is_undivided(dataset, segment, one.kind, rows)
         ]
-        kept = [one for one in segments if one not in spoilt]
+        kept = [segment for segment in one.segments if segment not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
         if fragments:
-            wanted.append(Segment(IndexSpec(column, kind, name), tuple(sorted(fragments))))
+            wanted.append(Segment(one.spec, tuple(sorted(fragments))))
             superseded += [*spoilt, *replaced]
     return Renewal(tuple(wanted), tuple(superseded))
 
@@ -348,8 +378,8 @@ def _live(dataset: Dataset) -> dict[int, int]:
     return {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.lance.get_fragments()}
 
 
-def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
-    """Return name, column, kind and segments of every index of ours; other kinds are none of our business."""
+def _indexes(dataset: Dataset) -> list[_Listed]:
+    """Return every index of ours; other kinds are none of our business."""
     columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
     kinds = {kind.value.lower(): kind for kind in IndexKind}
     found = []
@@ -358,7 +388,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
             kind = kinds.get(one.index_type.lower())
             if kind is None or len(one.fields) != 1:
                 continue
-            segments = [
+            segments = tuple(
                 Index(
                     segment.uuid,
                     one.name,
@@ -369,6 +399,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
                     base_id=segment.base_id,
                 )
                 for segment in one.segments
-            ]
-            found.append((one.name, columns[one.fields[0]], kind, segments))
+            )
+            is_outdated = kind is IndexKind.FULLTEXT and one.details.get("custom_stop_words") != [ANALYSER]
+            found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
     return found

@@ -25,7 +25,7 @@ from omnigraph.store.analyser import analyse, count_terms, spellings_of, terms_o
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.corpus import Corpus, Ints
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.index import IndexKind, segments_of
+from omnigraph.store.index import IndexKind, is_outdated, segments_of, unindexed_rows
 from omnigraph.store.live import LiveRows, Positions, RowIds, live_rows
 from omnigraph.store.spelling import Words
 from omnigraph.store.textindex import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
@@ -60,6 +60,17 @@ class Hits:
 
 
 NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
+
+
+def describe_texts(dataset: Dataset, column: str) -> str:
+    """Say how the texts of a column would be searched; reads metadata alone."""
+    if is_outdated(dataset, column):
+        return "in memory, since another analyser built the index; run `omnigraph optimize`"
+    unknown = unindexed_rows(dataset, column, IndexKind.FULLTEXT)
+    if unknown == 0:
+        return "by the index"
+    is_indexed = unknown < dataset.count()
+    return f"by the index, {unknown} entities that it does not know in memory" if is_indexed else "in memory"
 
 
 class TextCache:

@@ -13,7 +13,12 @@ from omnigraph.errors import DataError
 from omnigraph.limits import FUZZY_EDITS_MAX
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.live import RowIds
-from omnigraph.store.text import NO_HITS
+from omnigraph.store.text import NO_HITS, describe_texts
+
+
+def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
+    """Say how the texts of a property would be searched."""
+    return describe_texts(view.dataset(view.catalog.nodes[node_type].table_key), property)
 
 
 def text_matches(
