@@ -23,8 +23,8 @@ from omnigraph.limits import WORD_LETTERS_MAX
 
 Codes: TypeAlias = NDArray[np.int64]
 
-# The mark of indexes that are built on terms of this definition; any change of a term of any text needs a new one.
-ANALYSER: Final = "omnigraph analyser 1"
+# The number of this definition, carried by indexes that are built on its terms. Any change of any term needs a new one.
+ANALYSER: Final = 1
 
 # In the order of the alphabet; `no`, `not` and `nor` are words like others.
 _STOP_WORDS: Final = """
@@ -70,13 +70,14 @@ _PLAIN: Final[Mapping[str, Any]] = {
     "ascii_folding": False,
     "max_token_length": None,
 }
+_MARK: Final = 1_000_000
 # How an index takes terms that are separated by spaces.
 INDEX_OPTIONS: Final[Mapping[str, Any]] = {
     **_PLAIN,
     "base_tokenizer": "whitespace",
     "with_position": False,
-    # Stop words are not removed there, so the list is free to say which analyser chose the terms.
-    "custom_stop_words": [ANALYSER],
+    # Lance keeps this number with the index, and uses it for n-grams only: free to say which analyser chose the terms.
+    "max_ngram_length": _MARK + ANALYSER,
 }
 
 # Stands between pieces while they are cut; no text has it.
@@ -84,17 +85,25 @@ _BOUNDARY: Final = f"q{secrets.randbelow(10**24):024}"
 _PIECES_AT_ONCE: Final = 65_536
 
 
+def analyser_of(index_details: Mapping[str, Any]) -> int:
+    """Return the number of the analyser that chose the terms of an index, 0 for any that is not ours."""
+    return max(int(index_details.get("max_ngram_length") or 0) - _MARK, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Analysis:
     """The words of some texts, without stop words: which text each word is from, and which of the distinct words it is.
 
-    Of each distinct word there is the whole of it, as `fuzzy` compares it, and the term that is searched for.
+    Spellings are the whole of each distinct word, as `fuzzy` compares it; different words may be spelt alike.
     """
 
     texts: Codes
     words: Codes
     spellings: Any
-    terms: Any
+
+    def terms(self) -> Any:
+        """Return the term of each distinct word, which is what is searched for."""
+        return _stemmed(self.spellings)
 
 
 def analyse(texts: Any) -> Analysis:
@@ -109,7 +118,7 @@ def analyse(texts: Any) -> Analysis:
     # A word of nothing but points has no letter left.
     is_dropped = pc.or_(is_stop_word, pc.equal(spellings, pa.scalar(""))).to_numpy(zero_copy_only=False)
     kept = ~is_dropped[codes]
-    return Analysis(owners[kept], codes[kept], spellings, _stemmed(spellings))
+    return Analysis(owners[kept], codes[kept], spellings)
 
 
 def terms_of(text: str) -> list[str]:
@@ -119,7 +128,7 @@ def terms_of(text: str) -> list[str]:
     (['run', 'boat', 'besancon'], ['東京', '都', 'に', '行く'])
     """
     analysis = analyse(pa.array([text]))
-    terms: list[str] = analysis.terms.take(pa.array(analysis.words)).to_pylist()
+    terms: list[str] = analysis.terms().take(pa.array(analysis.words)).to_pylist()
     return terms
 
 
@@ -138,14 +147,19 @@ def joined_terms(texts: Any) -> Any:
     """Return the terms of each text, separated by spaces: what an index is built on."""
     analysis = analyse(texts)
     starts = pa.array(np.searchsorted(analysis.texts, np.arange(len(texts) + 1)), pa.int64())
-    terms = analysis.terms.take(pa.array(analysis.words))
+    terms = analysis.terms().take(pa.array(analysis.words))
     return pc.binary_join(pa.LargeListArray.from_arrays(starts, terms), " ")
 
 
 def count_terms(texts: Any, terms: Sequence[str]) -> dict[str, NDArray[np.int32]]:
     """Return how often each text holds each of some terms."""
     analysis = analyse(texts)
-    places = pc.index_in(analysis.terms, value_set=pa.array(terms, analysis.terms.type)).fill_null(-1)
+    words = analysis.spellings
+    # A stemmer takes endings away, so the first letter decides which words are worth stemming.
+    letters = pa.array(sorted({term[:1] for term in terms}), words.type)
+    is_near = pc.is_in(pc.utf8_slice_codeunits(words, 0, 1), value_set=letters)
+    places = pc.index_in(_where(is_near, words, _stemmed), value_set=pa.array(terms, words.type))
+    places = pc.if_else(is_near, places, None).fill_null(-1)
     sought = places.to_numpy(zero_copy_only=False)[analysis.words]
     return {
         term: np.bincount(analysis.texts[sought == place], minlength=len(texts)).astype(np.int32)
@@ -155,20 +169,32 @@ def count_terms(texts: Any, terms: Sequence[str]) -> dict[str, NDArray[np.int32]
 
 def _words_in(pieces: Any) -> tuple[Codes, Codes, Any]:
     """Cut pieces; return where the words of each begin, their codes one after the other, and the distinct words."""
+    is_ascii = pc.string_is_ascii(pieces).to_numpy(zero_copy_only=False)
+    places = np.arange(len(pieces), dtype=np.int64)
+    # Pieces of ASCII are words, if they are anything.
+    plain = is_ascii & (pc.binary_length(pieces).to_numpy(zero_copy_only=False) > 0)
+    owners, words = places[plain], pieces.filter(pa.array(plain))
+    if not is_ascii.all():
+        more, others = _other_words_in(pieces.filter(pa.array(~is_ascii)))
+        owners, words = np.append(owners, places[~is_ascii][more]), pa.concat_arrays([words, others])
+    order = np.argsort(owners, kind="stable")
+    encoded = pc.utf8_slice_codeunits(words, 0, WORD_LETTERS_MAX).dictionary_encode()
+    starts = np.searchsorted(owners[order], np.arange(len(pieces) + 1))
+    return starts, encoded.indices.to_numpy().astype(np.int64)[order], encoded.dictionary
+
+
+def _other_words_in(pieces: Any) -> tuple[Codes, Any]:
+    """Cut pieces beyond ASCII; return the piece of each word, and the words."""
     lists: Any = pc.split_pattern_regex(_composed(pieces), _SEPARATORS)
     runs = lists.flatten().dictionary_encode()
-    starts, codes, words = _cut(runs.dictionary)
+    starts, words = _cut(runs.dictionary)
     owners = np.repeat(np.arange(len(pieces), dtype=np.int64), np.diff(lists.offsets.to_numpy()))
-    owners, codes = _spread(owners, runs.indices.to_numpy(), starts, codes)
-    return np.searchsorted(owners, np.arange(len(pieces) + 1)), codes, words
+    owners, codes = _spread(owners, runs.indices.to_numpy(), starts, np.arange(len(words)))
+    return owners, words.take(pa.array(codes))
 
 
-def _composed(pieces: Any) -> Any:
-    """Return pieces composed (NFKC), without case and without what is invisible."""
-    return _where(_is_not_ascii(pieces), pieces, _compose)
-
-
-def _compose(texts: Any) -> Any:
+def _composed(texts: Any) -> Any:
+    """Return texts composed (NFKC), without case and without what is invisible."""
     # Lower case may be decomposed where upper case is composed, and what was invisible kept letters apart.
     texts = _normalised(pc.utf8_lower(_normalised(texts, "NFKC")), "NFKC")
     texts = _normalised(pc.replace_substring_regex(texts, _INVISIBLE, ""), "NFKC")
@@ -177,8 +203,11 @@ def _compose(texts: Any) -> Any:
     return texts
 
 
-def _cut(runs: Any) -> tuple[Codes, Codes, Any]:
-    """Cut runs of letters into words: where the script has no spaces by dictionary, elsewhere they are words."""
+def _cut(runs: Any) -> tuple[Codes, Any]:
+    """Cut runs of letters: by dictionary where the script has no spaces, elsewhere they are words.
+
+    Return where the words of each run begin, and the words.
+    """
     is_unspaced = pc.match_substring_regex(runs, _UNSPACED).to_numpy(zero_copy_only=False)
     sizes = (pc.utf8_length(runs).to_numpy(zero_copy_only=False) > 0).astype(np.int64)
     spaced = runs.filter(pa.array((sizes > 0) & ~is_unspaced))
@@ -186,13 +215,11 @@ def _cut(runs: Any) -> tuple[Codes, Codes, Any]:
     sizes[is_unspaced] = counts
     # Words of spaced scripts come first, then those of the others; both in the order of their runs.
     words = pa.concat_arrays([spaced, pa.array(segments, runs.type)])
-    encoded = pc.utf8_slice_codeunits(words, 0, WORD_LETTERS_MAX).dictionary_encode()
     places = np.empty(len(words), np.int64)
     owner_is_unspaced = np.repeat(is_unspaced, sizes)
     places[~owner_is_unspaced] = np.arange(len(spaced))
     places[owner_is_unspaced] = np.arange(len(spaced), len(words))
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    return starts, encoded.indices.to_numpy()[places].astype(np.int64), encoded.dictionary
+    return np.concatenate([[0], np.cumsum(sizes)]), words.take(pa.array(places))
 
 
 def _segmented(runs: Sequence[str]) -> tuple[Codes, list[str]]:

@@ -20,7 +20,7 @@ class Corpus:
         """Analyse texts, given as one Arrow array of strings with nulls."""
         self.rows = rows
         analysis = analyse(texts)
-        encoded = analysis.terms.dictionary_encode()
+        encoded = analysis.terms().dictionary_encode()
         self._vocabulary: dict[str, int] = {term: code for code, term in enumerate(encoded.dictionary.to_pylist())}
         codes = encoded.indices.to_numpy().astype(np.int64)[analysis.words]
         self.lengths: Ints = np.bincount(analysis.texts, minlength=len(rows)).astype(np.int32)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
-from omnigraph.store.analyser import ANALYSER
+from omnigraph.store.analyser import ANALYSER, analyser_of
 from omnigraph.store.centres import choose_centres
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
@@ -195,7 +195,8 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     honest = _Honesty(dataset)
     for one in _indexes(dataset):
         if one.is_outdated:
-            found[one.name] = Coverage(frozenset(), live, is_outdated=True)
+            # Without rows there is nothing to build it again on.
+            found[one.name] = Coverage(frozenset(), live, is_outdated=bool(live))
             continue
         known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
         claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
@@ -400,6 +401,6 @@ def _indexes(dataset: Dataset) -> list[_Listed]:
                 )
                 for segment in one.segments
             )
-            is_outdated = kind is IndexKind.FULLTEXT and one.details.get("custom_stop_words") != [ANALYSER]
+            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(one.details) != ANALYSER
             found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
     return found
