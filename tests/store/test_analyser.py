@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+import re
 import unicodedata
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from omnigraph.limits import WORD_LETTERS_MAX
 from omnigraph.store.analyser import STOP_WORDS, count_terms, joined_terms, spellings_of, terms_of
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "languages.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (yes|no) \|$", GUIDE, re.MULTILINE)
 
 TERMS = {
     # Case, accents, forms of Unicode.
@@ -52,6 +57,18 @@ TERMS = {
 @pytest.mark.parametrize("text", TERMS, ids=lambda text: text[:12])
 def test_terms_of_texts_are_those_of_the_definition(text: str) -> None:
     assert terms_of(text) == TERMS[text].split()
+
+
+@pytest.mark.parametrize(("text", "query", "answer"), EXAMPLES)
+def test_examples_of_the_guide_hold(text: str, query: str, answer: str) -> None:
+    assert bool(set(terms_of(text)) & set(terms_of(query))) == (answer == "yes")
+
+
+def test_guide_lists_the_stop_words() -> None:
+    listed = re.search(r"\*\*Stop words\*\*.*?\):\n(.*?)\.\n", GUIDE, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r"`(\w+)`", listed[1])) == STOP_WORDS
+    assert len(EXAMPLES) > 15
 
 
 def test_texts_analysed_together_have_the_terms_of_each() -> None:
