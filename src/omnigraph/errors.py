@@ -166,6 +166,7 @@ class StorageKind(StrEnum):
     CONFIGURATION = "configuration"
     NOT_FOUND = "not_found"
     PRECONDITION = "precondition"
+    FULL = "full"
     PERMANENT = "permanent"
     UNKNOWN = "unknown"
 

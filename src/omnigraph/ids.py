@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NewType
+from zlib import crc32
 
 from ulid import ULID
 
@@ -24,6 +25,9 @@ _DIGITS: Final = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _HALF: Final = 2**40 - 1
 # Twenty bits: among thousands of branches a hint is right but for one in a hundred.
 _HINT_CHARACTERS: Final = 4
+# Thirty bits, by which an operation id of ours is told from one that a caller has chosen.
+_MARK_CHARACTERS: Final = 6
+_MAIN_HINT: Final = "0000"
 _random: Callable[[int], bytes] = os.urandom
 
 
@@ -75,6 +79,38 @@ def is_ulid(text: str) -> bool:
 def branch_hint(text: CommitId | BranchId) -> str:
     """Return what the ids of a branch and of its commits have in common, so that a commit can be looked for there."""
     return text[-_HINT_CHARACTERS:]
+
+
+def new_operation_id(branch_id: BranchId | None) -> OperationId:
+    """Return a fresh id of an operation on one branch, at which it hints, with a mark that it is one of ours.
+
+    >>> operation_id = new_operation_id(BranchId("01ARZ3NDEKTSV4RRFFQ69G5FAV"))
+    >>> is_ulid(operation_id), branch_hint(operation_id), is_operation_id(operation_id), is_operation_id(new_ulid())
+    (True, '5FAV', True, False)
+    """
+    hint = _hint_at(branch_id)
+    start = new_ulid()[: -_MARK_CHARACTERS - _HINT_CHARACTERS]
+    return OperationId(start + _mark(start, hint) + hint)
+
+
+def is_operation_id(text: str) -> bool:
+    """Tell whether an id was made by `new_operation_id`; of a billion others one looks like it."""
+    start, hint = text[: -_MARK_CHARACTERS - _HINT_CHARACTERS], text[-_HINT_CHARACTERS:]
+    return is_ulid(text) and text == start + _mark(start, hint) + hint
+
+
+def hints_at(text: str, branch_id: BranchId | None) -> bool:
+    """Tell whether an id of an operation hints at a branch; one that a caller has chosen may do so by chance."""
+    return text.endswith(_hint_at(branch_id))
+
+
+def _hint_at(branch_id: BranchId | None) -> str:
+    return _MAIN_HINT if branch_id is None else branch_hint(branch_id)
+
+
+def _mark(start: str, hint: str) -> str:
+    bits = crc32(f"{start}-{hint}".encode())
+    return "".join(chr(_DIGITS[bits >> 5 * place & 31]) for place in range(_MARK_CHARACTERS))
 
 
 def on_branch(commit_id: CommitId, branch_id: BranchId | None) -> CommitId:

@@ -58,6 +58,9 @@ HEARTBEAT_LOST_SECONDS: Final = 300
 RESIDUE_AGE_SECONDS: Final = 3_600
 STAGED_SECONDS_MAX: Final = 1_800
 
+# How much of a local disk a graph sets aside for the intent of a cleanup.
+RESERVE_BYTES: Final = 16_384
+
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512
@@ -215,6 +218,7 @@ SERVER_RECONCILE_SECONDS: Final = 60
 POLICY_BYTES_MAX: Final = 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
 POLICY_ANSWERS_MAX: Final = 16_384
+BRANCH_NAMES_CACHED_MAX: Final = 16_384
 
 # Maintenance on Spark: what one process does alone, and how many rows one task indexes or one bucket compares.
 MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024

@@ -316,7 +316,7 @@ def test_embed_provider_that_fails_publishes_nothing_and_loses_no_answer(
 def assert_left_alone(graph: og.Graph) -> None:
     """Nothing that a failed run staged or claimed is left."""
     root = Path(graph.uri)
-    assert list(root.glob("__recovery/*")) == []
+    assert list(root.glob("__recovery/*.json")) == []
     named = {path.name for path in root.glob("nodes/*/data/*")}
     assert not any("-" in name and len(name.partition("-")[0]) == 26 for name in named)
 
@@ -466,7 +466,7 @@ def test_embed_killed_midway_leaves_the_graph_and_keeps_its_answers(
         assert asked(provider) == ["t4", "t5"]
         sweep(opened.core.kernel, 0)
         assert docs(opened)["d5"]["vec"] == pytest.approx(made("t5"))
-    assert list(Path(graph.uri).glob("__recovery/*")) == []
+    assert list(Path(graph.uri).glob("__recovery/*.json")) == []
 
 
 # -- the cache -----------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 import omnigraph as og
+from omnigraph import clock
 from omnigraph.engine.changes.feed import FeedPage
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.ids import BranchId, new_operation_id, new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
 from omnigraph.manifest.history import CommitSource, Line
@@ -168,3 +170,53 @@ def test_line_of_a_branch_is_its_first_parents_in_order(deep: str) -> None:
                 for until in (place, len(expected) - 1):
                     found = Line(kernel, snapshot).after(expected[place], expected[until], 5)
                     assert found == expected[place + 1 : min(place + 6, until + 1)]
+
+
+# -- operations ------------------------------------------------------------------------------------------------
+
+
+def ask(root: str, operation_id: str) -> tuple[str, int]:
+    """Return what a cold handle says became of an operation, and how many datasets it opened for that."""
+    log: list[tuple[str, str]] = []
+    with og.open(root, meter=Meter(log)) as graph:
+        log.clear()
+        outcome = graph.operation(operation_id).outcome
+    return outcome, sum(operation == "open" for operation, _ in log)
+
+
+def test_operation_costs_the_same_with_many_branches(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+
+    def put(name: str, branch: str) -> str:
+        receipt = graph.ingest([{"type": "Person", "data": {"name": name}}], branch=branch)
+        assert receipt.commit is not None
+        return str(receipt.commit.operation_id)
+
+    for name in ("kept", "gone"):
+        graph.branches.create(name)
+    asked = {name: put(name, name) for name in (MAIN, "kept", "gone")}
+    merged = graph.branches.merge("kept").commit
+    assert merged is not None
+    asked["merged"] = str(merged.operation_id)
+    graph.branches.delete("gone")
+    # Made long ago, and never published.
+    with clock.replaced(lambda: 1_700_000_000_000_000):
+        asked["absent"] = new_operation_id(BranchId(new_ulid()))
+    few = {name: ask(graph.uri, one) for name, one in asked.items()}
+    assert [outcome for outcome, _ in few.values()] == [*["applied"] * 4, "absent"]
+    for number in range(12):
+        graph.branches.create(f"b{number}")
+        put(f"of {number}", f"b{number}")
+    many = {name: ask(graph.uri, one) for name, one in asked.items()}
+    assert many == few
+
+
+def test_operation_under_an_id_of_the_caller_is_found_on_any_branch(tmp_path: Path) -> None:
+    graph = og.init(tmp_path / "graph.omni", schema=SCHEMA)
+    chosen = {name: new_ulid() for name in ("kept", "gone")}
+    for name, one in chosen.items():
+        graph.branches.create(name)
+        own = graph.acting_as(None, one)
+        own.mutate('query q() { insert Person { name: "x" } }', branch=name)
+    graph.branches.delete("gone")
+    assert [ask(graph.uri, one)[0] for one in chosen.values()] == ["applied", "applied"]

@@ -283,7 +283,7 @@ def fail_at(place: int, error: Callable[[], Exception]) -> failpoints.Action:
 
 
 def full() -> StorageError:
-    return StorageError("the disk is full: free some space", kind=StorageKind.PERMANENT, errno="ENOSPC")
+    return StorageError("the disk is full: free some space", kind=StorageKind.FULL, errno="ENOSPC")
 
 
 def test_disk_that_fills_up_at_any_durable_operation_loses_nothing_and_says_its_effect(root: str) -> None:

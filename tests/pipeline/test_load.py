@@ -48,7 +48,7 @@ def stray_files(graph: Graph) -> list[str]:
     before = _files(graph)
     sweep(graph.core.kernel, older_than_seconds=0)
     gone = before - _files(graph)
-    return sorted([path for path in before if "_staging" in path or "__recovery/" in path] + [
+    return sorted([path for path in before if "_staging" in path or "__recovery/0" in path] + [
         path for path in gone if "/data/" in path and not path.startswith("__")
     ])  # fmt: skip
 
@@ -396,7 +396,7 @@ def test_load_interrupted_around_its_publish_takes_no_data_away(graph: Graph, tm
     is_published = point is not Point.COMMIT_PREPARED
     found = rows(og.open(graph.uri), "node:Person")
     assert (found["ann"]["level"] == 6, "cy" in found) == (is_published, is_published)
-    assert [path for path in _files(graph) if "_staging" in path or "__recovery/" in path] == []
+    assert [path for path in _files(graph) if "_staging" in path or "__recovery/0" in path] == []
 
 
 # -- a driver that dies ----------------------------------------------------------------------------------------

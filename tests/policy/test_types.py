@@ -59,7 +59,7 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
     ("place", "name", "mutant"),
     [
         *LEAKS,
-        (sight, "without_drops", lambda commit: commit),
+        (sight, "redact_commit", lambda commit: commit),
         (gate, "tells_of", lambda hidden, text: False),
     ],
 )

@@ -14,6 +14,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.intent import pending
 from omnigraph.manifest.model import MAIN
 from omnigraph.manifest.sweep import sweep
+from tests.soak.content import SEARCH, nearest_names, person_vector, photo_errors
 from tests.soak.diary import Ledger, Place
 from tests.soak.members import ALL, SIDE
 
@@ -21,6 +22,8 @@ EDGES = "query q() { match { $p: Person  $p knows $q } return { $p.name as name 
 # A graph of some megabytes has this much beside its rows: catalogs, the log, indexes and kept versions.
 DISK_BYTES_MIN = 4 << 20
 DISK_FACTOR_MAX = 4.0
+# Persons whose vectors are searched for.
+SAMPLE = 200
 # A folder takes a block of most disks, also when it is empty.
 FOLDER_BYTES = 4 << 10
 
@@ -76,7 +79,20 @@ def _wrong_values(graph: Graph, ledger: Ledger) -> list[str]:
         # A branch begins with what was on main.
         known = {"root", *(place.name for place in ledger.possible if place.branch in (branch, MAIN))}
         found += [f"invented: {Place(branch, name)}" for name in held.keys() - known]
+        found += _wrong_answers(graph, branch, sorted(held.keys() - {"root"}))
     return found
+
+
+def _wrong_answers(graph: Graph, branch: str, names: list[str]) -> list[str]:
+    """Hold text search, vector search and photos against what the names say."""
+    hits = sorted(str(row["name"]) for row in graph.query(SEARCH, branch=branch).rows())
+    wrong = [] if hits == names else [f"search: {len(hits)} persons of {len(names)} are found on {branch}"]
+    for name in names[:: len(names) // SAMPLE + 1]:
+        nearest = nearest_names(graph, person_vector(name), 1, branch=branch)
+        # Vectors of few bytes may be shared: the nearest one is as near as the person itself.
+        if [person_vector(each) for each in nearest] != [person_vector(name)]:
+            wrong.append(f"vector: the nearest to {name} on {branch} is {nearest}")
+    return wrong + [f"photo: {problem}" for problem in photo_errors(graph, names, branch=branch)]
 
 
 def fresh_bytes(root: str, folder: Path) -> int:

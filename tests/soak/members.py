@@ -13,10 +13,11 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
+from tests.soak.content import HITS, nearest_names, order_errors, person_data, person_vector, photo_errors
 from tests.soak.diary import Diary, Place
 
 SCHEMA = """
-node Person { name: String @key  n: I32?  note: String? @index }
+node Person { name: String @key  n: I32?  note: String? @index  vec: Vector(4)? @index  photo: Blob? }
 edge Knows: Person -> Person
 """
 SIDE = "side"
@@ -35,7 +36,7 @@ class Member(Protocol):
 
 def new_person(name: str, known: str) -> list[dict[str, object]]:
     """Return a person and an edge that comes and goes with it."""
-    person: dict[str, object] = {"type": "Person", "data": {"name": name, "n": 0, "note": f"made as {name}"}}
+    person: dict[str, object] = {"type": "Person", "data": person_data(name)}
     return [person, {"edge": "Knows", "from": name, "to": known, "data": {"id": f"k-{name}"}}]
 
 
@@ -155,7 +156,15 @@ class Reader:
         self.diary.counts("read")
 
     def _look(self, commit_id: str) -> tuple[object, ...]:
-        return tuple(self.graph.query(text, at=commit_id).rows()[0]["n"] for text in (COUNT, WALK))
+        """Ask by scan, walk, text and vector, and read photos; complain about what is wrong in itself."""
+        persons, walked, hits = (self.graph.query(text, at=commit_id).rows()[0]["n"] for text in (COUNT, WALK, HITS))
+        if hits != walked:
+            self.diary.complains(f"a search at {commit_id} finds {hits} persons, and {walked} have a text")
+        vector = person_vector(commit_id)
+        nearest = nearest_names(self.graph, vector, 3, at=commit_id)
+        for problem in order_errors(nearest, vector) + photo_errors(self.graph, nearest, at=commit_id):
+            self.diary.complains(f"at {commit_id}: {problem}")
+        return (persons, walked, hits, *nearest)
 
     def _look_back(self) -> None:
         """Read some older state: it is whole, or it is said to be removed."""

@@ -11,6 +11,10 @@ from tests.soak.worker import DEADLINE_SECONDS, RESIDUE_DEADLINES
 for _name, _value in (
     ("PUBLISH_DEADLINE_SECONDS", DEADLINE_SECONDS),
     ("RESIDUE_AGE_SECONDS", RESIDUE_DEADLINES * DEADLINE_SECONDS),
+    # A few hundred vectors are searched by the index, as tens of thousands are elsewhere.
+    ("VECTOR_UNPARTITIONED_ROWS_MAX", 100),
+    ("VECTOR_PARTITION_ROWS", 32),
+    ("VECTOR_MATRIX_BYTES_MAX", 1_000),
 ):
     setattr(limits, _name, _value)
 

@@ -185,6 +185,26 @@ def take_state_away(graph: Graph, folder: Path) -> None:
     reader.step()
 
 
+def swap_photo(graph: Graph, folder: Path) -> None:
+    """Give a person the photo of another: what cleanup, merges or updates would do that mix rows up."""
+    names = [f"extra-{number}" for number in range(60)]
+    for name in names:
+        Diary(folder / "x.diary").acknowledged(Place("main", name), 0)
+    records = [record for name in names for record in new_person(name, "root")]
+    persons = [record["data"] for record in records if "type" in record]
+    with_photo = [data for data in persons if isinstance(data, dict) and "photo" in data]
+    with_photo[0]["photo"], with_photo[1]["photo"] = with_photo[1]["photo"], with_photo[0]["photo"]
+    graph.ingest(records)
+
+
+def lose_text(graph: Graph, folder: Path) -> None:
+    graph.mutate('query q() { update Person set { note: "other" } where n >= 0 }')
+
+
+def move_vectors(graph: Graph, folder: Path) -> None:
+    graph.mutate("query q() { update Person set { vec: [0.0, 0.0, 0.0, 0.0] } where n >= 0 }")
+
+
 def lose_file(graph: Graph, folder: Path) -> None:
     for file in Path(graph.uri, graph.snapshot().state.pins["edge:Knows"].path, "data").iterdir():
         file.unlink()
@@ -197,6 +217,9 @@ def lose_file(graph: Graph, folder: Path) -> None:
         (tear_write, "torn: "),
         (invent_write, "invented: "),
         (take_state_away, "a state of "),
+        (swap_photo, "photo: "),
+        (lose_text, "search: "),
+        (move_vectors, "vector: "),
         (lose_file, "unreadable: "),
     ],
 )

@@ -110,7 +110,7 @@ def test_sync_full_disk_is_named(tmp_path: Path) -> None:
 
     with durable.replaced(full), pytest.raises(StorageError, match="disk is full") as caught:
         disk_at(tmp_path).sync(["f"], [])
-    assert (caught.value.storage_kind, caught.value.context["errno"]) == (StorageKind.PERMANENT, "ENOSPC")
+    assert (caught.value.storage_kind, caught.value.context["errno"]) == (StorageKind.FULL, "ENOSPC")
 
 
 def test_sync_several_files_run_side_by_side(tmp_path: Path) -> None:

@@ -384,8 +384,8 @@ def test_local_path_through_a_file_says_so(tmp_path: Path) -> None:
     [
         ("replace", errno.EROFS, StorageKind.CONFIGURATION, "read-only"),
         ("replace", errno.EACCES, StorageKind.CONFIGURATION, "permission denied"),
-        ("replace", errno.ENOSPC, StorageKind.PERMANENT, "disk is full"),
-        ("replace", errno.EDQUOT, StorageKind.PERMANENT, "quota"),
+        ("replace", errno.ENOSPC, StorageKind.FULL, "disk is full"),
+        ("replace", errno.EDQUOT, StorageKind.FULL, "quota"),
         ("makedirs", errno.EROFS, StorageKind.CONFIGURATION, "read-only"),
         ("makedirs", errno.EMFILE, StorageKind.TRANSIENT, "open files"),
         ("makedirs", errno.EPROTO, StorageKind.UNKNOWN, "protocol error"),

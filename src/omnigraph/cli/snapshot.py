@@ -43,7 +43,7 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False)
     state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
     typer.echo(f"branch {found['graph_branch']}, {state}")
     shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
-    rows = ([one[name] for name in shown] for one in found["datasets"])
+    rows = ([one.get(name, "") for name in shown] for one in found["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
         typer.echo(line)
     return 0

@@ -18,6 +18,8 @@ def upgrade(target: WritesUri, as_json: Json = False) -> int:
         print_json({"uri": target.address, **report.to_json()})
     elif report.branches:
         typer.echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
+    elif report.named:
+        typer.echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
     else:
         typer.echo(f"format {report.after} already; nothing to do")
     return 0

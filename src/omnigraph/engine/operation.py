@@ -5,7 +5,6 @@ Thin over the kernel; decides when nothing more can come of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -20,7 +19,7 @@ from omnigraph.ids import OperationId, is_ulid
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.manifest import intent
 from omnigraph.manifest.model import MAIN, Commit
-from omnigraph.manifest.once import REQUEST_ID
+from omnigraph.manifest.outcome import find_operation, has_published
 
 # A write that may still be on its way is not called absent; see the deadline rule of publishing.
 _SETTLED_SECONDS: Final = 10 * PUBLISH_DEADLINE_SECONDS
@@ -41,35 +40,27 @@ class Operation:
 def operation(core: Core, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
     operation_id = operation_id.strip()
-    found = _find(core, operation_id)
+    found = find_operation(core.kernel, operation_id)
     if found is None:
         _refuse_strangers(core)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
-        if core.kernel.has_published(MAIN, OperationId(operation_id)):
+        if has_published(core.kernel, MAIN, OperationId(operation_id)):
             return Operation(operation_id, "applied")
         return Operation(operation_id, "pending" if _may_come(core, operation_id) else "absent")
     if core.actor is None or found.actor != core.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
-        core.require("read", on(core.kernel.name_of(found.branch)))
+        core.require("read", on(core.names_of(found)))
     return Operation(operation_id, "applied", *core.told([found]))
-
-
-def _find(core: Core, operation_id: str) -> Commit | None:
-    recent = (one for snapshot in core.kernel.live_snapshots() for one in snapshot.state.commits)
-    return _bearer(recent, operation_id) or _bearer(core.kernel.all_commits().values(), operation_id)
-
-
-def _bearer(commits: Iterable[Commit], operation_id: str) -> Commit | None:
-    return next((one for one in commits if operation_id in (one.operation_id, one.properties.get(REQUEST_ID))), None)
 
 
 def _refuse_strangers(core: Core) -> None:
     """Refuse whoever may read no branch at all."""
-    for snapshot in core.kernel.live_snapshots():
+    branches = core.kernel.snapshot(MAIN).state.branches.values()
+    for names in core.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
         with suppress(PolicyDenied):
-            core.require("read", on(snapshot.branch))
+            core.require("read", on(names))
             return
     core.require("read", GRAPH)
 
@@ -79,4 +70,4 @@ def _may_come(core: Core, operation_id: str) -> bool:
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True
     live, unreadable = intent.pending(core.kernel.store)
-    return operation_id in {one.operation_id for one in live} or f"{intent.FOLDER}/{operation_id}.json" in unreadable
+    return operation_id in {one.operation_id for one in live} or intent.path_of(OperationId(operation_id)) in unreadable

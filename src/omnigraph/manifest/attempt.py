@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from omnigraph.errors import ConflictError, ReadSetChanged
+from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged, StorageError
 from omnigraph.ids import BranchId
 from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest.model import Snapshot
@@ -65,3 +65,24 @@ def is_kept_up(since: int, after: Snapshot) -> bool:
     """Tell whether nothing but upkeep, which changes no result, lies between two states of a branch."""
     kinds = [one.kind for one in after.state.commits if one.manifest_version > since]
     return len(kinds) == after.version - since and UPKEEP.issuperset(kinds)
+
+
+def prepare_first(
+    base: Verified, prepare: Prepare, work: Work, read_newest: Callable[[], Verified]
+) -> tuple[Verified, Plan | None]:
+    """Prepare on what was seen last, which may be seconds old; that nothing can be done counts on the head alone."""
+    refusal: OmniGraphError | None = None
+    plan: Plan | None = None
+    try:
+        plan = prepare(base.snapshot)
+    except StorageError:
+        raise
+    except OmniGraphError as error:
+        refusal = error
+    if plan is None and not work.is_costly:
+        newest = read_newest()
+        if newest.snapshot.ref != base.snapshot.ref:
+            return newest, prepare(newest.snapshot)
+    if refusal is not None:
+        raise refusal
+    return base, plan

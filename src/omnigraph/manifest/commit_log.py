@@ -5,14 +5,14 @@ Append-only; a commit found in both places is one commit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import orjson
 import pyarrow as pa
 
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.manifest import rows
-from omnigraph.manifest.model import Commit
+from omnigraph.manifest.model import BranchNames, Commit
 from omnigraph.store import log as logs
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
@@ -42,11 +42,35 @@ def read_id(log: Dataset, commit_id: CommitId) -> list[Commit]:
     return _decode(log.read(filter=f"object_id = '{commit_id}'")) if is_ulid(commit_id) else []
 
 
+def read_operation(store: Store, operation_id: str) -> list[Commit]:
+    """Return the commits in whose row an id stands, as their operation or anywhere else."""
+    log = open_log(store)
+    if log is None:
+        return []
+    # Only ids of ours may stand in a filter.
+    return _decode(log.read(filter=f"contains(metadata, '{operation_id}')" if is_ulid(operation_id) else None))
+
+
 def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: int) -> list[Commit]:
     """Return the commits that were made on a branch after one manifest version and up to another."""
     # A text, because typed filters have no unsigned numbers.
     own = "table_branch is null" if branch_id is None else f"table_branch = '{branch_id}'"
     return _decode(log.read(filter=f"{own} and table_version > {max(after, 0)} and table_version <= {max(until, 0)}"))
+
+
+def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
+    """Return the names of deleted branches, as far as they were recorded at their deletion."""
+    # Only ids of ours may stand in a filter.
+    listed = ", ".join(f"'{one}'" for one in sorted(branch_ids) if is_ulid(one))
+    found: dict[BranchId, BranchNames] = {}
+    for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():
+        if commit.branch is not None and commit.branch_names:
+            # A deletion that lost to a rename has left a shorter list before.
+            known = found.get(commit.branch, BranchNames(()))
+            longest = max(known.names, commit.branch_names, key=len)
+            missing = tuple(one for one in (*known.names, *commit.branch_names) if one not in longest)
+            found[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
+    return found
 
 
 def _decode(table: pa.Table) -> list[Commit]:

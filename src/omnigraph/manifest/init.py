@@ -62,6 +62,7 @@ def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, forc
                 effect=Effect.APPLIED,
                 operation_id=operation_id,
             ) from error
+    store.objects.keep_reserve()
     _release(store, claims)
 
 

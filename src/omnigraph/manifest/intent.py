@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
 import orjson
 
 from omnigraph import clock
 from omnigraph.errors import ConflictError, OmniGraphError, StorageError, StorageKind
-from omnigraph.ids import BranchId, OperationId, new_ulid
+from omnigraph.ids import BranchId, CommitId, OperationId, new_ulid, on_branch
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, HEARTBEAT_SECONDS
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.owner import Owner, this_process
@@ -27,6 +27,11 @@ FORMAT = 1
 CLEANUP = "cleanup"
 # The kind of work under which an old commit gets a name: cleanup spares what it starts from.
 NAMING = "naming"
+
+
+def path_of(operation_id: OperationId) -> str:
+    """Return where the intent of an operation lies."""
+    return f"{FOLDER}/{operation_id}.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +55,7 @@ class Intent:
 
     @property
     def object_path(self) -> str:
-        return f"{FOLDER}/{self.operation_id}.json"
+        return path_of(self.operation_id)
 
     @property
     def is_dead(self) -> bool:
@@ -110,7 +115,8 @@ class Declared:
     store: Store
     intent: Intent
     _lock: threading.RLock = field(default_factory=threading.RLock)
-    _written: bytes | None = None
+    # What storage may hold of it: the last body that was written, and all that were tried since.
+    _written: set[bytes] = field(default_factory=set)
     _beaten_at: float = field(default_factory=clock.elapsed)
     _is_lost: bool = False
 
@@ -124,13 +130,21 @@ class Declared:
             self.refuse_lost()
             begun = clock.elapsed()
             self.intent = replace(self.intent, paths=(*self.intent.paths, *paths), heartbeat_us=clock.now_us())
-            self._written = self.intent.to_bytes()
-            self.store.objects.write(self.intent.object_path, self._written)
+            body = self.intent.to_bytes()
+            self._written.add(body)
+            self._write(body)
+            self._written = {body}
             self._beaten_at = begun
             if self.intent.stored_at_us is None:
                 # The next beat writes it down; until then the object's own time says the same.
                 info = self.store.objects.info(self.intent.object_path)
                 self.intent = replace(self.intent, stored_at_us=info.modified_us if info else None)
+
+    def _write(self, body: bytes) -> None:
+        # Only what frees room may take what was set aside; all else has to wait until there is some.
+        objects = self.store.objects
+        write = objects.write_from_reserve if self.intent.kind == CLEANUP else objects.write
+        write(self.intent.object_path, body)
 
     @property
     def now_us(self) -> int:
@@ -139,7 +153,18 @@ class Declared:
         return clock.storage_us(self.intent.stored_at_us)
 
     def beat(self) -> None:
-        self.staging()
+        """Show that this work is alive."""
+        with self._lock:
+            begun = clock.elapsed()
+            try:
+                self.staging()
+            except StorageError as error:
+                is_stored = self.intent.stored_at_us is not None
+                # Cleanup stages nothing, so what it said first still holds; and a new time needs no room.
+                if error.storage_kind is not StorageKind.FULL or self.intent.kind != CLEANUP or not is_stored:
+                    raise
+                self.store.objects.touch(self.intent.object_path)
+                self._beaten_at = begun
 
     def refuse_lost(self) -> None:
         """Refuse to go on with work that was silent for so long that a sweep has taken it for dead."""
@@ -147,7 +172,8 @@ class Declared:
             silent = clock.elapsed() - self._beaten_at
             if silent > HEARTBEAT_LOST_SECONDS - HEARTBEAT_SECONDS:
                 # As long as what we wrote last is there, nobody has rolled it back.
-                self._is_lost |= self.store.objects.read_if_exists(self.intent.object_path) != self._written
+                stored = self.store.objects.read_if_exists(self.intent.object_path)
+                self._is_lost |= stored is None or stored.rstrip() not in self._written
             if self._is_lost:
                 raise ConflictError(
                     f"this {self.intent.kind} was silent for so long that its files were taken for a dead worker's;"
@@ -185,7 +211,7 @@ def _discard_finished(store: Store) -> None:
     for uri, path in sorted(_finished):
         if uri == store.root.uri:
             with suppress(StorageError):
-                store.objects.delete(path)
+                store.objects.delete_into_reserve(path)
                 _finished.discard((uri, path))
 
 
@@ -194,7 +220,8 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
     """Hold an intent while long work runs; publish under its `operation_id`."""
     now = clock.now_us()
     intent = Intent(
-        OperationId(new_ulid()),
+        # Where it publishes is not certain, so this is a hint and no mark.
+        OperationId(on_branch(CommitId(new_ulid()), base.state.branch_id)),
         kind,
         actor,
         base.branch,
@@ -218,13 +245,23 @@ def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> 
 
     Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
     """
-    with declared(store, kind, base, actor) as held:
-        intents, unreadable = pending(store)
-        refuse_unreadable(unreadable, kind)
-        others = [one for one in intents if one.kind == kind and one.operation_id != held.operation_id]
-        if any(not one.is_dead for one in others):
-            raise Busy(f"another {kind} of this graph is running; try again when it is done")
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(declared(store, kind, base, actor))
+        except StorageError as error:
+            if error.storage_kind is StorageKind.FULL:
+                # The one that is running may have taken the reserve.
+                _refuse_others(store, kind)
+            raise
+        _refuse_others(store, kind, held.operation_id)
         yield held
+
+
+def _refuse_others(store: Store, kind: str, own: OperationId | None = None) -> None:
+    intents, unreadable = pending(store)
+    refuse_unreadable(unreadable, kind)
+    if any(one.kind == kind and one.operation_id != own and not one.is_dead for one in intents):
+        raise Busy(f"another {kind} of this graph is running; try again when it is done")
 
 
 @contextmanager
@@ -279,11 +316,11 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
 
 
 def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
-    """Return storage's time; for somebody who may only read, the youngest beat is the best lower bound there is."""
+    """Return storage's time; who may only read, or has no room, gets the youngest beat as a lower bound."""
     try:
         return store.objects.read_time()
     except StorageError as error:
-        if error.storage_kind is not StorageKind.CONFIGURATION:
+        if error.storage_kind not in (StorageKind.CONFIGURATION, StorageKind.FULL):
             raise
         return clock.storage_us(max(info.modified_us for info in listed))
 

@@ -14,28 +14,26 @@ from functools import partial
 from itertools import dropwhile
 from typing import TypeVar
 
-from ulid import ULID
-
 from omnigraph import clock, ids
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
-    CLOCK_SKEW_SECONDS,
-    CONTROL_VERSIONS_MAX,
     PUBLISH_DEADLINE_SECONDS,
     RETRY_WAIT_SECONDS,
     RETRY_WAIT_SECONDS_MAX,
 )
 from omnigraph.manifest import commit_log, rows
-from omnigraph.manifest.attempt import Attempt, Prepare
+from omnigraph.manifest.attempt import Attempt, Prepare, prepare_first
 from omnigraph.manifest.claims import ClaimLine
 from omnigraph.manifest.history import CommitSource, walk_history
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Link, Pin, Snapshot, fork_names
+from omnigraph.manifest.name_record import NameRecord
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
 from omnigraph.manifest.turns import BranchTurn, shared_turn
 from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.deletions import check_deletions
 from omnigraph.store.store import Store
 
 T = TypeVar("T")
@@ -52,6 +50,7 @@ class Kernel:
         self._turns: dict[BranchId | None, BranchTurn] = {}
         self._linking: list[Future[None]] = []
         self._request_id: str | None = None
+        self._names = NameRecord(store, lambda: self._verify(MAIN, None))
 
     def once(self, request_id: str) -> Kernel:
         """Return this kernel for one write under an id of its caller's choice, which is done at most once."""
@@ -69,6 +68,11 @@ class Kernel:
     def snapshot(self, branch: str = MAIN) -> Snapshot:
         """Return the newest state of a branch: one probe when nothing has changed."""
         return self._verify(branch, self.resolve(branch)).snapshot
+
+    def recent_snapshot(self, branch: str = MAIN) -> Snapshot | None:
+        """Return a branch as this handle saw it some seconds ago at most, without asking storage."""
+        known = self._recent(branch)
+        return None if known is None else _called(known, branch).snapshot
 
     def resolve(self, branch: str) -> BranchId | None:
         """Return the incarnation behind a name; None is main."""
@@ -126,17 +130,17 @@ class Kernel:
         return snapshot
 
     def name_of(self, branch_id: BranchId | None) -> str:
-        """Return the readable name of an incarnation; the id itself when it has none any more."""
+        """Return the newest name of an incarnation, to show; the id itself when it is gone and no name is recorded."""
         return self.names_of([branch_id])[branch_id]
 
     def names_of(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, str]:
-        """Return the readable names of incarnations; storage is asked at most once."""
-        wanted = set(branch_ids)
-        names: dict[BranchId | None, str] = {one: MAIN if one is None else one for one in wanted}
-        if wanted - {None}:
-            live = self._verify(MAIN, None).snapshot.state.branches.values()
-            names |= {one.branch_id: one.name for one in live if one.branch_id in wanted}
-        return names
+        """Return the newest names of incarnations, to show; another branch may have the name of one that is gone."""
+        found = self.all_names_of(branch_ids)
+        return {one: names.newest or str(one) for one, names in found.items()}
+
+    def all_names_of(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, BranchNames]:
+        """Return every name that incarnations had; see `NameRecord`."""
+        return self._names.look_up(branch_ids, self._heads.get(None))
 
     def dataset(self, snapshot: Snapshot, table_key: str) -> Dataset:
         """Open a type's dataset at the version that a snapshot pins."""
@@ -149,7 +153,7 @@ class Kernel:
         """
         self.refuse_read_only()
         pin = snapshot.state.pins[table_key]
-        dataset = self._open_pin(snapshot, pin)
+        dataset = check_deletions(self._open_pin(snapshot, pin))
         owner = snapshot.state.branch_id
         if pin.owner == owner:
             return dataset
@@ -172,18 +176,18 @@ class Kernel:
 
     def find_commit(self, commit_id: CommitId) -> Commit:
         """Return one commit of any branch."""
+        found = self.look_for_commit(commit_id)
+        if found is None:
+            raise unknown_commit(commit_id)
+        return found
+
+    def look_for_commit(self, commit_id: CommitId) -> Commit | None:
+        """Return one commit of any branch; None if there is none."""
         for verified in list(self._heads.values()):
             for commit in verified.snapshot.state.commits:
                 if commit.commit_id == commit_id:
                     return commit
-        found = CommitSource(self).find(commit_id)
-        if found is None:
-            raise GraphError(
-                f"there is no commit {commit_id}; list them with `omnigraph commit list`",
-                code="commit.not_found",
-                commit_id=commit_id,
-            )
-        return found
+        return CommitSource(self).find(commit_id)
 
     def all_commits(self) -> dict[CommitId, Commit]:
         """Return every commit that a live branch or the commit log knows: at least all that were there at the call."""
@@ -191,32 +195,17 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
 
-    def has_published(self, branch: str, operation_id: OperationId) -> bool:
-        """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
-        snapshot = self.snapshot(branch)
-        begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
-        older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
-        first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
-        for version in range(snapshot.version, first, -1):
-            try:
-                manifest = self.store.open(snapshot.ref.at(version))
-            except StorageError as error:
-                if error.storage_kind is not StorageKind.NOT_FOUND:
-                    raise
-                return False
-            if rows.operation_of(manifest.schema) == operation_id:
-                return True
-        return False
-
-    def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
+    def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
         """Put the commits that led to a branch, or those after the last of some, where all can find them.
 
-        Main cannot be deleted, and is looked at by everybody.
+        Main cannot be deleted, and is looked at by everybody. `names` are recorded as those of the branch.
         """
         own = [commit for commit in snapshot.state.commits if commit.branch is not None]
         known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
-        if own[known:]:
-            commit_log.spill(self.store, own[known:])
+        branch_id = snapshot.state.branch_id
+        kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
+        if kept:
+            commit_log.spill(self.store, kept)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -248,8 +237,8 @@ class Kernel:
             with self._turn(branch_id).held() as turn:
                 return self._run(Attempt(branch, branch_id, prepare, work, begun), turn)
         # Work that may be prepared anew is prepared before its turn comes, so that writers stage side by side.
-        base, fresh = self._capture(branch, work)
-        plan = prepare(base.snapshot)
+        captured, fresh = self._capture(branch, work)
+        base, plan = prepare_first(captured, prepare, work, lambda: self._verify(branch, self.resolve(branch)))
         if plan is None:
             return None
         verified, has_claims = fresh()
@@ -564,6 +553,7 @@ class Kernel:
             # The publish stands; a link that failed now is finished by whoever comes next.
             with suppress(OmniGraphError):
                 self._link_now(receipt)
+                self.store.objects.keep_reserve()
         else:
             self._linking[:] = [task for task in self._linking if not task.done()]
             self._linking.append(self.store.pool.submit(self._link_now, receipt))
@@ -590,6 +580,15 @@ class Kernel:
             task.exception()
         self._linking.clear()
         self.store.close()
+
+
+def unknown_commit(commit_id: CommitId) -> GraphError:
+    """Return the error of a commit that is not there."""
+    return GraphError(
+        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
+        code="commit.not_found",
+        commit_id=commit_id,
+    )
 
 
 def _returned(value: T) -> T:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from omnigraph.ids import CommitId, OperationId, new_ulid
 from omnigraph.limits import LONG_REPREPARE_MAX, REPREPARE_MAX
@@ -75,6 +76,10 @@ class Effect:
         return tuple(f"{self.base.ref.directory}/{file}" for file in own)
 
 
+# The id of an operation that gets one when it is published: its branch is known then.
+UNNAMED: Final = OperationId("")
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """A prepared change of one branch. `kind` is None for control work that leaves no commit in history.
@@ -89,7 +94,7 @@ class Plan:
     actor: str | None = None
     merged_parent: CommitId | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
-    operation_id: OperationId = field(default_factory=lambda: OperationId(new_ulid()))
+    operation_id: OperationId = UNNAMED
     commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))
     reads: frozenset[str] | None = None
 

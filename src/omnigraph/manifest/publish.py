@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from omnigraph import clock, failpoints
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.ids import on_branch
+from omnigraph.ids import new_operation_id, on_branch
 from omnigraph.limits import (
     COMMIT_WINDOW_ROWS,
     PUBLISH_DEADLINE_SECONDS,
@@ -53,6 +53,7 @@ def publish(
     the plan relies on was staged.
     """
     snapshot = base.snapshot
+    plan = replace(plan, operation_id=plan.operation_id or new_operation_id(snapshot.state.branch_id))
     for requirement in plan.requirements:
         requirement.check(snapshot)
     failpoints.hit(Point.COMMIT_PREPARED, plan.operation_id)

@@ -186,6 +186,7 @@ def _branch_row(branch: Branch) -> _Row:
         "parent_version": branch.parent_version,
         "created_at": branch.created_at_us,
         "actor_id": branch.actor,
+        **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
     }
     return (f"branch:{branch.name}", "branch", None, _json(members), None, "", *_NOTHING)
 
@@ -231,6 +232,7 @@ def commit_row(commit: Commit) -> _Row:
         "operation_id": commit.operation_id,
         "properties": dict(commit.properties),
         **({"checksums": commit.checksums} if commit.checksums else {}),
+        **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
     }
     place = (None, None, commit.manifest_version, commit.branch, None)
     return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
@@ -388,13 +390,17 @@ def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
 
 def _decode_branch(row: dict[str, Any]) -> Branch:
     members = row["json"]
+    name = row["object_id"].removeprefix("branch:")
+    names = members.get("names")
+    assert_consistent(names is None or (len(names) > 0 and names[-1] == name), row)
     return Branch(
-        row["object_id"].removeprefix("branch:"),
+        name,
         members["branch_id"],
         members["parent"],
         members["parent_version"],
         members["created_at"],
         members["actor_id"],
+        None if names is None else tuple(names),
     )
 
 
@@ -442,4 +448,5 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         members["operation_id"],
         members["properties"],
         members.get("checksums", ""),
+        tuple(members.get("branch_names", ())),
     )

@@ -7,21 +7,22 @@ names, that no live intent claims, and that are older than any attempt could be.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import Final
 
 from omnigraph import clock, failpoints
-from omnigraph.errors import DriftDetected
+from omnigraph.errors import DriftDetected, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.ids import BranchId, CommitId
+from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
 from omnigraph.manifest import audit
 from omnigraph.manifest import claims as write_claims
 from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.init import CLAIM_PREFIX
-from omnigraph.manifest.intent import Intent, pending
+from omnigraph.manifest.intent import CLEANUP, Intent, path_of, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
 from omnigraph.manifest.removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk, remove
@@ -46,6 +47,8 @@ class SweepReport:
     unreadable: list[str] = field(default_factory=list)
     drifted: list[str] = field(default_factory=list)
     disputed: list[str] = field(default_factory=list)
+    # What could not be finished because the disk is full; it can be as soon as there is room.
+    postponed: list[AuditRow] = field(default_factory=list)
 
     def add(self, removed: Collection[ObjectInfo]) -> None:
         self.files_removed += len(removed)
@@ -114,10 +117,14 @@ def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[Obj
 def read_time(kernel: Kernel) -> int:
     """Return storage's time for a look that changes nothing.
 
-    Whoever may only read cannot ask for it. The youngest file gives a lower bound, so that less looks old.
+    Who may only read, or has no room, cannot ask for it. The youngest file gives a lower bound, so that less looks old.
     """
     if not kernel.read_only:
-        return kernel.store.objects.read_time()
+        try:
+            return kernel.store.objects.read_time()
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.FULL:
+                raise
     return clock.storage_us(max((one.modified_us for one in kernel.store.objects.list("")), default=0))
 
 
@@ -172,6 +179,10 @@ def finish_links(kernel: Kernel, report: SweepReport) -> None:
         except DriftDetected as error:
             # A foreign tool stands where a published version belongs; that is for repair to settle, not for us.
             report.drifted.append(str(error.context["object"]))
+        except StorageError as error:
+            # A published version is complete without its name by path, and the name can need a block of the disk.
+            if error.storage_kind is not StorageKind.FULL:
+                raise
 
 
 def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
@@ -202,8 +213,27 @@ def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport
     staged = _staged_by(kernel, intent, outcome, claims)
     delete_in_bulk(kernel.store, staged)
     report.add(staged)
-    audit.record(kernel.store, AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind))
-    kernel.store.objects.delete(intent.object_path)
+    row = AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind)
+    try:
+        audit.record(kernel.store, row)
+    except StorageError as error:
+        if error.storage_kind is not StorageKind.FULL:
+            raise
+        report.postponed.append(row)
+        if intent.kind != CLEANUP:
+            # It is not done with until that is recorded; meanwhile it is in nobody's way.
+            return
+        # What its room was set aside for is the next cleanup.
+    kernel.store.objects.delete_into_reserve(intent.object_path)
+
+
+def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
+    """Record what became of dead intents, now that there may be room for it; what is still postponed can wait."""
+    for row in report.postponed:
+        with suppress(StorageError):
+            audit.record(kernel.store, row)
+            kernel.store.objects.delete_into_reserve(path_of(OperationId(row.operation_id)))
+    report.postponed.clear()
 
 
 def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:

@@ -154,7 +154,7 @@ class SetCheck:
         return Changes(self.committed.view.catalog, deltas, self.input.job.unit)
 
     def dataset(self, table_key: str) -> Dataset:
-        return self.committed.view.dataset(table_key)
+        return self.committed.view.sound_dataset(table_key)
 
     def texts(self, table_key: str, column: str, hashes: Numbers, columns: Sequence[str]) -> pa.Table:
         """Return columns of the committed rows in which one column has one of these hashes."""

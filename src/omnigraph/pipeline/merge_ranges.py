@@ -252,7 +252,7 @@ class _Compared:
     @classmethod
     def of(cls, three: Three, type_: Type) -> _Compared:
         base = three.base_of(type_).map(lambda dataset: dataset.ref)
-        ours, theirs = (view.dataset(type_.table_key).ref for view in (three.ours, three.theirs))
+        ours, theirs = (view.sound_dataset(type_.table_key).ref for view in (three.ours, three.theirs))
         return cls(base, None if three.is_ours_unchanged(type_) else ours, theirs)
 
     @property

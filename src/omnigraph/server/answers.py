@@ -32,7 +32,7 @@ class ServedGraphs(TypedDict):
 class Dataset(TypedDict):
     entity_kind: Kind
     type_name: str
-    dataset_path: str
+    dataset_path: NotRequired[str]
     native_dataset_branch: NotRequired[str]
     published_dataset_version: int
     entity_count: int

@@ -52,6 +52,8 @@ def graphs(service: Service, actor: str | None) -> Answer:
 
 
 def numbers(service: Service, actor: str | None) -> Answer:
+    if service.house.server_policy is not None:
+        service.house.server_policy.enforce("metrics_read", Scope(), actor)
     storage: Counter[Labels] = Counter()
     for one in service.house.hosted.values():
         for key, count in one.meter.snapshot().items():

@@ -18,7 +18,7 @@ from omnigraph.engine.scope import Checker
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.access import Doors
+from omnigraph.server.access import Doors, is_stranger
 from omnigraph.server.tokens import Tokens
 from omnigraph.store.meter import Meter
 from omnigraph.stored import StoredQueries, load_queries
@@ -73,13 +73,16 @@ class House:
     tokens: Tokens
     server_policy: Policy | None = None
 
-    def find(self, graph_id: str) -> Hosted:
-        """Return a graph by its id."""
+    def find(self, graph_id: str, actor: str | None) -> Hosted:
+        """Return a graph by its id; to an actor without any rule, and without the right to list, there is none."""
         check_graph_id(graph_id)
         found = self.hosted.get(graph_id)
-        if found is None:
+        if found is None or (is_stranger(found.checker, actor) and not self._may_list(actor)):
             raise GraphError(f"there is no graph `{graph_id}` on this server", code="graph.not_found")
         return found
+
+    def _may_list(self, actor: str | None) -> bool:
+        return self.server_policy is not None and self.server_policy.decide(actor, "graph_list").allowed
 
     def close(self) -> None:
         """Finish the work of all graphs."""

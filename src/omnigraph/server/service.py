@@ -68,7 +68,7 @@ class Service:
         """Return what a request is answered with."""
         note, headers = note_of(scope), headers_of(scope)
         note.actor = actor = self.authenticate(headers)
-        hosted = self.house.find(scope["path_params"]["graph_id"])
+        hosted = self.house.find(scope["path_params"]["graph_id"], actor)
         note.graph_id = hosted.graph_id
         try:
             refuse_hopeless(hosted.checker, actor, route.action)
@@ -116,10 +116,13 @@ class Service:
         return from_json(route.takes, body)
 
     async def _judged(self, route: Route, call: Call[Any]) -> bool:
-        """Ask the policy about what a request names; return whether it writes."""
+        """Refuse what the actor may do on no branch at all; return whether a request writes.
+
+        Which branch it is about is the engine's to judge, once and by the branch itself: names alone would mislead.
+        """
         checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
-        for action, where in checks:
-            call.hosted.checker.enforce(action, where, call.actor)
+        for action, _ in checks:
+            refuse_hopeless(call.hosted.checker, call.actor, action)
         return route.is_write or any(action == "change" for action, _ in checks)
 
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:

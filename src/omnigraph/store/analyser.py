@@ -36,6 +36,7 @@ _STOP_WORDS: Final = """
     why will with you your yours yourself yourselves
     """
 STOP_WORDS: Final = frozenset(_STOP_WORDS.split())
+_STOP_WORD_SET: Final = pa.array(sorted(STOP_WORDS))
 
 # ASCII that separates words; everything beyond ASCII is looked at in distinct pieces only.
 _ASCII_SEPARATORS: Final = r"[\x00-/:-@\[-`{-\x7f]+"
@@ -108,16 +109,13 @@ class Analysis:
 
 def analyse(texts: Any) -> Analysis:
     """Return the words of texts, which are one Arrow array of strings with nulls."""
-    pieces: Any = pc.split_pattern_regex(pc.ascii_lower(texts.fill_null("")), _ASCII_SEPARATORS)
+    pieces = _pieces_of(texts)
     encoded = pieces.flatten().dictionary_encode()
     owners = np.repeat(np.arange(len(texts), dtype=np.int64), np.diff(pieces.offsets.to_numpy()))
     starts, codes, words = _words_in(encoded.dictionary)
     owners, codes = _spread(owners, encoded.indices.to_numpy(), starts, codes)
-    is_stop_word = pc.is_in(words, value_set=pa.array(sorted(STOP_WORDS), words.type))
     spellings = _folded(words)
-    # A word of nothing but points has no letter left.
-    is_dropped = pc.or_(is_stop_word, pc.equal(spellings, pa.scalar(""))).to_numpy(zero_copy_only=False)
-    kept = ~is_dropped[codes]
+    kept = _is_searched(words, spellings).to_numpy(zero_copy_only=False)[codes]
     return Analysis(owners[kept], codes[kept], spellings)
 
 
@@ -134,8 +132,9 @@ def terms_of(text: str) -> list[str]:
 
 def spellings_of(texts: Any) -> Any:
     """Return the distinct whole words of texts, in lower case and without accents."""
-    analysis = analyse(texts)
-    return analysis.spellings.take(pa.array(np.unique(analysis.words))).unique()
+    _, _, words = _words_in(_pieces_of(texts).flatten().unique())
+    spellings = _folded(words)
+    return spellings.filter(_is_searched(words, spellings)).unique()
 
 
 def terms_of_spellings(spellings: Sequence[str]) -> set[str]:
@@ -165,6 +164,16 @@ def count_terms(texts: Any, terms: Sequence[str]) -> dict[str, NDArray[np.int32]
         term: np.bincount(analysis.texts[sought == place], minlength=len(texts)).astype(np.int32)
         for place, term in enumerate(terms)
     }
+
+
+def _pieces_of(texts: Any) -> Any:
+    return pc.split_pattern_regex(pc.ascii_lower(texts.fill_null("")), _ASCII_SEPARATORS)
+
+
+def _is_searched(words: Any, spellings: Any) -> Any:
+    """Return which words are no stop words; one of nothing but points has no letter left."""
+    is_stop_word = pc.is_in(words, value_set=_STOP_WORD_SET)
+    return pc.and_not(pc.not_equal(spellings, pa.scalar("")), is_stop_word)
 
 
 def _words_in(pieces: Any) -> tuple[Codes, Codes, Any]:

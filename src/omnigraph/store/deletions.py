@@ -1,10 +1,12 @@
 """Deletions: which rows of a fragment are gone, read from its small files instead of from all of its rows.
 
-Answers None where the stored form is one of the larger ones; whoever asks then looks at the rows themselves.
+Where the stored form is one of the larger ones, only their number is read; who needs more looks at the rows themselves.
 """
 
 from __future__ import annotations
 
+import struct
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -14,7 +16,7 @@ from lance import LanceFragment
 from lance.fragment import FragmentMetadata
 from numpy.typing import NDArray
 
-from omnigraph.store.dataset import Dataset, miscounted
+from omnigraph.store.dataset import Dataset, lance_errors, miscounted
 from omnigraph.store.protobuf import read_message
 
 Offsets = NDArray[np.uint64]
@@ -23,6 +25,10 @@ Offsets = NDArray[np.uint64]
 _SEGMENT: Final = 1
 _RANGE: Final = 1
 _START: Final = 1
+_ARROW_MARK: Final = b"ARROW1"
+# How the portable form of a roaring bitmap begins.
+_WITHOUT_RUNS: Final = 12_346
+_WITH_RUNS: Final = 12_347
 
 
 def deletion_path(fragment: FragmentMetadata) -> str | None:
@@ -40,10 +46,61 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
         return None
     raw = dataset.store.objects.read(f"{directory}/{file.path(fragment.fragment_id)}")
     offsets = np.sort(pa.ipc.open_file(raw).read_all().column(0).to_numpy()).astype(np.uint64)
-    if len(offsets) != file.num_deleted_rows:
-        left = dataset.count() + int(file.num_deleted_rows or 0) - len(offsets)
-        raise miscounted(dataset, left)
+    _require_count(dataset, fragment.metadata, len(offsets))
     return offsets
+
+
+def check_deletions(dataset: Dataset) -> Dataset:
+    """Return a version whose deletion files hold as many rows as it says; otherwise one of them was exchanged.
+
+    Whoever changes a version asks first: Lance would count the rows of such a file as gone from then on, and what was
+    lost or came back with it could no longer be seen. Each file is read once by a process, and its own ones never.
+    """
+    paths = {path: one for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None}
+    unread = [path for path in paths if not dataset.store.prover.knows(path)]
+    if unread:
+        with lance_errors(f"reading the deletions of {dataset.ref}", dataset):
+            dataset.store.in_parallel([partial(_check_file, dataset, path, paths[path]) for path in unread])
+    return dataset
+
+
+def _stored_path(dataset: Dataset, fragment: FragmentMetadata) -> str | None:
+    path = deletion_path(fragment)
+    assert path is None or fragment.deletion_file is not None
+    directory = directory_of(dataset, fragment.deletion_file.base_id) if fragment.deletion_file is not None else None
+    return None if path is None or directory is None else f"{directory}/{path}"
+
+
+def _check_file(dataset: Dataset, path: str, fragment: FragmentMetadata) -> None:
+    _require_count(dataset, fragment, count_deleted(dataset.store.objects.read(path)))
+    dataset.store.prover.note(path)
+
+
+def _require_count(dataset: Dataset, fragment: FragmentMetadata, deleted: int) -> None:
+    if deleted != fragment.num_deletions:
+        raise miscounted(dataset, dataset.count() + fragment.num_deletions - deleted)
+
+
+def count_deleted(raw: bytes) -> int:
+    """Return how many rows a deletion file names: an Arrow file lists them, larger sets are a roaring bitmap.
+
+    >>> count_deleted(bytes.fromhex("3a300000 01000000 00000600")), count_deleted(bytes.fromhex("3b300000 01 00000600"))
+    (7, 7)
+    """
+    if raw.startswith(_ARROW_MARK):
+        return int(pa.ipc.open_file(raw).read_all().num_rows)
+    cookie, size, start = *struct.unpack_from("<HH", raw), 4
+    if cookie == _WITH_RUNS:
+        containers = size + 1
+        start += (containers + 7) // 8
+    elif cookie == _WITHOUT_RUNS:
+        (containers,) = struct.unpack_from("<I", raw, start)
+        start += 4
+    else:
+        raise ValueError("it is neither an Arrow file nor a roaring bitmap")
+    # One pair of numbers for each container: its key, and how many values it holds, less one.
+    pairs = np.frombuffer(raw, "<u2", 2 * containers, start)
+    return int(pairs[1::2].sum(dtype=np.int64)) + int(containers)
 
 
 def first_row_id(fragment: LanceFragment) -> int | None:

@@ -14,10 +14,11 @@ from typing import Final
 
 from omnigraph.errors import StorageError, StorageKind
 
+_FREE: Final = "free some space, for example with `omnigraph cleanup`, then try again"
 _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
     errno.ENOENT: (StorageKind.NOT_FOUND, "check the path"),
-    errno.ENOSPC: (StorageKind.PERMANENT, "the disk is full: free some space, then try again"),
-    errno.EDQUOT: (StorageKind.PERMANENT, "the disk quota is used up: free some space, then try again"),
+    errno.ENOSPC: (StorageKind.FULL, f"the disk is full: {_FREE}"),
+    errno.EDQUOT: (StorageKind.FULL, f"the disk quota is used up: {_FREE}"),
     errno.EFBIG: (StorageKind.PERMANENT, "the file would exceed the size that the file system or the process allows"),
     errno.EIO: (StorageKind.PERMANENT, "the disk reports a fault: check it before you write again"),
     errno.EROFS: (StorageKind.CONFIGURATION, "the file system is read-only: mount it for writing, or move the graph"),
@@ -46,8 +47,8 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
 def from_os_error(error: OSError, action: str, target: str) -> StorageError:
     """Return the storage failure that a failed system call stands for; `action` reads like `write`.
 
-    >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/_schema.pg").message)
-    cannot write `/g/_schema.pg`: the disk is full: free some space, then try again
+    >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/a").message)
+    cannot write `/g/a`: the disk is full: free some space, for example with `omnigraph cleanup`, then try again
     """
     code = error.errno or 0
     kind, remedy = _of_errno(code)

@@ -5,6 +5,7 @@ Stages only. An index is known by its column and kind, so a renamed column keeps
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,9 @@ from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 from omnigraph.store.rowversions import newest_row_version
 from omnigraph.store.textbuild import build_text_segment
+
+# Lance would put every centroid into its statistics, and warn about it on stderr; no caller needs them.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index

@@ -15,6 +15,7 @@ from omnigraph.failpoints import Point
 from omnigraph.store.backend import Backend, Inspected, ObjectInfo
 from omnigraph.store.localobjects import TEMPORARY_PREFIX, LocalObjects
 from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.reserve import RESERVE_PATH, Reserve
 from omnigraph.store.uri import Location
 
 __all__ = ["ObjectInfo", "Objects"]
@@ -26,6 +27,7 @@ class Objects:
     def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
         self._root = root
         self._backend = _backend(root, meter)
+        self._reserve = Reserve(root)
 
     def read(self, path: str) -> bytes:
         """Return the bytes; absence is a `StorageError` of kind `not_found`."""
@@ -93,6 +95,35 @@ class Objects:
         """Create or replace: every reader sees all of the old bytes or all of the new ones."""
         with _change(f"write {path}"):
             self._backend.put(_checked(path), data)
+
+    def write_from_reserve(self, path: str, data: bytes) -> None:
+        """Create or replace, on a full disk in the room that was set aside; the bytes may be padded with spaces."""
+        try:
+            self.write(path, data)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.FULL:
+                raise
+            with _change(f"write_from_reserve {path}"):
+                is_written = self._reserve.take(_checked(path), data)
+            if not is_written:
+                self.write(path, data)
+
+    def touch(self, path: str) -> None:
+        """Give an object storage's time, without any room for that; only a disk runs out of room."""
+        with _change(f"touch {path}"):
+            self._reserve.touch(_checked(path))
+
+    def keep_reserve(self) -> None:
+        """Set room aside for `write_from_reserve`, where there is none yet; best effort."""
+        if not self._reserve.is_kept:
+            with suppress(StorageError), _change(f"write {RESERVE_PATH}"):
+                self._reserve.keep()
+
+    def delete_into_reserve(self, path: str) -> None:
+        """Remove the object; room of the reserve in which it lies becomes the reserve again."""
+        with _change(f"delete {path}"):
+            if not self._reserve.give_back(_checked(path)):
+                self._backend.delete(path)
 
     def write_if_absent(self, path: str, data: bytes) -> bool:
         """Create, or return False if the name is taken; of any number of racers exactly one gets True."""

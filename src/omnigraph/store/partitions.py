@@ -7,7 +7,6 @@ read. So a search by partitions is exact, and how much it saves depends on how f
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
 from threading import Lock
@@ -25,9 +24,6 @@ from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.index import base_uri
 from omnigraph.store.kmeans import Vectors, find_centres, label
 from omnigraph.store.matrix import Matrix
-
-# Lance would put all centres into its statistics, which nobody here needs.
-os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 _ROW_ID: Final = "_rowid"
 _VECTOR: Final = "flat"

@@ -62,6 +62,7 @@ class Prover:
         self._objects = objects
         self._is_local = is_local
         self._proven: OrderedDict[str, Proof] = OrderedDict()
+        self._noted: OrderedDict[str, None] = OrderedDict()
         self._lock = Lock()
 
     def begin(self, sizes: Mapping[str, int | None]) -> PendingProofs:
@@ -87,6 +88,18 @@ class Prover:
             self._proven[proof.path] = proof
             while len(self._proven) > PROOF_CACHE_MAX:
                 self._proven.popitem(last=False)
+
+    def note(self, path: str) -> None:
+        """Remember that a stored file was read and is what its version says."""
+        with self._lock:
+            self._noted[path] = None
+            while len(self._noted) > PROOF_CACHE_MAX:
+                self._noted.popitem(last=False)
+
+    def knows(self, path: str) -> bool:
+        """Tell whether a file was staged here, or read and found to be right."""
+        with self._lock:
+            return path in self._proven or path in self._noted
 
     def renamed(self, before: str, after: str) -> None:
         """Take over the proof of a file that got another name, if its bytes are what was looked at."""

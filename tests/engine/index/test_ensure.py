@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -206,3 +209,23 @@ def test_ensure_indices_over_drift_is_refused(graph: og.Graph) -> None:
     lance.dataset(graph.core.view().dataset(PAPER).lance.uri).delete("id = 'p1'")
     with pytest.raises(DriftDetected):
         graph.ensure_indices()
+
+
+QUIET = """
+import sys
+from omnigraph import limits
+limits.VECTOR_UNPARTITIONED_ROWS_MAX = 100
+import omnigraph as og
+graph = og.init(sys.argv[1], "node Place { name: String @key  vec: Vector(2)? @index }")
+for first in (0, 300):
+    places = [{"name": f"p{n}", "vec": [n / 7, n / 9]} for n in range(first, first + 300)]
+    graph.ingest([{"type": "Place", "data": place} for place in places])
+    graph.optimize()
+"""
+
+
+def test_upkeep_of_a_vector_index_prints_nothing(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LANCE_")}
+    command = [sys.executable, "-c", QUIET, str(tmp_path / "g.omni")]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert (ended.stdout, ended.stderr) == ("", "")

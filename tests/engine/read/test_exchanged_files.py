@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.graph import Graph
+from omnigraph.pipeline import load
 
 SCHEMA = "node P { name: String @key  n: I32? }\nedge K: P -> P"
 QUERIES = (
@@ -34,3 +37,68 @@ def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
         assert caught.value.code == "graph.corrupt"
     assert not og.open(root).verify().is_sound
     assert not og.open(root).verify(data=True).is_sound
+
+
+# -- writes ----------------------------------------------------------------------------------------------------
+
+
+def exchange_deletions(root: Path, many: int) -> None:
+    """Make a graph, on main and on a branch, whose newest deletions of P on main are those of an older version."""
+    graph = og.init(root, SCHEMA)
+    graph.ingest([{"type": "P", "data": {"name": f"a{n}", "n": n}} for n in range(many)])
+    graph.ingest([{"edge": "K", "from": "a1", "to": "a2"}])
+    graph.branches.create("before")
+    graph.mutate('query q() { insert P { name: "side" n: 1 } }', branch="before")
+    graph.mutate("query q() { delete P where n < 1 }")
+    (first,) = root.glob("nodes/*/_deletions/*")
+    graph.mutate(f"query q() {{ delete P where n > {many // 8} }}")
+    (second,) = set(root.glob("nodes/*/_deletions/*")) - {first}
+    graph.branches.create("after")
+    graph.mutate('query q() { insert P { name: "own" n: 1 } }', branch="after")
+    graph.close()
+    # Larger sets are stored in another form.
+    assert second.suffix == (".arrow" if many == 30 else ".bin")
+    second.write_bytes(first.read_bytes() if second.suffix == first.suffix else second.read_bytes()[:8] + bytes(16))
+
+
+def write_csv(graph: Graph) -> str:
+    file = Path(graph.uri).with_name("p.csv")
+    file.write_text("name,n\na2,9\n")
+    return str(file)
+
+
+WRITES: dict[str, Callable[[Graph], object]] = {
+    "insert": lambda graph: graph.mutate('query q() { insert P { name: "new" } }'),
+    "update": lambda graph: graph.mutate('query q() { update P set { n: 7 } where name = "a1" }'),
+    "delete": lambda graph: graph.mutate('query q() { delete P where name = "a1" }'),
+    "edge": lambda graph: graph.ingest([{"edge": "K", "from": "a1", "to": "a2"}]),
+    "ingest": lambda graph: graph.ingest([{"type": "P", "data": {"name": "a2", "n": 9}}], mode="merge"),
+    "load": lambda graph: load(graph, nodes={"P": write_csv(graph)}, mode="merge", engine="local"),
+    "optimize": lambda graph: graph.optimize(),
+    "merge into": lambda graph: graph.branches.merge("before"),
+    "merge from": lambda graph: graph.branches.merge("after", into="before"),
+}
+
+
+@pytest.fixture(scope="module", params=[30, pytest.param(8_000, marks=pytest.mark.slow)])
+def exchanged(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("exchanged") / "g.omni"
+    exchange_deletions(root, request.param)
+    return root
+
+
+@pytest.mark.parametrize("name", sorted(WRITES))
+def test_write_on_exchanged_deletions_is_refused_and_changes_nothing(exchanged: Path, name: str) -> None:
+    graph = og.open(exchanged)
+    heads = [graph.snapshot(branch).ref for branch in ("main", "before", "after")]
+    with pytest.raises(OmniGraphError, match="was exchanged or damaged") as caught:
+        WRITES[name](graph)
+    assert (caught.value.code, caught.value.effect) == ("graph.corrupt", Effect.NONE)
+    assert [graph.snapshot(branch).ref for branch in ("main", "before", "after")] == heads
+
+
+def test_write_elsewhere_in_a_graph_with_exchanged_deletions_goes_on(exchanged: Path) -> None:
+    graph = og.open(exchanged)
+    graph.mutate('query q() { insert P { name: "more" } }', branch="before")
+    graph.branches.create("again", "before")
+    graph.branches.delete("again")

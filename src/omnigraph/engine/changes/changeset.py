@@ -18,7 +18,6 @@ from omnigraph.engine.changes.rows import AFTER, BEFORE, differing, stored
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.names import NOW, Naming, check_names
-from omnigraph.engine.scope import on
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.store.dataset import Dataset
 
@@ -127,8 +126,7 @@ def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming
     named = _branch(core, name)
     if named is None:
         return core.view(branch, name, names=names, today=today)
-    core.require("read", on(named))
-    return core.past(core.kernel.snapshot(named), today, names, "read")
+    return core.past(core.head(named), today, names, "read")
 
 
 def _branch(core: Core, name: Moment) -> str | None:

@@ -31,6 +31,7 @@ from omnigraph.manifest.sweep import (
     SweepReport,
     drop_empty_folders,
     find_strays,
+    finish_postponed,
     preview_intents,
     read_time,
     settle,
@@ -117,7 +118,9 @@ def cleanup(
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)
+        finish_postponed(kernel, swept)
         purged = purge(kernel, held.now_us)
+    kernel.store.objects.keep_reserve()
     return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, purged)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from omnigraph.engine.embed.cache import FOLDER
-from omnigraph.errors import OmniGraphError
+from omnigraph.errors import OmniGraphError, StorageError, StorageKind
 from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intent import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
@@ -69,7 +69,13 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
             found.append(Purged(one.name, files, size, is_done, error))
             done += [replace(one, is_done=True)] if is_done else []
     if done:
-        kernel.commit(MAIN, lambda main: _finish(main, done), Work.CONTROL)
+        try:
+            kernel.commit(MAIN, lambda main: _finish(main, done), Work.CONTROL)
+        except StorageError as error:
+            # The bytes are gone all the same; the next cleanup finds that out, and says so when there is room.
+            if error.storage_kind is not StorageKind.FULL:
+                raise
+            found = [replace(one, is_done=False, error=one.error or error.message) for one in found]
     return tuple(found)
 
 

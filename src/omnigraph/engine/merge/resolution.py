@@ -99,3 +99,13 @@ def refuse(message: str, **context: str) -> GraphError:
     error = GraphError(message, code="merge.resolution")
     error.context.update(context)
     return error
+
+
+def refuse_unsettled(type_key: str, entity_id: str) -> GraphError:
+    """Return the error of a resolution that settles no conflict."""
+    return refuse(
+        f"there is no conflict about `{entity_id}` of `{type_key}`; run the merge dry again and leave the resolution"
+        " out",
+        type_key=type_key,
+        entity_id=entity_id,
+    )

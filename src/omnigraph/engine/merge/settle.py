@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.engine.merge.conflict import image_of
-from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse
+from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse, refuse_unsettled
 from omnigraph.engine.merge.rows import Clash, Kind, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
@@ -53,12 +53,7 @@ class Resolutions:
     def refuse_open(self) -> None:
         """Raise if a resolution has settled nothing."""
         for type_key, entity_id in self._open:
-            raise refuse(
-                f"there is no conflict about `{entity_id}` of `{type_key}`; run the merge dry again and leave the"
-                " resolution out",
-                type_key=type_key,
-                entity_id=entity_id,
-            )
+            raise refuse_unsettled(type_key, entity_id)
 
     def settle(self, type_: Type, merge: RowMerge) -> RowMerge:
         """Return a merge in which every clash that is decided has become a change, or none."""

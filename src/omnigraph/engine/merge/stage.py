@@ -78,7 +78,7 @@ def staged_files(effects: tuple[Effect, ...]) -> list[str]:
 
 def forks_of(view: View, pin: Pin, target: View) -> list[str]:
     """Return the forks of other branches that whoever takes over a pin relies on: its own, and those it inherits."""
-    bases = view.dataset(pin.table_key).base_directories()
+    bases = view.sound_dataset(pin.table_key).base_directories()
     folder = f"/{pin.path}/tree/"
     inherited = [base.rstrip("/").rpartition(folder)[2] for base in bases if folder in base]
     forks = {*inherited, *([pin.fork] if pin.fork else [])}

@@ -82,11 +82,14 @@ class Three:
 
     def base_of(self, type_: Type) -> MergeBase[Dataset]:
         """Return a type before either side; it is virtual only where states of the type have to be merged."""
-        return self._base(type_).map(lambda view: view.dataset(type_.table_key))
+        return self._base(type_).map(lambda view: view.sound_dataset(type_.table_key))
 
     def merge(self, type_: Type) -> RowMerge:
         """Merge the rows of one type."""
-        base, ours, theirs = self.base_of(type_), *(view.dataset(type_.table_key) for view in (self.ours, self.theirs))
+        base, ours, theirs = (
+            self.base_of(type_),
+            *(view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs)),
+        )
         if base.is_virtual:
             return _merge_from_virtual(type_, base, ours, theirs)
         changes = row_changes(base.first, theirs)
@@ -97,7 +100,7 @@ class Three:
     def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
         """Return one entity before either side, on ours and on theirs, as tables of one row."""
         image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id))
-        sides = [_row(view.dataset(type_.table_key), entity_id) for view in (self.ours, self.theirs)]
+        sides = [_row(view.sound_dataset(type_.table_key), entity_id) for view in (self.ours, self.theirs)]
         base, ours, theirs = (one if one.num_rows else None for one in (image.unknown.known_of(image.rows), *sides))
         return base, ours, theirs
 

@@ -86,7 +86,7 @@ class CommittedRows:
 
     def _dataset(self, table_key: str) -> Dataset:
         self.types_read.add(table_key)
-        return self.view.dataset(table_key)
+        return self.view.sound_dataset(table_key)
 
     def _see(self, table_key: str, found: pa.Table) -> None:
         if found.num_rows:

@@ -1,0 +1,65 @@
+"""Outcomes: the commit that an operation has made, and whether one without a commit was published.
+
+Ids of ours say on which branch they were used, so that other branches need not be looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from ulid import ULID
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.ids import OperationId, hints_at, is_operation_id
+from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
+from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.once import REQUEST_ID
+
+
+def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
+    """Return the commit that was made under an id, which its writer or its caller has chosen.
+
+    Looks at main, at the branch that the id hints at, and at the log, where the commits of deleted branches are. Only
+    for an id that a caller has chosen, every branch is looked at.
+    """
+    main = kernel.snapshot(MAIN)
+    hinted = {one.name for one in main.state.branches.values() if hints_at(operation_id, one.branch_id)}
+    own = [main, *kernel.snapshots_of(sorted(hinted))]
+    # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
+    found = _bearer((one for snapshot in own for one in snapshot.state.commits), operation_id)
+    found = found or _bearer(commit_log.read_operation(kernel.store, operation_id), operation_id)
+    if found is not None or is_operation_id(operation_id):
+        return found
+    others = sorted(main.state.branches.keys() - hinted)
+    read = kernel.store.in_parallel([partial(kernel.snapshots_of, [name]) for name in others])
+    found = _bearer(
+        (one for snapshots in read for snapshot in snapshots for one in snapshot.state.commits), operation_id
+    )
+    return found or _bearer(commit_log.read_operation(kernel.store, operation_id), operation_id)
+
+
+def _bearer(commits: Iterable[Commit], operation_id: str) -> Commit | None:
+    return next((one for one in commits if operation_id in (one.operation_id, one.properties.get(REQUEST_ID))), None)
+
+
+def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> bool:
+    """Tell whether a recent version of a branch was made by an operation, which may have left no commit."""
+    snapshot = kernel.snapshot(branch)
+    if is_operation_id(operation_id) and not hints_at(operation_id, snapshot.state.branch_id):
+        return False
+    begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
+    older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
+    first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
+    for version in range(snapshot.version, first, -1):
+        try:
+            manifest = kernel.store.open(snapshot.ref.at(version))
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            return False
+        if rows.operation_of(manifest.schema) == operation_id:
+            return True
+    return False

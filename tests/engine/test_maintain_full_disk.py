@@ -1,0 +1,280 @@
+"""Cleanup where no byte is free: it begins, keeps all of its promises, and can be killed anywhere."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import omnigraph as og
+from omnigraph import failpoints
+from omnigraph.errors import ConflictError, Effect, OmniGraphError, StorageError, StorageKind
+from omnigraph.failpoints import Point
+from omnigraph.graph import Graph
+from omnigraph.limits import RESERVE_BYTES
+from omnigraph.manifest import audit
+from omnigraph.manifest import intent as intents
+from omnigraph.manifest.intent import CLEANUP, alone, declared, pending
+from omnigraph.manifest.owner import Owner, this_process
+from omnigraph.store.localobjects import LocalObjects
+from omnigraph.store.objects import Objects
+from omnigraph.store.reserve import RESERVE_PATH
+from omnigraph.store.uri import Location
+from tests.engine.fulldisk import fill, free_bytes, small_disk
+from tests.engine.upkeep import hours_later
+
+REPOSITORY = Path(__file__).parents[2]
+NAMES = "query q() { match { $p: Person } return { $p.name } order { $p.name } }"
+
+
+@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.slow)])
+def disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    with small_disk(tmp_path, request.param) as path:
+        yield path
+
+
+def make(folder: Path) -> Graph:
+    graph = og.init(folder / "g.omni", "node Person { name: String @key }")
+    for name in "abcd":
+        graph.ingest([{"type": "Person", "data": {"name": name}}])
+    return graph
+
+
+def names(graph: Graph) -> list[str]:
+    return [str(row["p.name"]) for row in graph.query(NAMES).rows()]
+
+
+def check_whole(root: str, expected: str = "abcd") -> None:
+    """Assert that a fresh handle reads all, and that the reserve is back and nothing else is left of cleanups."""
+    graph = og.open(root)
+    assert names(graph) == list(expected)
+    assert graph.verify().findings == ()
+    assert [one.name for one in Path(root, "__recovery").iterdir()] == ["reserve"]
+    assert Path(root, RESERVE_PATH).stat().st_size == RESERVE_BYTES
+    graph.close()
+
+
+def refused(work: Callable[[], object]) -> OmniGraphError:
+    with pytest.raises(OmniGraphError) as caught:
+        work()
+    return caught.value
+
+
+def test_cleanup_on_a_full_disk_frees_room_and_restores_its_reserve(disk: Path) -> None:
+    graph = make(disk)
+    fill(disk)
+    error = refused(lambda: graph.ingest([{"type": "Person", "data": {"name": "x"}}]))
+    assert isinstance(error, StorageError)
+    assert (error.storage_kind, error.effect) == (StorageKind.FULL, Effect.NONE)
+    assert "omnigraph cleanup" in error.message
+    with hours_later():
+        report = graph.cleanup(keep=1)
+    assert report.bytes_removed > 0
+    assert free_bytes(disk) > 0
+    check_whole(graph.uri)
+    graph.ingest([{"type": "Person", "data": {"name": "e"}}])
+    check_whole(graph.uri, "abcde")
+
+
+def test_cleanup_that_may_remove_nothing_leaves_a_full_disk_as_it_is(disk: Path) -> None:
+    graph = make(disk)
+    fill(disk)
+    for _ in range(2):
+        assert graph.cleanup(keep=1).bytes_removed == 0
+    check_whole(graph.uri)
+    assert graph.cleanup(keep=1, dry_run=True).bytes_removed == 0
+
+
+def test_everything_that_only_reads_works_on_a_full_disk(disk: Path, tmp_path: Path) -> None:
+    graph = make(disk)
+    graph.branches.create("review")
+    graph.ingest([{"type": "Person", "data": {"name": "r"}}], branch="review")
+    fill(disk)
+    assert names(graph) == list("abcd")
+    assert graph.verify(data=True).findings == ()
+    assert len(graph.commits()) == 5
+    exported = b"".join(graph.export())
+    assert exported.count(b"\n") == 4
+    for work in (
+        lambda: graph.branches.create("b"),
+        lambda: graph.branches.delete("review"),
+        lambda: graph.optimize(),
+        lambda: graph.branches.merge("review"),
+    ):
+        error = refused(work)
+        assert (error.effect, error.context["kind"]) == (Effect.NONE, StorageKind.FULL), error
+    # What was refused has left nothing that a later cleanup could not take.
+    with hours_later():
+        graph.cleanup(keep=1)
+        graph.branches.delete("review")
+        graph.cleanup(keep=1)
+    check_whole(graph.uri)
+
+
+def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
+    graph = make(disk)
+    kernel = graph.core.kernel
+    fill(disk)
+    with alone(kernel.store, CLEANUP, graph.snapshot()), hours_later():
+        assert not Path(graph.uri, RESERVE_PATH).exists()
+        assert [one.kind for one in pending(kernel.store)[0]] == [CLEANUP]
+        assert refused(lambda: og.open(graph.uri).cleanup(keep=1)).code == "conflict.busy"
+        assert len(graph.query(NAMES, at=graph.commits()[-1].commit_id).rows()) == 0
+    with hours_later():
+        graph.cleanup(keep=1)
+    check_whole(graph.uri)
+
+
+def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
+    graph = make(disk)
+    base = graph.commits()[0].commit_id
+    with declared(graph.core.kernel.store, "load", graph.snapshot()):
+        graph.ingest([{"type": "Person", "data": {"name": "e"}}])
+        fill(disk)
+        with hours_later():
+            assert graph.cleanup(keep=1).bytes_removed > 0
+        # What it began on is kept, though newer commits are enough for `keep`.
+        assert len(graph.query(NAMES, at=base).rows()) == 4
+    with hours_later():
+        graph.cleanup(keep=1)
+    assert refused(lambda: graph.query(NAMES, at=base)).code == "graph.version_reclaimed"
+
+
+def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
+    graph = make(disk)
+    store = graph.core.kernel.store
+    with alone(store, CLEANUP, graph.snapshot()) as held:
+        fill(disk)
+        before = store.objects.info(held.intent.object_path)
+        for _ in range(2):
+            held.beat()
+        after = store.objects.info(held.intent.object_path)
+        assert before is not None
+        assert after is not None
+        assert after.modified_us > before.modified_us
+        # After a long silence it looks whether it was taken for dead, and finds what it wrote.
+        held._beaten_at -= 3_600
+        held.refuse_lost()
+        store.objects.delete(held.intent.object_path)
+        held._beaten_at -= 3_600
+        assert isinstance(refused(held.beat), ConflictError)
+
+
+class _Died(BaseException):
+    """Stands for the end of the process."""
+
+
+def die_in_cleanup(graph: Graph, place: int, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Let a cleanup end before a durable operation as if its process had died; return False when it has no such."""
+    seen: list[str] = []
+
+    def die(detail: str) -> None:
+        seen.append(detail)
+        if len(seen) == place:
+            raise _Died
+
+    dead = Owner(this_process().host, this_process().pid, "0")
+    with monkeypatch.context() as patched, hours_later():
+        patched.setattr(intents, "this_process", lambda: dead)
+        patched.setattr(intents, "finish", lambda store, intent: None)
+        try:
+            with failpoints.armed({Point.DURABLE_BEFORE: die}):
+                graph.cleanup(keep=1)
+        except _Died:
+            return True
+    return False
+
+
+@pytest.mark.slow
+def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = make(disk)
+    objects = Objects(Location.parse(graph.uri))
+    places = 0
+    # Each cleanup dies one place later than the one before, on what that one has left of the graph.
+    while True:
+        ballast = fill(disk)
+        if not die_in_cleanup(og.open(graph.uri), places + 1, monkeypatch):
+            break
+        places += 1
+        assert names(og.open(graph.uri)) == list("abcd")
+    assert places >= 6
+    ballast.unlink()
+    with hours_later():
+        og.open(graph.uri).cleanup(keep=1)
+    check_whole(graph.uri)
+    assert {row.kind for row in audit.read(graph.core.kernel.store)} == {CLEANUP}
+    assert not [one for one in objects.list("") if "/.og-" in one.path]
+
+
+@pytest.mark.slow
+def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> None:
+    graph = make(disk)
+    fill(disk)
+    # In the midst of what it does: with its intent in the room of the reserve, before it removes the first file.
+    command = [sys.executable, "-m", "tests.engine.fulldisk", graph.uri, "3"]
+    ran = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert not Path(graph.uri, RESERVE_PATH).exists()
+    [left] = pending(graph.core.kernel.store)[0]
+    assert (left.kind, left.is_dead) == (CLEANUP, True)
+    fill(disk)
+    with hours_later():
+        assert og.open(graph.uri).cleanup(keep=1).bytes_removed > 0
+    check_whole(graph.uri)
+    assert [(row.outcome, row.kind) for row in audit.read(graph.core.kernel.store)] == [("RolledBack", CLEANUP)]
+
+
+# -- without a disk of our own ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a way to fill the disk for all who write objects."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    return lambda: monkeypatch.setattr(LocalObjects, "_temporary", refuse)
+
+
+def test_object_in_the_reserve_is_whole_and_gives_its_room_back(tmp_path: Path, full: Callable[[], None]) -> None:
+    objects = Objects(Location.parse(str(tmp_path)))
+    objects.keep_reserve()
+    full()
+    objects.write_from_reserve("__recovery/a.json", b'{"a": 1}')
+    assert objects.read("__recovery/a.json").rstrip() == b'{"a": 1}'
+    assert not (tmp_path / RESERVE_PATH).exists()
+    with pytest.raises(StorageError, match="disk is full"):
+        objects.write_from_reserve("__recovery/b.json", b"{}")
+    objects.delete_into_reserve("__recovery/a.json")
+    assert not objects.exists("__recovery/a.json")
+    objects.write_from_reserve("__recovery/b.json", b"{}")
+    assert objects.read("__recovery/b.json").rstrip() == b"{}"
+
+
+@pytest.mark.parametrize("size", [RESERVE_BYTES, RESERVE_BYTES + 1])
+def test_object_that_does_not_fit_the_reserve_is_refused(tmp_path: Path, full: Callable[[], None], size: int) -> None:
+    objects = Objects(Location.parse(str(tmp_path)))
+    objects.keep_reserve()
+    full()
+    if size <= RESERVE_BYTES:
+        objects.write_from_reserve("a", b"x" * size)
+        assert objects.read("a") == b"x" * size
+    else:
+        assert isinstance(refused(lambda: objects.write_from_reserve("a", b"x" * size)), StorageError)
+        assert objects.exists(RESERVE_PATH)
+
+
+def test_graph_without_a_reserve_gets_one_with_its_next_write(tmp_path: Path) -> None:
+    graph = make(tmp_path)
+    for left in (None, b"cut short"):
+        Path(graph.uri, RESERVE_PATH).unlink()
+        if left is not None:
+            Path(graph.uri, RESERVE_PATH).write_bytes(left)
+        og.open(graph.uri).ingest([{"type": "Person", "data": {"name": f"{left!r}"}}])
+        assert Path(graph.uri, RESERVE_PATH).stat().st_size == RESERVE_BYTES
