@@ -63,7 +63,7 @@ def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> N
         "conflicts": [],
         "dry_run": False,
         "actor_id": "ann",
-        "branch_deleted": False,
+        "branch_deleted": None,
         "branch_delete_error": None,
     }
     assert graph.snapshot("review").head == source

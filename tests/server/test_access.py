@@ -75,6 +75,7 @@ def test_read_tokens_takes_file_or_text_and_the_single_one(monkeypatch: pytest.M
     assert read_tokens().actor_of("Bearer two") == "ada"
     assert read_tokens().actor_of("Bearer one") == "default"
     file = tmp_path / "tokens.json"
+    file.touch(mode=0o600)
     file.write_text('{"bob": "three"}')
     monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", str(file))
     with pytest.raises(UsageError, match="both"):

@@ -5,7 +5,7 @@ Append-only; a commit found in both places is one commit.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 import orjson
@@ -42,7 +42,7 @@ def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], 
 def read(store: Store) -> dict[CommitId, Commit]:
     """Return every commit that has left a window, by id."""
     log = open_log(store)
-    return {} if log is None else {one.commit_id: one for one in _decode(log.read())}
+    return {} if log is None else {one.commit_id: one for one in read_all(log)}
 
 
 def open_log(store: Store) -> Dataset | None:
@@ -50,10 +50,16 @@ def open_log(store: Store) -> Dataset | None:
     return logs.open_log(store, LOG_PATH)
 
 
-def read_id(log: Dataset, commit_id: CommitId) -> list[Commit]:
-    """Return a commit if the log has it."""
+def read_all(log: Dataset) -> list[Commit]:
+    """Return every commit of the log."""
+    return _decode(log.read())
+
+
+def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
+    """Return those of some commits that the log has."""
     # Only ids of ours may stand in a filter.
-    return _decode(log.read(filter=f"object_id = '{commit_id}'")) if is_ulid(commit_id) else []
+    wanted = ", ".join(f"'{one}'" for one in commit_ids if is_ulid(one))
+    return _decode(log.read(filter=f"object_id in ({wanted})")) if wanted else []
 
 
 def read_operation(store: Store, operation_id: str) -> list[Commit]:
