@@ -279,7 +279,7 @@ def read_bytes(before: Dataset, after: Dataset) -> tuple[int, RowChanges]:
     stores = [before.store.open(before.ref), before.store.open(after.ref)]
     for one in stores:
         one.lance.io_stats_incremental()
-    changes = row_changes(*stores)
+    changes = row_changes(stores[0], stores[1])
     return sum(int(one.lance.io_stats_incremental().read_bytes) for one in stores), changes
 
 

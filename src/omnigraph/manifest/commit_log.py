@@ -6,13 +6,14 @@ Append-only; a commit found in both places is one commit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 import orjson
 import pyarrow as pa
 
 from omnigraph.ids import BranchId, CommitId, is_ulid
 from omnigraph.manifest import rows
-from omnigraph.manifest.model import BranchNames, Commit
+from omnigraph.manifest.model import BranchNames, Commit, Snapshot
 from omnigraph.store import log as logs
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
@@ -23,6 +24,19 @@ LOG_PATH = "__commit_log"
 def spill(store: Store, commits: Sequence[Commit]) -> None:
     """Write commits to the log, durably, before the publish that drops them from the window."""
     logs.append(store, LOG_PATH, rows.as_table(map(rows.commit_row, commits)))
+
+
+def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], names: tuple[str, ...]) -> None:
+    """Write the commits that led to a branch, or those after the last of some; `names` are recorded as the branch's.
+
+    Main cannot be deleted, and is looked at by everybody, so its own commits are left out.
+    """
+    own = [commit for commit in snapshot.state.commits if commit.branch is not None]
+    known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
+    branch_id = snapshot.state.branch_id
+    kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
+    if kept:
+        spill(store, kept)
 
 
 def read(store: Store) -> dict[CommitId, Commit]:

@@ -219,6 +219,15 @@ class Line:
         return None
 
 
+def unknown_commit(commit_id: CommitId) -> GraphError:
+    """Return the error of a commit that is not there."""
+    return GraphError(
+        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
+        code="commit.not_found",
+        commit_id=commit_id,
+    )
+
+
 def _version(commit: Commit) -> int:
     return commit.manifest_version
 

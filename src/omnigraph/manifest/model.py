@@ -145,6 +145,21 @@ class Commit:
         # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
         return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
 
+    def to_json(self, branch_name: str) -> dict[str, object]:
+        """Return the commit as every surface shows it; `branch_name` is the readable name of its branch."""
+        return {
+            "graph_commit_id": self.commit_id,
+            "graph_branch": MAIN if self.branch is None else branch_name,
+            "graph_manifest_version": self.manifest_version,
+            "parent_commit_id": self.parent,
+            "merged_parent_commit_id": self.merged_parent,
+            "actor_id": self.actor,
+            "created_at": self.created_at_us,
+            "kind": self.kind,
+            "operation_id": self.operation_id,
+            "properties": dict(self.properties),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class BranchNames:
