@@ -141,11 +141,13 @@ class Graph:
 
         An older state is asked with the names that `branch` has today; with `names="then"`, with its own.
         """
+        started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
         return read.run(
             view,
             compiled,
             params or {},
+            started=started,
             now_us=clock.now_us(),
             budget=budget,
             caches=self._caches,
@@ -166,11 +168,13 @@ class Graph:
         embedder: Embedder | None = None,
     ) -> read.Explanation:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
+        started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
         return read.explain(
             view,
             compiled,
             params or {},
+            started=started,
             profile=profile,
             now_us=clock.now_us(),
             budget=budget,
@@ -392,7 +396,7 @@ class Graph:
         at: Moment | None = None,
         names: Naming = NOW,
     ) -> Blob:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         return blob(
             self.core,
             type_name,
@@ -549,5 +553,5 @@ class Past:
         )
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that an ingest takes back."""
+        """Return this state as NDJSON that a load takes back."""
         return self._graph.export(self._branch, self._commit_id, types, names=self._names)

@@ -1,4 +1,4 @@
-"""Stored queries: a directory of `.gq` files, checked as a whole, as a catalog of named queries with typed parameters.
+"""Stored queries: a directory of `.gq` files as a catalog of named queries with typed parameters.
 
 Reads files and compiles; running a stored query is `graph.query` or `graph.mutate` with its `source` and `name`.
 """
@@ -6,16 +6,21 @@ Reads files and compiles; running a stored query is `graph.query` or `graph.muta
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
-from omnigraph.errors import UsageError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.files import read_source
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
-from omnigraph.lang.query import CompiledQuery, lint_queries
+from omnigraph.lang.query import CompiledQuery, LintFinding, ast, lint_queries
 from omnigraph.lang.query.ir import Parameter
+from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.source import Source
 from omnigraph.lang.types import Scalar
+from omnigraph.limits import STORED_BREAKAGES_SHOWN_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,37 +68,126 @@ class StoredQuery:
 
 
 @dataclass(frozen=True, slots=True)
+class BrokenQuery:
+    """A stored query that does not compile; `name` is that of its file when the file cannot even be parsed."""
+
+    name: str
+    file: str
+    diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is wrong with it; of its file only the name, because the folder is the operator's business."""
+        found = [
+            {"code": one.code, "message": one.message, "hint": one.hint, "line": _line(one)} for one in self.diagnostics
+        ]
+        return {"name": self.name, "file": Path(self.file).name, "diagnostics": found}
+
+    def render(self) -> str:
+        """Return it on one line."""
+        first = self.diagnostics[0]
+        return f"`{self.name}` ({Path(self.file).name}:{_line(first)}: [{first.code}] {first.message})"
+
+
+@dataclass(frozen=True, slots=True)
 class StoredQueries:
-    """The stored queries of one graph, in name order, and what is worth a second look."""
+    """The stored queries of one graph, in name order, what is worth a second look, and what cannot be called."""
 
     queries: tuple[StoredQuery, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
+    broken: tuple[BrokenQuery, ...] = ()
 
     def list(self, catalog: Catalog | None = None) -> Sequence[StoredQuery]:
-        """Return all queries; with the catalog that somebody sees, only those whose types it has."""
+        """Return all queries; with the catalog that an actor sees, only those whose types it has."""
         return self.queries if catalog is None else [one for one in self.queries if one.is_seen(catalog)]
 
     def get(self, name: str) -> StoredQuery | None:
-        """Return a query by its name; None when there is no such query."""
+        """Return a query by its name; None when there is no such query, or it does not compile."""
         return next((one for one in self.queries if one.name == name), None)
+
+
+class QueryFolder:
+    """The texts of stored queries, read once, and checked against whatever schema a graph has by now."""
+
+    def __init__(self, sources: Sequence[Source] = ()) -> None:
+        self._sources = tuple(sources)
+        self._checked: dict[str, StoredQueries] = {}
+        self._is_mutation: dict[str, bool] = {}
+        for source in self._sources:
+            with suppress(LanguageError):
+                for query in parse_queries(source):
+                    self._is_mutation.setdefault(query.name.text, isinstance(query.body, ast.Mutation))
+
+    def is_mutation(self, name: str) -> bool | None:
+        """Return the kind of a query, which no schema changes; None when there is no such query."""
+        return self._is_mutation.get(name)
+
+    def check(self, catalog: Catalog) -> StoredQueries:
+        """Return the queries as a schema has them; those that do not compile are set aside as broken."""
+        found = self._checked.get(catalog.ir_hash)
+        if found is None:
+            found = check_queries(self._sources, catalog)
+            # The newest schema is the one that is asked for again.
+            self._checked = {catalog.ir_hash: found}
+        return found
+
+    def refuse_breakage(self, before: Catalog, after: Catalog) -> None:
+        """Refuse a schema under which queries would no longer compile; those that are broken already do not count.
+
+        Raises:
+            GraphError: `schema.breaks_queries`, with all of them under `queries`.
+        """
+        already = {(one.name, one.file) for one in self.check(before).broken}
+        found = check_queries(self._sources, after).broken
+        broken = [one for one in found if (one.name, one.file) not in already]
+        if broken:
+            listed = "; ".join(one.render() for one in broken[:STORED_BREAKAGES_SHOWN_MAX])
+            more = len(broken) - STORED_BREAKAGES_SHOWN_MAX
+            raise GraphError(
+                f"the schema would break {len(broken)} stored {'query' if len(broken) == 1 else 'queries'}: {listed}"
+                f"{f'; and {more} more' if more > 0 else ''}. Nothing was changed; change or remove them first",
+                code="schema.breaks_queries",
+                queries=[one.to_json() for one in broken],
+            )
+
+
+def read_queries(sources: str | Path | Iterable[str | Path]) -> tuple[Source, ...]:
+    """Read a directory of `.gq` files, or some files, without looking into them."""
+    return tuple(read_source(path, "Q000") for path in _files(sources))
 
 
 def load_queries(sources: str | Path | Iterable[str | Path], catalog: Catalog) -> StoredQueries:
     """Read and check a directory of `.gq` files, or some files; everything that is wrong is told in one error."""
-    files = [read_source(path, "Q000") for path in _files(sources)]
-    report = lint_queries(files, catalog)
-    refused: list[Diagnostic] = [one for one in report.findings if one.severity is Severity.ERROR]
+    found = check_queries(read_queries(sources), catalog)
+    if found.broken:
+        raise LanguageError(diagnostics=tuple(one for query in found.broken for one in query.diagnostics))
+    return found
+
+
+def check_queries(sources: Sequence[Source], catalog: Catalog) -> StoredQueries:
+    """Compile every query of some files; those that a schema does not take are set aside."""
+    report = lint_queries(sources, catalog)
+    broken: list[BrokenQuery] = []
+    errors = [one for one in report.findings if one.severity is Severity.ERROR]
+    for (name, file), found in groupby(sorted(errors, key=_of_query), _of_query):
+        broken.append(BrokenQuery(name, file, tuple(found)))
     first: dict[str, CompiledQuery] = {}
     warnings: list[Diagnostic] = []
     for query in (one.compiled for one in report.queries if one.compiled is not None):
         other = first.setdefault(query.name, query)
         if other is not query:
             message = f"there is a stored query `{query.name}` in `{other.source.name}` already"
-            refused.append(Diagnostic("L203", message, query.source, query.span, "give each a name of its own"))
+            repeated = Diagnostic("L203", message, query.source, query.span, "give each a name of its own")
+            broken.append(BrokenQuery(query.name, query.source.name, (repeated,)))
         warnings += [_vector_warning(query, one) for one in query.params if one.type.scalar is Scalar.VECTOR]
-    if refused:
-        raise LanguageError(diagnostics=tuple(refused))
-    return StoredQueries(tuple(_stored(first[name]) for name in sorted(first)), tuple(warnings))
+    return StoredQueries(tuple(_stored(first[name]) for name in sorted(first)), tuple(warnings), tuple(broken))
+
+
+def _of_query(finding: LintFinding) -> tuple[str, str]:
+    return finding.query or Path(finding.source.name).stem, finding.source.name
+
+
+def _line(one: Diagnostic) -> int:
+    return one.source.position(one.span.start).line
 
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:

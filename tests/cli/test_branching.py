@@ -369,7 +369,6 @@ PHOTO = ("node", "Person", "ann", "photo")
         (("--offset", "1"), b"ello"),
         (("--offset", "1", "--length", "2"), b"el"),
         (("--offset", "3", "--length", "999"), b"lo"),
-        (("--offset", "5"), b""),
     ],
 )
 @pytest.mark.usefixtures("graph")
@@ -383,6 +382,8 @@ def test_blob_get_reads_a_range(
 @pytest.mark.parametrize(
     ("options", "code"),
     [
+        (("--offset", "5"), "blob.range"),
+        (("--offset", "5", "--length", "1"), "blob.range"),
         (("--offset", "6"), "blob.range"),
         (("--length", "0"), "usage.invalid"),
         (("--length", "-1"), "usage.invalid"),
@@ -418,10 +419,16 @@ def test_blob_get_larger_than_one_read_is_whole(graph: og.Graph, capsys: pytest.
 def test_blob_stat_names_length_and_tag(graph: og.Graph, capsys: pytest.CaptureFixture[str]) -> None:
     found = read_json(capsys, "blob", "stat", *PHOTO, *STORE)
     assert found == {
+        "selector": {"entity": "node", "type": "Person", "id": "ann", "property": "photo"},
+        "kind": "managed",
+        "size": 5,
         "snapshot_commit_id": head(graph),
         "etag": graph.blob("Person", "ann", "photo").etag,
         "length": 5,
+        "target": {"resolved_snapshot": head(graph)},
     }
+    named = read_json(capsys, "blob", "stat", *PHOTO, *STORE, "--branch", "main")
+    assert named["target"] == {"branch": "main", "resolved_snapshot": head(graph)}
     out, _ = run(capsys, "blob", "stat", *PHOTO, *STORE, "--snapshot", head(graph))
     assert "length              5\n" in out
     missing = read_json(capsys, "blob", "stat", "node", "Person", "bob", "photo", *STORE, status=1)

@@ -73,8 +73,10 @@ def live(walk: Walk) -> dict[str, object]:
         seen[shape] = walk.run("query", "--store", uri, "-e", AGES, "--format", shape)
     seen["export"] = walk.run("export", uri)
     snapshot = walk.read("snapshot", uri)
+    committed = mutated["commit"]
+    assert isinstance(committed, dict)
     seen["snapshot"] = sorted(snapshot)
-    seen["commits"] = history(walk, str(mutated["commit"]))
+    seen["commits"] = history(walk, committed["graph_commit_id"])
     assert seen["commits"] == [None, None, "ada", None], "schema apply, mutate, ingest, init"
     return seen
 

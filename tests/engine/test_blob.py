@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import omnigraph as og
 from omnigraph.engine.scope import on
-from omnigraph.errors import GraphError, LimitExceeded, PolicyDenied, UsageError
+from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store import blobs
-from omnigraph.store.blobs import BlobCell
+from omnigraph.store.ordered import blob_sizes
 from tests.engine.changesworld import SCHEMA, image, new_graph, node, write
 from tests.policy.recorder import Recorder
 
@@ -36,7 +37,7 @@ def graph(tmp_path: Path) -> og.Graph:
 @pytest.mark.parametrize(("key", "raw"), [("a", b"hello"), ("b", LARGE), ("e", b"")])
 def test_blob_read_gives_any_range(graph: og.Graph, key: str, raw: bytes) -> None:
     found = graph.blob("P", key, "image")
-    assert (found.length, found.is_external, found.snapshot_commit_id) == (len(raw), False, graph.snapshot().head)
+    assert (found.length, found.snapshot_commit_id) == (len(raw), graph.snapshot().head)
     assert found.read() == raw
     for start, end in ((0, 0), (0, len(raw)), (len(raw), len(raw)), (len(raw) // 2, len(raw))):
         assert found.read(start, end) == raw[start:end]
@@ -140,18 +141,7 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
     assert (found.read(), graph.blob("P", "a", "image", branch="x").read()) == (b"on x", b"hello")
 
 
-# -- external and damaged ----------------------------------------------------------------------------------------------
-
-
-def test_blob_kept_elsewhere_shows_its_address_and_is_never_opened(
-    graph: og.Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cell = BlobCell(1, "s3://bucket/key", 0, ("f",), 0)
-    monkeypatch.setattr("omnigraph.engine.blob.handle.locate", lambda *_: cell)
-    found = graph.blob("P", "a", "image")
-    assert (found.uri, found.is_external) == ("s3://bucket/key", True)
-    with pytest.raises(UsageError, match="read it there"):
-        found.read()
+# -- damaged -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,14 +151,40 @@ def test_blob_kept_elsewhere_shows_its_address_and_is_never_opened(
         {"kind": 0, "size": None, "blob_uri": ""},
         {"kind": 0, "size": 1, "blob_uri": "s3://x"},
         {"kind": 3, "size": 1, "blob_uri": ""},
+        {"kind": 3, "size": 0, "blob_uri": "s3://x"},
     ],
 )
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
     dataset = graph.core.view().dataset("node:P")
     with pytest.raises(GraphError) as caught:
-        blobs._checked(dataset, described)
+        blobs._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
-    assert blobs._checked(dataset, {"kind": 3, "size": 0, "blob_uri": "s3://x"}) == ("s3://x", 0)
+
+
+def test_blob_that_refers_outside_of_the_graph_is_refused_before_its_bytes_are_read() -> None:
+    def described(uri: str) -> pa.Array[Any]:
+        cells = [{"kind": 0, "size": 1, "blob_uri": ""}, {"kind": 3 if uri else 1, "size": 4, "blob_uri": uri}]
+        return pa.array(cells)
+
+    assert blob_sizes(described("")).to_pylist() == [1, 4]
+    with pytest.raises(GraphError) as caught:
+        blob_sizes(described("file:///etc/passwd"))
+    assert caught.value.code == "blob.integrity"
+
+
+ADDRESSES = ["file:///etc/passwd", "s3://bucket/key", "http://169.254.169.254/", "/etc/passwd", "az://c/b", "data:,x"]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_blob_given_as_an_address_is_refused_by_every_write(graph: og.Graph, address: str) -> None:
+    head = graph.snapshot().head
+    for mode in ("append", "merge", "overwrite"):
+        with pytest.raises(DataError, match="reads no address"):
+            graph.ingest([node("z", image=address)], mode)
+    insert = "query q($i: Blob) { insert P { k: $i image: $i } }".replace("k: $i", 'k: "z"')
+    with pytest.raises(DataError, match="reads no address"):
+        graph.mutate(insert, params={"i": address})
+    assert graph.snapshot().head == head
 
 
 def test_blob_asks_the_policy_of_the_branch_it_is_read_from(graph: og.Graph) -> None:

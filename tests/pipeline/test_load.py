@@ -292,7 +292,7 @@ def test_load_with_quarantine_leaves_out_what_is_wrong_and_what_depends_on_it(gr
         assert all(json.loads(one["record"]) == records[one["line"] - 1] for one in rejected)
         assert report.rejected_by_code == {"E10": 2, "E5": 2, "E8": 1, "E9": 1, "N6": 1}
         written = json.loads((folder / "report.json").read_text())
-        assert (written["total_entities"], written["commit"]) == (3, report.commit.commit_id)
+        assert (written["total_entities"], written["commit"]["graph_commit_id"]) == (3, report.commit.commit_id)
         assert set(rows(graph, "node:Person", f"b{size}")) == {"ann", "bob", "cy"}
         assert set(rows(graph, "edge:Wrote", f"b{size}")) == {"w1", "w2", "a"}
     assert stray_files(graph) == []

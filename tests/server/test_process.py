@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import signal
+import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import orjson
@@ -44,6 +46,15 @@ def test_serve_told_to_stop_finishes_what_is_under_way(graph_uri: str, tmp_path:
     assert [one["status"] for one in requests] == [200, 200]
     assert all(one["request_id"] and one["route"] == "/graphs/{graph_id}/query" for one in requests)
     assert "secret-place" not in log.read_text()
+
+
+def test_omnigraph_server_is_omnigraph_serve(graph_uri: str, capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    script = EntryPoint("omnigraph-server", project["project"]["scripts"]["omnigraph-server"], "console_scripts")
+    assert script.load()(["--store", graph_uri]) == 1
+    assert "--unauthenticated" in capsys.readouterr().err
+    assert script.load()(["--help"]) == 0
+    assert "Serve graphs over HTTP." in capsys.readouterr().out
 
 
 def test_serve_open_without_being_told_so_is_refused(

@@ -37,6 +37,18 @@ def query(live: Live) -> Reply:
     return reply
 
 
+def read(live: Live) -> Reply:
+    reply = live.post(f"{G}/read", {"query_source": FIND, "query_name": "find", "params": {"name": "p1"}})
+    assert reply.json() == {
+        "query_name": "find",
+        "target": {"branch": "main"},
+        "row_count": 1,
+        "columns": ["age"],
+        "rows": [{"age": 1}],
+    }
+    return reply
+
+
 def explain(live: Live) -> Reply:
     reply = live.post(f"{G}/explain", {"query": FIND, "params": {"name": "p1"}, "profile": True})
     assert reply.json()["query"] == "find"
@@ -48,8 +60,12 @@ def mutate(live: Live) -> Reply:
     reply = live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "q", "age": 7}})
     body = reply.json()
     assert (body["affected_nodes"], body["affected_edges"], body["query_name"]) == (1, 0, "add")
-    assert body["commit"] == head_of(live)
+    assert body["commit"] == live.get(f"{G}/commits/{head_of(live)}").json()
     return reply
+
+
+def change(live: Live) -> Reply:
+    return live.post(f"{G}/change", {"query_source": ADD, "query_name": "add", "params": {"name": "q"}})
 
 
 def mutate_if(live: Live) -> Reply:
@@ -103,6 +119,12 @@ def load(live: Live) -> Reply:
     assert (body["branch"], body["base_branch"], body["branch_created"]) == ("draft", "main", True)
     assert body["nodes"] == [{"name": "Person", "entities_loaded": 1}]
     assert body["uri"].endswith("people.omni")
+    return reply
+
+
+def ingest(live: Live) -> Reply:
+    reply = live.post(f"{G}/ingest", {"data": LINE.decode(), "branch": "draft", "from": "main"})
+    assert (reply.json()["mode"], reply.json()["base_branch"]) == ("merge", "main")
     return reply
 
 
@@ -207,10 +229,10 @@ def diff(live: Live) -> Reply:
 def replay(live: Live) -> Reply:
     live.post(f"{G}/branches", {"name": "draft"})
     added = live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "q"}, "branch": "draft"}).json()["commit"]
-    reply = live.post(f"{G}/cherry-pick", {"commit": added})
+    reply = live.post(f"{G}/cherry-pick", {"commit": added["graph_commit_id"]})
     assert reply.json()["outcome"] == "merged"
-    back = live.post(f"{G}/revert", {"commit": reply.json()["commit"]})
-    assert back.json()["commit"] == head_of(live)
+    back = live.post(f"{G}/revert", {"commit": reply.json()["commit"]["graph_commit_id"]})
+    assert back.json()["commit"]["graph_commit_id"] == head_of(live)
     return reply
 
 
@@ -255,8 +277,10 @@ def plain(path: str, member: str) -> Callable[[Live], Reply]:
 WALKS: dict[str, Callable[[Live], Reply]] = {
     "GET /snapshot": plain("/snapshot", "datasets"),
     "POST /query": query,
+    "POST /read": read,
     "POST /explain": explain,
     "POST /mutate": mutate,
+    "POST /change": change,
     "POST /mutate/if-graph-commit": mutate_if,
     "GET /queries": stored,
     "POST /queries/{name}": invoke,
@@ -265,6 +289,7 @@ WALKS: dict[str, Callable[[Live], Reply]] = {
     "POST /schema/plan": schema_apply,
     "POST /schema/apply": schema_apply,
     "POST /load": load,
+    "POST /ingest": ingest,
     "POST /load/ndjson": load_lines,
     "POST /export": export,
     "HEAD /blob": blob,
@@ -304,6 +329,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("GET", "/snapshot?branch=nope", None, 404, "branch.not_found"),
     ("GET", "/snapshot?branch=main&branch=main", None, 400, "usage.invalid"),
     ("GET", "/snapshot?colour=red", None, 400, "usage.invalid"),
+    ("GET", f"/commits?limit={2**63}", None, 400, "usage.invalid"),
     ("POST", "/query", {}, 400, "usage.invalid"),
     ("POST", "/query", {"query": 1}, 400, "usage.invalid"),
     ("POST", "/query", {"query": PEOPLE, "colour": "red"}, 400, "usage.invalid"),
@@ -332,6 +358,7 @@ BAD: list[tuple[str, str, Any, int, str]] = [
     ("POST", "/branches", {"name": "a b"}, 400, "branch.invalid_name"),
     ("POST", "/branches", {"name": "x", "from": "nope"}, 404, "commit.not_found"),
     ("DELETE", "/branches/nope", None, 404, "branch.not_found"),
+    ("DELETE", "/branches/main", None, 400, "usage.invalid"),
     ("POST", "/branches/merge", {"source": "nope"}, 404, "branch.not_found"),
     ("POST", "/branches/merge", {"source": "main", "target": "main"}, 400, "usage.invalid"),
     ("GET", "/commits/nope", None, 404, "commit.not_found"),
@@ -389,7 +416,7 @@ def test_condition_that_is_not_one_commit_id_is_refused(live: Live) -> None:
 
 def test_server_routes_answer_without_a_token(guarded: Live) -> None:
     assert guarded.get("/healthz", actor=None).json()["status"] == "ok"
-    assert guarded.get("/readyz", actor=None).json() == {"status": "ready"}
+    assert guarded.get("/readyz", actor=None).json() == {"status": "ready", "broken_query_count": 0}
     assert guarded.get("/openapi.json", actor=None).json()["openapi"] == "3.1.0"
 
 
@@ -407,7 +434,7 @@ def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.M
     assert live.get("/readyz").status == 200
     monkeypatch.setattr(live.service.house.hosted["g"].graph.core.kernel, "snapshot", gone)
     reply = live.get("/readyz")
-    assert (reply.status, reply.json()) == (503, {"status": "unready"})
+    assert (reply.status, reply.json()["status"]) == (503, "unready")
     assert live.get("/healthz").status == 200
 
 

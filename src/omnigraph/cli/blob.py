@@ -13,7 +13,7 @@ from omnigraph.cli.bind import Reads
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot
 from omnigraph.cli.output import print_json
 from omnigraph.cli.whole import write_whole
-from omnigraph.errors import UsageError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 
 if TYPE_CHECKING:
@@ -78,10 +78,21 @@ def stat(
 ) -> int:
     with target.open_to_read() as graph:
         found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
-    place: dict[str, object] = {"length": found.length} if found.uri is None else {"uri": found.uri}
-    shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, **place}
+    shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, "length": found.length}
     if as_json:
-        print_json(shown)
+        asked = {"branch": branch, "snapshot": snapshot}
+        print_json(
+            {
+                "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
+                "kind": "managed",
+                "size": found.length,
+                **shown,
+                "target": {
+                    **{name: value for name, value in asked.items() if value is not None},
+                    "resolved_snapshot": found.snapshot_commit_id,
+                },
+            }
+        )
         return 0
     for name, value in shown.items():
         typer.echo(f"{name:<18}  {value}")
@@ -114,8 +125,13 @@ def _find(
 def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:
     """Yield the bytes of a range whose end may lie past that of the blob."""
     end = blob.length if length is None else min(blob.length, offset + length)
-    if offset >= end:
-        # An empty blob has no bytes to give, and an offset past the end is for the engine to refuse.
-        yield blob.read(offset, max(offset, end))
+    if offset >= blob.length and (offset or blob.length):
+        raise GraphError(
+            f"the blob has {blob.length} bytes, and none of them is at or after {offset}; read from a smaller offset",
+            code="blob.range",
+            start=offset,
+            end=max(offset, end),
+            length=blob.length,
+        )
     for start in range(offset, end, BLOB_READ_BYTES_MAX):
         yield blob.read(start, min(end, start + BLOB_READ_BYTES_MAX))

@@ -94,7 +94,7 @@ COMMANDS = (
     Command(
         ("export",),
         "snapshot:export",
-        "Write a graph as NDJSON that an ingest takes back.",
+        "Write a graph as NDJSON that a load takes back.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
     ),
@@ -235,7 +235,7 @@ COMMANDS = (
     Command(
         ("blob", "stat"),
         "blob:stat",
-        "Show the length and tag of a blob, or where it is kept.",
+        "Show the length and tag of a blob.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
         Capability.ANY,
     ),

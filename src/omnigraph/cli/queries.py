@@ -23,13 +23,22 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory of `
 
 
 def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
-    found = _load(target, directory, schema).list()
+    from omnigraph.stored import check_queries, read_queries
+
+    found = check_queries(read_queries(directory), catalog_of(target, schema))
     if as_json:
-        print_json({"queries": [one.to_json() for one in found]})
+        print_json(
+            {
+                "queries": [one.to_json() for one in found.queries],
+                "broken": [one.to_json() for one in found.broken],
+            }
+        )
         return 0
-    rows = (
-        [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""] for one in found
-    )
+    rows = [
+        [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""]
+        for one in found.queries
+    ]
+    rows += [[one.name, "broken", "", one.diagnostics[0].message] for one in found.broken]
     for line in table(["query", "kind", "parameters", "description"], rows):
         typer.echo(line)
     return 0

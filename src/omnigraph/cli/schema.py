@@ -15,6 +15,10 @@ from omnigraph.errors import UsageError
 if TYPE_CHECKING:
     from omnigraph.lang.migrate import MigrationPlan
 
+StoredQueriesOf = Annotated[
+    Path | None,
+    typer.Option("--queries", metavar="DIR", help="Refuse a schema that would break a stored query of this folder."),
+]
 Old = Annotated[Path | None, typer.Option("--against", metavar="FILE", help="Plan against this schema, not a graph's.")]
 
 
@@ -55,13 +59,21 @@ def apply(
     target: WritesUri,
     schema: SchemaFile,
     allow_data_loss: DataLoss = False,
+    queries: StoredQueriesOf = None,
     as_json: Json = False,
 ) -> int:
     target.announce()
-    with target.open_to_write() as graph:
-        receipt = graph.schema.apply(schema, allow_data_loss=allow_data_loss)
+    if target.is_served:
+        if queries is not None:
+            raise UsageError("a server checks its own stored queries; leave out `--queries`, or add `--store URI`")
+        with target.connect() as served:
+            uri, receipt = served.uri, served.schema.apply(schema, allow_data_loss=allow_data_loss)
+    else:
+        with target.store_to_write() as graph:
+            uri = graph.uri
+            receipt = graph.schema.apply(schema, allow_data_loss=allow_data_loss, queries=queries)
     if as_json:
-        print_json({"uri": graph.uri, **receipt.to_json()})
+        print_json({"uri": uri, **receipt.to_json()})
         return 0
     for step in receipt.steps:
         typer.echo(step.render())

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.lean import stay
+from omnigraph.cli.lean import claim_process, stay
 from omnigraph.cli.options import Store
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
@@ -60,10 +62,17 @@ def serve(
         ) from None
     from omnigraph.server.hosting import open_house
     from omnigraph.server.logs import to_standard_error
-    from omnigraph.server.tokens import read_tokens
+    from omnigraph.server.tokens import read_tokens, token_files
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
+    house = open_house(
+        places,
+        read_tokens(),
+        is_unauthenticated=is_open,
+        server_policy=server_policy,
+        read_tokens=read_tokens,
+        token_files=token_files(),
+    )
     listening = run.bind(bind)
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
@@ -72,6 +81,15 @@ def serve(
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run `omnigraph-server`, which is `omnigraph serve` under the name that the original has for it."""
+    from omnigraph.cli import app
+
+    if arguments is None:
+        claim_process()
+    return app.main(["serve", *(sys.argv[1:] if arguments is None else arguments)])
 
 
 def is_set(flag: str) -> bool:

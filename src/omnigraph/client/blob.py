@@ -10,30 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from omnigraph.client.call import Call, Reply, Request
-from omnigraph.errors import UsageError
 from omnigraph.server.wire import SNAPSHOT_ID
 
 
 @dataclass(frozen=True, slots=True)
 class BlobPlace:
-    """What is known of a blob before any of it is read. An external one has only a `uri`."""
+    """What is known of a blob before any of it is read."""
 
     snapshot_commit_id: str | None
-    uri: str | None
     length: int
     etag: str
     which: Mapping[str, str]
-
-    @property
-    def is_external(self) -> bool:
-        return self.uri is not None
 
     def range(self, start: int, end: int | None) -> Call[bytes] | None:
         """Return the call for a range of bytes; None for a range without any."""
         from omnigraph.engine.blob.handle import end_of_range
 
-        if self.uri is not None:
-            raise UsageError(f"the blob is kept at `{self.uri}`; read it there", uri=self.uri)
         end = end_of_range(self.length, start, end)
         if start == end:
             return None
@@ -52,9 +44,8 @@ def find_blob(which: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
     """Return the calls that find a blob, and read none of it."""
 
     def known(reply: Reply, length: str) -> BlobPlace:
-        uri, headers = reply.headers.get("location"), reply.headers
-        size = 0 if uri is not None else int(length)
-        return BlobPlace(headers.get(SNAPSHOT_ID.lower()), uri, size, headers.get("etag", ""), which)
+        headers = reply.headers
+        return BlobPlace(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), which)
 
     def looked(reply: Reply) -> BlobPlace | None:
         return None if reply.status >= 400 else known(reply, reply.headers.get("content-length", "0"))

@@ -155,7 +155,7 @@ class GraphCalls:
         *,
         names: wire.Naming = "now",
     ) -> Request:
-        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
+        """Return the graph as NDJSON that a load takes back, in chunks of whole lines."""
         return post("/export", wire.Export(type_names=_list(types), names=names, **moment(branch, at)))
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
@@ -228,7 +228,7 @@ class GraphCalls:
         at: str | None = None,
         names: wire.Naming = "now",
     ) -> BlobCalls:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
         return find_blob({**which, "names": "then" if at is None else names}, moment(branch, at))

@@ -200,7 +200,7 @@ class Graph(_Blocking[GraphCalls]):
         at: str | None = None,
         names: Naming = "now",
     ) -> Blob:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         place = self._line.run(calls.look)
         return Blob(*_known(self._line.run(calls.ask) if place is None else place), self._line)
@@ -303,7 +303,7 @@ class AsyncGraph(_Awaited[GraphCalls]):
         at: str | None = None,
         names: Naming = "now",
     ) -> AsyncBlob:
-        """Find a blob: its length, its tag and ranges of its bytes, or the address where it is kept."""
+        """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
         place = await self._line.run(calls.look)
         return AsyncBlob(*_known(await self._line.run(calls.ask) if place is None else place), self._line)
@@ -321,5 +321,5 @@ class AsyncGraph(_Awaited[GraphCalls]):
         await self.close()
 
 
-def _known(place: BlobPlace) -> tuple[str | None, str | None, int, str, Mapping[str, str]]:
-    return place.snapshot_commit_id, place.uri, place.length, place.etag, place.which
+def _known(place: BlobPlace) -> tuple[str | None, int, str, Mapping[str, str]]:
+    return place.snapshot_commit_id, place.length, place.etag, place.which

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import orjson
 
 from omnigraph.client.call import Reply
-from omnigraph.client.values import CommitRef, SchemaPlan
+from omnigraph.client.values import Commit, SchemaPlan
 from omnigraph.ids import CommitId
 from omnigraph.server import wire
 
@@ -183,6 +183,6 @@ def _block(told: Mapping[str, Any]) -> Block:
     return Block(told["cause"], (texts,) if len(texts) else ())
 
 
-def _commit(commit_id: str | None) -> Any:
-    # A receipt knows the id of its commit; that is all that travels, and all that most callers look at.
-    return None if commit_id is None else cast(Any, CommitRef(commit_id))
+def _commit(told: Mapping[str, Any] | None) -> Any:
+    # Receipts are typed by the commit of an opened graph, which is this one but for how it names its branch.
+    return None if told is None else cast(Any, Commit.of(told))

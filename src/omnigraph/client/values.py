@@ -11,13 +11,6 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class CommitRef:
-    """The commit of a receipt: its id. `graph.commit(commit_id)` tells the rest."""
-
-    commit_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Commit:
     """One commit. `branch` is the name of its branch, or what is left of one that is gone."""
 
@@ -47,7 +40,8 @@ class Commit:
             told["properties"],
         )
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self, branch_name: str | None = None) -> dict[str, object]:
+        """Return the commit as every surface shows it; a served one knows the name of its branch."""
         return {
             "graph_commit_id": self.commit_id,
             "graph_branch": self.branch,

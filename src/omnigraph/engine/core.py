@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
@@ -24,7 +25,7 @@ from omnigraph.lang.query import CompiledQuery, compile_query
 from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.lang.source import Source
-from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_MAX
+from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, AcceptedSchema, BranchNames, Commit, Snapshot
 from omnigraph.store.dataset import Dataset
@@ -38,25 +39,46 @@ Moment: TypeAlias = str | int | datetime
 
 
 class Lru(Generic[K, V]):
-    """A small thread-safe cache that forgets what was not used for longest."""
+    """A small thread-safe cache that forgets what was not used for longest, by number and, if asked to, by bytes."""
 
-    def __init__(self, entries_max: int) -> None:
-        self._entries: OrderedDict[K, V] = OrderedDict()
+    def __init__(self, entries_max: int, bytes_max: int | None = None) -> None:
+        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self._entries_max = entries_max
+        self._bytes_max = bytes_max
         self._lock = Lock()
+        self.nbytes = 0
 
-    def get(self, key: K, make: Callable[[], V]) -> V:
-        """Return the value of a key, making it when it is not there."""
+    def get(self, key: K, make: Callable[[], V], size: int = 0) -> V:
+        """Return the value of a key, making it when it is not there; `size` is about how many bytes it takes."""
         with self._lock:
             if key in self._entries:
                 self._entries.move_to_end(key)
-                return self._entries[key]
+                return self._entries[key][0]
         value = make()
+        if self._bytes_max is not None and size * _LARGE_SHARE > self._bytes_max:
+            # What would drive out all others is rather made again.
+            return value
         with self._lock:
-            self._entries[key] = value
-            while len(self._entries) > self._entries_max:
-                self._entries.popitem(last=False)
+            if key not in self._entries:
+                self._entries[key] = (value, size)
+                self.nbytes += size
+            while len(self._entries) > self._entries_max or (self._bytes_max or self.nbytes) < self.nbytes:
+                _, (_, dropped) = self._entries.popitem(last=False)
+                self.nbytes -= dropped
         return value
+
+
+# A value that takes more than one part in so many of a cache is not kept in it.
+_LARGE_SHARE: Final = 4
+# What a compiled query takes for each byte of its text, measured; most of it is the objects of its plan.
+_COMPILED_BYTES: Final = 128
+# Compilers of long texts run one at a time, so that they do not take the interpreter from everything else.
+_compiling_long: Final = Lock()
+
+
+def compiled_bytes(text: str) -> int:
+    """Return about how much memory a query takes when it is compiled, and its plan as much again."""
+    return len(text) * _COMPILED_BYTES
 
 
 @dataclass(frozen=True)
@@ -83,7 +105,9 @@ class Core:
     actor: str | None = None
     policy: Checker = ALLOW_ALL
     _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
-    _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(default_factory=lambda: Lru(QUERY_CACHE_MAX))
+    _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(
+        default_factory=lambda: Lru(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
+    )
     _schemas: Lru[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
 
     def acting_as(self, actor: str | None) -> Core:
@@ -263,7 +287,12 @@ class Core:
     def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog; the same text is compiled once."""
         key = (source, name, catalog.ir_hash)
-        return self._queries.get(key, lambda: compile_query(Source("query.gq", source), catalog, name=name))
+
+        def compile_source() -> CompiledQuery:
+            with _compiling_long if len(source) > QUERY_LONG_BYTES else nullcontext():
+                return compile_query(Source("query.gq", source), catalog, name=name)
+
+        return self._queries.get(key, compile_source, compiled_bytes(source))
 
     def at(self, branch: str, at: Moment) -> Snapshot:
         """Return a state of the past as it is stored; whoever shows it asks for the right to."""

@@ -25,7 +25,7 @@ from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.store.blobs import read_range
 from omnigraph.store.dataset import Dataset
-from omnigraph.store.ordered import ROW_ID, blob_sizes, external_uris, ordered_batches, read_blobs
+from omnigraph.store.ordered import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
@@ -53,7 +53,7 @@ def _selected(catalog: Catalog, names: Sequence[str] | None) -> list[NodeType | 
     if unknown:
         listed = ", ".join(sorted({one.name for one in known}))
         raise UsageError(f"there is no type `{unknown[0]}`; the graph has: {listed}", type_name=unknown[0])
-    wanted = known if names is None else [one for one in known if one.name in names]
+    wanted = [one for one in known if one.name in names] if names else known
     return sorted(wanted, key=lambda one: one.table_key)
 
 
@@ -103,6 +103,7 @@ def record_chunks(dataset: Dataset, one: NodeType | EdgeType, batch: pa.RecordBa
             " hold that a load takes back; export the type as Parquet",
             resource="bytes of a line",
             limit=LOAD_LINE_BYTES_MAX,
+            actual=total // 3 * 4,
             type_name=one.name,
         )
     text = b""
@@ -164,11 +165,10 @@ def _text_of(lines: pa.Array[Any]) -> bytes:
 
 def _blob_text(dataset: Dataset, name: str, batch: pa.RecordBatch) -> pa.Array[Any]:
     descriptors = batch.column(name)
-    uris = external_uris(descriptors)
-    is_managed = pc.and_(pc.is_valid(descriptors), pc.is_null(uris))
-    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_managed))
+    is_there = pc.is_valid(descriptors)
+    payloads = read_blobs(dataset, name, batch.column(ROW_ID).filter(is_there))
     texts = pa.array([f"base64:{b64encode(one or b'').decode()}" for one in payloads], pa.string())
-    return json_text(pc.replace_with_mask(uris, is_managed, texts))
+    return json_text(pc.replace_with_mask(pa.nulls(batch.num_rows, pa.string()), is_there, texts))
 
 
 def _quoted(name: str) -> str:

@@ -5,6 +5,7 @@ Thin over the kernel; adds the public forms of a commit and of a snapshot.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from itertools import islice
 
@@ -12,7 +13,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId
-from omnigraph.manifest.kernel import unknown_commit
+from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.release import FORMAT_STAMP
 
@@ -40,7 +41,7 @@ def commits(
                 code="commit.not_found",
                 commit_id=wanted,
             )
-    return core.told(islice(walk, limit))
+    return core.told(islice(walk, None if limit is None else min(limit, sys.maxsize)))
 
 
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
@@ -58,21 +59,7 @@ def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
 def describe_commits(core: Core, found: Sequence[Commit]) -> list[dict[str, object]]:
     """Return commits as every surface shows them; what one does not have is null."""
     names = core.kernel.names_of(one.branch for one in found)
-    return [
-        {
-            "graph_commit_id": one.commit_id,
-            "graph_branch": names[one.branch],
-            "graph_manifest_version": one.manifest_version,
-            "parent_commit_id": one.parent,
-            "merged_parent_commit_id": one.merged_parent,
-            "actor_id": one.actor,
-            "created_at": one.created_at_us,
-            "kind": one.kind,
-            "operation_id": one.operation_id,
-            "properties": dict(one.properties),
-        }
-        for one in found
-    ]
+    return [one.to_json(names[one.branch]) for one in found]
 
 
 def describe_tag(tag: Tag) -> dict[str, object]:

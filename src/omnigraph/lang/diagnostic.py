@@ -98,6 +98,16 @@ class LanguageError(OmniGraphError):
         super().__init__(message or first, effect=effect, diagnostics=diagnostics, **context)
         self.diagnostics = diagnostics
 
+    def __str__(self) -> str:
+        """Return the first finding with its code, place and hint, on one line."""
+        if not self.diagnostics:
+            return self.message
+        first = self.diagnostics[0]
+        place = first.source.position(first.span.start)
+        hint = f"; {first.hint}" if first.hint else ""
+        more = f" (and {len(self.diagnostics) - 1} more)" if len(self.diagnostics) > 1 else ""
+        return f"[{first.code}] {self.message} at {first.source.name}:{place.line}:{place.column}{hint}{more}"
+
     def render(self) -> str:
         return "\n\n".join(diagnostic.render() for diagnostic in self.diagnostics)
 

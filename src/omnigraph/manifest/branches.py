@@ -12,7 +12,7 @@ from dataclasses import replace
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, GraphError, ReadSetChanged
+from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
@@ -59,7 +59,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
     """
     name = name.strip()
     if name == MAIN:
-        raise GraphError("`main` cannot be deleted", code="branch.in_use", branch=MAIN)
+        raise UsageError("`main` cannot be deleted; name another branch", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
         entry = _find_branch(main, name, expected)
@@ -150,6 +150,9 @@ def checked_name(name: str, what: str) -> str:
         reason = "it contains blanks or control characters"
     elif is_ulid(name):
         reason = "it looks like the id of a commit"
+    elif any(part in ("", ".", "..") for part in name.split("/")):
+        # Clients and proxies normalise addresses, and would ask for another one than was meant.
+        reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
     if reason:
         raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
     return name

@@ -25,7 +25,7 @@ from omnigraph.limits import (
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.attempt import Attempt, Prepare, prepare_first
 from omnigraph.manifest.claims import ClaimLine
-from omnigraph.manifest.history import CommitSource, walk_history
+from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Link, Pin, Snapshot, fork_names
 from omnigraph.manifest.name_record import NameRecord
 from omnigraph.manifest.once import refuse_repeated, under
@@ -196,16 +196,8 @@ class Kernel:
         return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
-        """Put the commits that led to a branch, or those after the last of some, where all can find them.
-
-        Main cannot be deleted, and is looked at by everybody. `names` are recorded as those of the branch.
-        """
-        own = [commit for commit in snapshot.state.commits if commit.branch is not None]
-        known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
-        branch_id = snapshot.state.branch_id
-        kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
-        if kept:
-            commit_log.spill(self.store, kept)
+        """Put the commits that led to a branch, or those after the last of some, where all can find them."""
+        commit_log.spill_branch(self.store, snapshot, after, names)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -580,15 +572,6 @@ class Kernel:
             task.exception()
         self._linking.clear()
         self.store.close()
-
-
-def unknown_commit(commit_id: CommitId) -> GraphError:
-    """Return the error of a commit that is not there."""
-    return GraphError(
-        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
-        code="commit.not_found",
-        commit_id=commit_id,
-    )
 
 
 def _returned(value: T) -> T:

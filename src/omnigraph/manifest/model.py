@@ -38,7 +38,7 @@ class TypeIdentity:
         return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Pin:
     """The published version of one type's dataset; what is published has the columns that it was stored with.
 
@@ -120,7 +120,7 @@ class Purge:
         return f"purge:{self.identity}{part}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Commit:
     """One graph-visible change, with its place in history."""
 
@@ -144,6 +144,21 @@ class Commit:
         """The forks of other branches that this commit took over."""
         # Graphs of before hold an empty list where a merge took over versions of main, which are no forks.
         return frozenset(fork for fork in self.properties.get(ADOPTED, "").split(",") if fork)
+
+    def to_json(self, branch_name: str) -> dict[str, object]:
+        """Return the commit as every surface shows it; `branch_name` is the readable name of its branch."""
+        return {
+            "graph_commit_id": self.commit_id,
+            "graph_branch": MAIN if self.branch is None else branch_name,
+            "graph_manifest_version": self.manifest_version,
+            "parent_commit_id": self.parent,
+            "merged_parent_commit_id": self.merged_parent,
+            "actor_id": self.actor,
+            "created_at": self.created_at_us,
+            "kind": self.kind,
+            "operation_id": self.operation_id,
+            "properties": dict(self.properties),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +223,7 @@ class Tag:
     actor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class AcceptedSchema:
     """The schema that all data of the branch obeys."""
 

@@ -30,6 +30,7 @@ from omnigraph.manifest.model import (
     Tombstone,
     TypeIdentity,
 )
+from omnigraph.manifest.shared_values import share_values
 from omnigraph.store.dataset import DatasetRef
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -303,7 +304,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
-        state = _decode_state(table, branch_id, checksums)
+        state = share_values(_decode_state(table, branch_id, checksums))
     except GraphError:
         raise
     except (KeyError, ValueError, TypeError) as error:

@@ -93,7 +93,7 @@ def export(
     view = graph.core.view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
-    if types is not None:
+    if types:
         chosen = [find_type(catalog, one) for one in types]
     folder = _empty_folder(os.fspath(out))
     parts: list[_Part] = []

@@ -95,7 +95,7 @@ class LoadReport:
             "entities_per_second": round(self.total_entities / seconds),
             "megabytes_per_second": round(self.input_bytes / 1e6 / seconds, 1),
             "actor_id": self.actor,
-            "commit": self.commit.commit_id,
+            "commit": self.commit.to_json(self.branch),
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:

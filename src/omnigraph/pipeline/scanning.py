@@ -14,7 +14,6 @@ import pyarrow as pa
 from omnigraph.engine.core import View
 from omnigraph.engine.export import slices
 from omnigraph.engine.write.loaded import Type
-from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.types import Scalar
@@ -23,7 +22,7 @@ from omnigraph.pipeline.job import Place, catalog_from, place_of
 from omnigraph.rules.kernels import Column, arrays, pc
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.fragments import fragment_runs, scan_fragments
-from omnigraph.store.ordered import ROW_ID, external_uris, read_blobs
+from omnigraph.store.ordered import ROW_ID, read_blobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +81,6 @@ def _is_blob(type_: Type, name: str) -> bool:
 
 def _payloads(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Column:
     descriptors = batch.column(name)
-    if pc.any(pc.is_valid(external_uris(descriptors))).as_py():
-        raise UsageError(f"blobs of `{name}` are kept outside of the graph; leave the column away", column=name)
     valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
     found = [one or b"" for one in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
     # Blobs may be large: a single one is not copied.

@@ -137,8 +137,8 @@ def _blob(value: str | bytes) -> bytes:
         return value
     if not value.startswith(MANAGED):
         raise Misfit(
-            f"{shown(value)} would refer to data outside of the graph, which is not allowed here; write the bytes"
-            f" themselves as `{MANAGED}…`"
+            f"{shown(value)} is not a blob; a graph keeps the bytes of its blobs and reads no address that data names:"
+            f" write the bytes themselves as `{MANAGED}…`"
         )
     try:
         return base64.b64decode(value[len(MANAGED) :], validate=True)

@@ -7,7 +7,24 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from omnigraph.server.wire import Kind, Mode
+from omnigraph.lang.migrate.step import DropMode, StepKind
+from omnigraph.server.wire import Kind, Mode, Op
+
+CommitKind = Literal[
+    "init",
+    "mutation",
+    "ingest",
+    "load",
+    "embed",
+    "merge",
+    "revert",
+    "cherry_pick",
+    "schema_apply",
+    "ensure_indices",
+    "optimize",
+    "repair",
+]
+ParameterKind = Literal["string", "bool", "int", "bigint", "float", "date", "datetime", "blob", "vector", "list"]
 
 
 class Health(TypedDict):
@@ -17,7 +34,14 @@ class Health(TypedDict):
 
 
 class Readiness(TypedDict):
+    """Whether every graph can be read, and how many stored queries do not compile.
+
+    `configuration` is there when tokens or policies were changed and cannot be used; those of before still hold.
+    """
+
     status: Literal["ready", "unready"]
+    broken_query_count: int
+    configuration: NotRequired[Literal["stale"]]
 
 
 class ServedGraph(TypedDict):
@@ -47,8 +71,11 @@ class Snapshot(TypedDict):
 
 
 class Target(TypedDict, total=False):
+    """What was read, in the words of the request."""
+
     branch: str
     snapshot: str | int
+    as_of: str
 
 
 class Rows(TypedDict):
@@ -60,12 +87,57 @@ class Rows(TypedDict):
     graph_commit_id: str | None
 
 
+class LegacyRows(TypedDict):
+    """The rows of a query, without the commit that they were read at; `/query` tells it."""
+
+    query_name: str
+    target: Target
+    row_count: int
+    columns: list[str]
+    rows: list[dict[str, Any]]
+
+
+class Operator(TypedDict):
+    """One operator of a plan; what came out of it is known after a run, `traversal` and `because` of walks only."""
+
+    operator: str
+    estimated_rows: int
+    inner: NotRequired[list[Operator]]
+    rows: NotRequired[int]
+    milliseconds: NotRequired[float]
+    bytes: NotRequired[int]
+    storage: NotRequired[dict[str, int]]
+    traversal: NotRequired[str]
+    because: NotRequired[str]
+    vectors: NotRequired[str]
+
+
 class Plan(TypedDict):
-    """The plan as data under `plan`, totals beside it, and the whole as `text` for people."""
+    """The plan as data under `plan`, totals of a run beside it, and the whole as `text` for people."""
 
     query: str
-    plan: list[dict[str, Any]]
+    plan: list[Operator]
     text: str
+    rows: NotRequired[int]
+    milliseconds: NotRequired[float]
+    rows_peak: NotRequired[int]
+    bytes_peak: NotRequired[int]
+    storage: NotRequired[dict[str, int]]
+
+
+class Commit(TypedDict):
+    """One graph-visible change; `created_at` counts microseconds since 1970."""
+
+    graph_commit_id: str
+    graph_branch: str
+    graph_manifest_version: int
+    parent_commit_id: str | None
+    merged_parent_commit_id: str | None
+    actor_id: str | None
+    created_at: int
+    kind: CommitKind
+    operation_id: str
+    properties: dict[str, str]
 
 
 class Mutated(TypedDict):
@@ -74,13 +146,13 @@ class Mutated(TypedDict):
     affected_nodes: int
     affected_edges: int
     actor_id: str | None
-    commit: str | None
+    commit: Commit | None
 
 
 class StoredParameter(TypedDict):
     name: str
-    kind: str
-    item_kind: NotRequired[str]
+    kind: ParameterKind
+    item_kind: NotRequired[ParameterKind]
     vector_dim: NotRequired[int]
     nullable: bool
 
@@ -94,17 +166,54 @@ class StoredQuery(TypedDict):
     params: list[StoredParameter]
 
 
+class QueryFinding(TypedDict):
+    code: str
+    message: str
+    hint: str | None
+    line: int
+
+
+class BrokenQuery(TypedDict):
+    """A stored query that does not compile against the accepted schema; it cannot be called."""
+
+    name: str
+    file: str
+    diagnostics: list[QueryFinding]
+
+
 class StoredQueries(TypedDict):
+    """The stored queries, and for callers who see every type those that cannot be called."""
+
     queries: list[StoredQuery]
+    broken: list[BrokenQuery]
 
 
 class SchemaSource(TypedDict):
     schema_source: str
 
 
+class SchemaStep(TypedDict):
+    """One step of a migration; which members it has follows from its kind."""
+
+    kind: StepKind
+    type_kind: NotRequired[Literal["interface", "node", "edge"]]
+    name: NotRequired[str]
+    type_name: NotRequired[str]
+    property_name: NotRequired[str]
+    from_: NotRequired[str]
+    to: NotRequired[str]
+    property_type: NotRequired[str]
+    constraint: NotRequired[str]
+    added_values: NotRequired[list[str]]
+    mode: NotRequired[DropMode]
+    entity: NotRequired[str]
+    reason: NotRequired[str]
+    code: NotRequired[str]
+
+
 class SchemaPlan(TypedDict):
     supported: bool
-    steps: list[dict[str, Any]]
+    steps: list[SchemaStep]
 
 
 class SchemaApplied(TypedDict):
@@ -113,8 +222,8 @@ class SchemaApplied(TypedDict):
     applied: bool
     step_count: int
     graph_manifest_version: int
-    steps: list[dict[str, Any]]
-    commit: str | None
+    steps: list[SchemaStep]
+    commit: Commit | None
     purge_pending: list[str]
 
 
@@ -132,7 +241,7 @@ class Loaded(TypedDict):
     edges: list[LoadedType]
     total_entities: int
     actor_id: str | None
-    commit: str
+    commit: Commit | None
 
 
 class LoadedAt(Loaded):
@@ -157,32 +266,52 @@ class NameGone(TypedDict):
     actor_id: str | None
 
 
+class TypeCount(TypedDict):
+    """How many entities of a type a merge changed; `adopted`: without writing them again."""
+
+    type_key: str
+    inserted: int
+    updated: int
+    deleted: int
+    adopted: bool
+
+
+class Conflict(TypedDict):
+    """One thing that a merge cannot settle, with the entity as the three sides have it."""
+
+    type_key: str
+    entity_id: str | None
+    kind: Literal[
+        "DivergentInsert",
+        "DivergentUpdate",
+        "DeleteVsUpdate",
+        "OrphanEdge",
+        "UniqueViolation",
+        "CardinalityViolation",
+        "ValueConstraintViolation",
+    ]
+    message: str
+    properties: list[str]
+    base: dict[str, Any] | None
+    ours: dict[str, Any] | None
+    theirs: dict[str, Any] | None
+
+
 class Merged(TypedDict):
+    """A merge, revert or cherry-pick; only a dry run comes to `conflicted`."""
+
     source: str
     target: str
     outcome: Literal["already_up_to_date", "fast_forward", "merged", "conflicted"]
     base_commit_id: str | None
     base_commit_ids: list[str]
-    commit: str | None
-    types: list[dict[str, Any]]
-    conflicts: list[dict[str, Any]]
+    commit: Commit | None
+    types: list[TypeCount]
+    conflicts: list[Conflict]
     dry_run: bool
     actor_id: str | None
-    branch_deleted: bool
+    branch_deleted: bool | None
     branch_delete_error: str | None
-
-
-class Commit(TypedDict):
-    graph_commit_id: str
-    graph_branch: str
-    graph_manifest_version: int
-    parent_commit_id: str | None
-    merged_parent_commit_id: str | None
-    actor_id: str | None
-    created_at: int
-    kind: str
-    operation_id: str
-    properties: dict[str, str]
 
 
 class Commits(TypedDict):
@@ -206,9 +335,41 @@ class Cause(TypedDict):
     authored_at: int
 
 
+class ChangedType(TypedDict):
+    """A type; its `id` survives a rename."""
+
+    id: str
+    name: str
+
+
+class Endpoints(TypedDict):
+    from_: str
+    to: str
+
+
+class Image(TypedDict):
+    """An entity as it was or is; only edges have `endpoints`."""
+
+    properties: dict[str, Any]
+    endpoints: NotRequired[Endpoints]
+
+
+class Change(TypedDict):
+    """One change; an insert has no `before`, and a delete no `after`."""
+
+    kind: Kind
+    type: ChangedType
+    id: str
+    op: Op
+    before: NotRequired[Image]
+    after: NotRequired[Image]
+
+
 class Block(TypedDict):
+    """What one commit changed."""
+
     cause: Cause
-    changes: list[dict[str, Any]]
+    changes: list[Change]
 
 
 class CommitPage(Block):
@@ -222,12 +383,55 @@ class FeedPage(TypedDict):
     caught_up: NotRequired[bool]
 
 
+class ChangedEntity(TypedDict):
+    kind: Kind
+    type_name: str
+    id: str
+    op: Op
+    published_dataset_version: int | None
+    endpoints: NotRequired[Endpoints]
+
+
+class ChangeCounts(TypedDict):
+    inserts: int
+    updates: int
+    deletes: int
+    types_affected: int
+
+
 class Difference(TypedDict):
     from_graph_manifest_version: int
     to_graph_manifest_version: int
     graph_branch: NotRequired[str]
-    changes: list[dict[str, Any]]
-    stats: dict[str, int]
+    changes: list[ChangedEntity]
+    stats: ChangeCounts
+
+
+class NodeRecord(TypedDict):
+    """A line of NDJSON: one node."""
+
+    type: str
+    data: NotRequired[dict[str, Any]]
+
+
+class EdgeRecord(TypedDict):
+    """A line of NDJSON: one edge."""
+
+    edge: str
+    from_: str
+    to: str
+    data: NotRequired[dict[str, Any]]
+
+
+class BaselineEnd(TypedDict):
+    snapshot_commit_id: str
+    resume_cursor: str
+
+
+class BaselineRecord(TypedDict):
+    """The last line of a baseline: where its feed goes on."""
+
+    baseline: BaselineEnd
 
 
 class Tag(TypedDict):
@@ -243,29 +447,3 @@ class TagMade(Tag):
 
 class Tags(TypedDict):
     tags: list[Tag]
-
-
-class Error(TypedDict):
-    """Every refusal: `code` is of a closed set and absent elsewhere, `omnigraph_code` is always there.
-
-    `context` holds what the error knows, under the names that the library uses; the members after it repeat some of it
-    in the shapes of single situations.
-    """
-
-    error: str
-    code: NotRequired[str]
-    omnigraph_code: str
-    effect: Literal["none", "applied", "unknown"]
-    retryable: bool
-    context: dict[str, Any]
-    request_id: NotRequired[str]
-    operation_id: NotRequired[str]
-    merge_conflicts: NotRequired[list[dict[str, Any]]]
-    published_dataset_version_conflict: NotRequired[dict[str, Any]]
-    read_set_conflict: NotRequired[dict[str, Any]]
-    key_conflict: NotRequired[dict[str, Any]]
-    change_diff_refusal: NotRequired[dict[str, Any]]
-    change_feed_gap: NotRequired[dict[str, Any]]
-    precondition_failure: NotRequired[dict[str, Any]]
-    resource_limit: NotRequired[dict[str, Any]]
-    blob_range: NotRequired[dict[str, Any]]

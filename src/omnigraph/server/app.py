@@ -6,7 +6,7 @@ Everything it answers, refusals by the framework included, has the shape of `env
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
@@ -20,9 +20,10 @@ from starlette.routing import Route as StarletteRoute
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import metrics as names
+from omnigraph.server.blobs import blob_error_headers
 from omnigraph.server.body import Gone, Overflow, Receive, Send
 from omnigraph.server.call import Answer, json_answer
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.frontdoor import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.logs import log_failure
 from omnigraph.server.mask import told
 from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
@@ -80,8 +81,8 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
             return {"WWW-Authenticate": "Bearer"}
         case "request.too_many":
             return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
-        case "blob.range":
-            return {"Content-Range": f"bytes */{error.context.get('length')}"}
+        case "blob.range" | "blob.changed":
+            return blob_error_headers(error)
     # The rest of a body of known length is thrown away as it comes; one without an end is not waited for.
     return {"Connection": "close"} if isinstance(error, Overflow) else {}
 
@@ -89,8 +90,17 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
 class _End:
     """One end of the application: answers a request by asking for it, whatever happens."""
 
-    def __init__(self, service: Service, path: str, ask: Ask, *, is_change: bool = False) -> None:
+    def __init__(
+        self,
+        service: Service,
+        path: str,
+        ask: Ask,
+        *,
+        headers: Mapping[str, str] | None = None,
+        is_change: bool = False,
+    ) -> None:
         self.service = service
+        self.headers = headers or {}
         self.path = path
         self.ask = ask
         self.is_change = is_change
@@ -102,8 +112,10 @@ class _End:
             answer = await self.respond(scope, receive, note)
         except Gone:
             return
+        if self.headers:
+            answer = replace(answer, headers={**answer.headers, **self.headers})
         try:
-            await send_answer(answer, receive, send, self.service.readers)
+            await send_answer(answer, receive, send, self.service.readers, self.service.pace)
         except Exception as error:  # noqa: BLE001 - as below
             coded = _coded(note, error)
             if note.status != HUNG_UP:
@@ -115,6 +127,8 @@ class _End:
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
         """Return an answer, or the refusal as one."""
         try:
+            if self.path not in ALWAYS_ANSWERED:
+                self.service.hosts.check(headers_of(scope).get("host", ()))
             answer = await self._reserved(await self.ask(scope, receive))
         except Gone:
             raise
@@ -159,7 +173,7 @@ def _coded(note: Note, error: Exception) -> OmniGraphError:
 
 
 def _of_graph(service: Service, route: Route) -> _End:
-    return _End(service, route.path, partial(service.answer, route), is_change=route.is_change)
+    return _End(service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change)
 
 
 def _of_server(service: Service, route: ServerRoute) -> _End:

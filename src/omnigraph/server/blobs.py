@@ -1,4 +1,4 @@
-"""Blob delivery: whole or one range, with validators, as HTTP has it; an external blob is only pointed at.
+"""Blob delivery: whole or one range, with validators, as HTTP has it.
 
 The bytes are read as they are sent, a bounded piece at a time.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from omnigraph.engine.blob import Blob
-from omnigraph.errors import GraphError, PreconditionFailed, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call
@@ -21,8 +21,6 @@ _TAG: Final = re.compile(r'(W/)?("[^"]*")')
 
 def get(call: Call[wire.BlobOf]) -> Answer:
     blob = _find(call)
-    if blob.uri is not None:
-        return _elsewhere(blob)
     headers = _headers(blob)
     if (refusal := _settled(call, blob)) is not None:
         return refusal
@@ -36,8 +34,6 @@ def get(call: Call[wire.BlobOf]) -> Answer:
 def head(call: Call[wire.BlobOf]) -> Answer:
     """Answer as `get` does, without ranges, and read no byte of the blob."""
     blob = _find(call)
-    if blob.uri is not None:
-        return _elsewhere(blob)
     refusal = _settled(call, blob)
     headers = {**_headers(blob), "Content-Length": str(blob.length)}
     return Answer(b"", wire.BYTES, headers=headers) if refusal is None else refusal
@@ -62,17 +58,27 @@ def _headers(blob: Blob) -> dict[str, str]:
     return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
 
 
-def _elsewhere(blob: Blob) -> Answer:
-    assert blob.uri is not None
-    return Answer(b"", None, 302, {"Location": blob.uri, "Cache-Control": "no-store"})
+def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
+    """Return the headers of a refusal that knows its blob, which are those of the blob."""
+    known = error.context
+    headers = {"Content-Range": f"bytes */{known['length']}"} if error.code == "blob.range" else {}
+    if "etag" in known:
+        tag, snapshot = str(known["etag"]), str(known["snapshot_commit_id"] or "")
+        headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
+    return headers
 
 
 def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
     """Return the answer that the conditions of the request already give; None when they let the bytes through."""
     must = call.header("if-match")
     if must is not None and must.strip() != "*" and blob.etag not in _tags(must, strong=True):
-        raise PreconditionFailed(
-            "the blob has another tag than `If-Match` names; ask for it again", expected=must, actual=blob.etag
+        raise GraphError(
+            "the blob has another tag than `If-Match` names; read it again",
+            code="blob.changed",
+            expected=must,
+            actual=blob.etag,
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
         )
     unless = call.header("if-none-match")
     if unless is not None and (unless.strip() == "*" or blob.etag in _tags(unless, strong=False)):
@@ -107,6 +113,8 @@ def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
             start=start,
             end=end,
             length=blob.length,
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
         )
     return start, end
 

@@ -6,6 +6,7 @@ Plain values; handlers run in threads and know nothing of the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -14,6 +15,8 @@ from omnigraph.engine.core import Moment
 from omnigraph.engine.read import CancelToken
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.query.compile import WRONG_KIND
 from omnigraph.server.envelope import dump
 from omnigraph.server.hosting import Hosted
 from omnigraph.server.wire import JSON
@@ -33,6 +36,8 @@ class Call(Generic[I]):
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     body: bytes = b""
     cancel: CancelToken = field(default_factory=CancelToken)
+    # Whose share of the server the request takes: the actor's or, where there are no actors, its peer's.
+    caller: str = ""
 
     def header(self, name: str) -> str | None:
         """Return a header; of several of one name the first."""
@@ -42,8 +47,9 @@ class Call(Generic[I]):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back. A body of chunks is sent as it is made; `end` is called when no more of it is wanted.
+    """What is sent back. A body of chunks is sent as it is made.
 
+    `end` is called once when no more of it is wanted, and `hung_up` before that if its reader is gone while it is made.
     `has_committed`: what was asked for made a commit.
     """
 
@@ -52,6 +58,7 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     end: Callable[[], None] = lambda: None
+    hung_up: Callable[[], None] = lambda: None
     has_committed: bool = False
 
 
@@ -72,6 +79,18 @@ class _Receipt(Protocol):
 def receipt_answer(receipt: _Receipt, **more: object) -> Answer:
     """Return what a write answers."""
     return json_answer({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
+
+
+@contextmanager
+def pointing_to(route: str) -> Iterator[None]:
+    """Name the route that takes what the caller sent, when it is a mutation for a read or the other way round."""
+    try:
+        yield
+    except LanguageError as error:
+        if [one.code for one in error.diagnostics] != [WRONG_KIND]:
+            raise
+        message = f"{error.message}; send it to `POST /graphs/{{graph_id}}{route}`"
+        raise LanguageError(message, diagnostics=error.diagnostics) from None
 
 
 class _OfMoment(Protocol):

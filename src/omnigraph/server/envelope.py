@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Any, Final
 
 import orjson
@@ -24,8 +25,8 @@ CODES: Final[Mapping[int, str]] = {
     500: "internal",
 }
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
-# A newer situation is told by its member alone.
-_CODELESS: Final = frozenset({"precondition.failed"})
+# Statuses that clients of the closed set of codes know from one situation only.
+_CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.range": "bad_request"}
 
 
 def error_body(error: OmniGraphError) -> dict[str, Any]:
@@ -37,8 +38,9 @@ def error_body(error: OmniGraphError) -> dict[str, Any]:
     """
     status = error.kind.http_status
     body: dict[str, Any] = {"error": error.message}
-    if status in CODES and error.code not in _CODELESS:
-        body["code"] = CODES[status]
+    code = _CODES_BY_ERROR.get(error.code) or CODES.get(status)
+    if code is not None:
+        body["code"] = code
     shown = {name: value for name, value in error.to_json().items() if name not in ("code", "error", "effect")}
     body |= {"omnigraph_code": error.code, "effect": error.effect.value, "retryable": error.retryable, "context": shown}
     if "operation_id" in shown:
@@ -55,7 +57,8 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
             versions = {f"{name}_published_dataset_version": known.get(name) for name in ("expected", "actual")}
             return {"published_dataset_version_conflict": _of_type(known) | versions}
         case "conflict.read_set_changed":
-            return {"read_set_conflict": _present(known, "member", "expected", "actual")}
+            present = _present(known, "member", "expected", "actual")
+            return {"read_set_conflict": {name: str(value) for name, value in present.items()}}
         case "conflict.key":
             return {"key_conflict": _of_type(known) | _present(known, "entity_id")}
         case "commit.parentless" | "changes.schema_boundary":
@@ -66,9 +69,10 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
             return {"precondition_failure": _present(known, "expected", "actual")}
         case "limit.exceeded":
             return {"resource_limit": _present(known, "resource", "limit", "actual")}
-        case "query.budget_exceeded":
-            limit = {"resource": known.get("limit"), "limit": known.get("allowed"), "actual": known.get("needed")}
-            return {"resource_limit": limit}
+        case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= known.keys():
+            # Seconds have fractions, and the members of a limit are integers.
+            sizes = {"limit": ceil(known["allowed"]), "actual": ceil(known["needed"])}
+            return {"resource_limit": {"resource": known["limit"], **sizes}}
         case "blob.range":
             return {"blob_range": _present(known, "start", "end", "length")}
     return {}

@@ -14,14 +14,14 @@ from urllib.parse import parse_qsl
 import orjson
 
 from omnigraph.errors import UsageError
-from omnigraph.server.wire import TO_WIRE
+from omnigraph.server.wire import ALIAS, TO_WIRE
 
 T = TypeVar("T")
 _Shape: TypeAlias = dict[str, tuple[Field[Any], Any]]
 
 _shapes: dict[Any, _Shape] = {}
 _WORDS: Final = {"true": True, "false": False}
-_NAMES: Final[Mapping[Any, str]] = {str: "a text", int: "a whole number", bool: "true or false"}
+_NAMES: Final[Mapping[Any, str]] = {str: "a text", int: "an integer of 64 bits", bool: "true or false"}
 
 
 def from_json(kind: type[T], body: bytes) -> T:
@@ -51,10 +51,12 @@ def from_query(kind: type[T], query: bytes) -> T:
 
 def _build(kind: type[T], given: Mapping[str, Any]) -> T:
     shape = _shape(kind)
+    # Null says nothing, so it is as if the member were not there. Within a member, such as `params`, it says null.
+    given = {name: value for name, value in _with_present_names(kind, given).items() if value is not None}
     unknown = sorted(given.keys() - shape.keys())
     if unknown:
-        known = ", ".join(f"`{name}`" for name in shape) or "nothing"
-        raise UsageError(f"`{unknown[0]}` is not taken here; the request takes {known}", name=unknown[0])
+        known = ", ".join(f"`{name}`" for name in shape) or "no members"
+        raise UsageError(f"unknown member `{unknown[0]}`; the request takes {known}", name=unknown[0])
     values: dict[str, Any] = {}
     for wire, (field, hint) in shape.items():
         if wire not in given:
@@ -65,6 +67,20 @@ def _build(kind: type[T], given: Mapping[str, Any]) -> T:
             raise UsageError(f"`{wire}` has to be {_said(hint)}", name=wire)
         values[field.name] = given[wire]
     return kind(**values)
+
+
+def _with_present_names(kind: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of a request under their present names, whichever the caller uses."""
+    renamed = dict(given)
+    for wire, (field, _) in _shape(kind).items():
+        alias = field.metadata.get(ALIAS)
+        if alias is None or alias not in renamed:
+            continue
+        value = renamed.pop(alias)
+        if value is not None and renamed.get(wire) is not None:
+            raise UsageError(f"`{wire}` and `{alias}` are two names of one member; send one of them", name=alias)
+        renamed[wire] = value if value is not None else renamed.get(wire)
+    return renamed
 
 
 def _shape(kind: Any) -> _Shape:
@@ -88,7 +104,7 @@ def _fits_one(option: Any, value: object) -> bool:
         return value is None
     if option is int:
         # To Python a truth value is a number, to a caller it is not.
-        return type(value) is int
+        return type(value) is int and -(2**63) <= value < 2**63
     if get_origin(option) is Literal:
         return isinstance(value, str) and value in get_args(option)
     if get_origin(option) is list:

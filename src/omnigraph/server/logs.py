@@ -16,7 +16,7 @@ _log: Final = logging.getLogger("omnigraph.server")
 # What a record may carry beside its message.
 _MEMBERS: Final = (
     *("request_id", "method", "route", "graph_id", "actor", "status", "milliseconds", "code"),
-    *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "error", "at"),
+    *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "query", "error", "at"),
 )
 
 
@@ -50,9 +50,6 @@ def to_standard_error() -> None:
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
     logging.getLogger("omnigraph").setLevel(logging.INFO)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).handlers.clear()
-        logging.getLogger(name).propagate = True
 
 
 def log_request(level: int, **members: object) -> None:

@@ -1,63 +1,121 @@
 """The description of the interface, OpenAPI 3.1, made from the tables of routes.
 
-`docs/openapi.json` is this, and a test says so.
+`docs/openapi.json` is this, and a test says so. Another holds every answer of the route tests against it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import MISSING, fields, is_dataclass
-from types import NoneType, UnionType
-from typing import Any, Literal, NotRequired, Union, get_args, get_origin, get_type_hints
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from omnigraph import __version__
 from omnigraph.ids import ULID_PATTERN
 from omnigraph.server import answers, wire
 from omnigraph.server.hosting import GRAPH_ID
+from omnigraph.server.refusals import Error
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
+from omnigraph.server.schemas import Schema, input_schema, query_parameters, schema_of
 from omnigraph.server.writes import COMMIT_ID
 
-_CONDITION = {
-    "name": wire.IF_COMMIT,
-    "in": "header",
-    "required": True,
-    "schema": {"type": "string", "pattern": f"^{COMMIT_ID.pattern}$"},
-    "description": "The commit that the branch has to be at.",
+_TEXT: Final[Schema] = {"type": "string"}
+_BINARY: Final[Schema] = {"type": "string", "format": "binary"}
+_COUNT: Final[Schema] = {"type": "integer", "format": "int64", "minimum": 0}
+_ABOUT: Final = (
+    "Graphs over HTTP. Every refusal has the shape of `Error`; every answer has a request id in `X-Request-Id`, and a"
+    " request may bring one. Members of answers may be added by later releases; members of requests that are not"
+    " described are refused."
+)
+
+# Headers of answers, by name: what they hold, and what for.
+_HEADERS: Final[Mapping[str, tuple[Schema, str]]] = {
+    wire.REQUEST_ID: (_TEXT, "The id of the request, for questions to the operator."),
+    "WWW-Authenticate": (_TEXT, "`Bearer`."),
+    "Retry-After": (_COUNT, "Seconds to wait before the next attempt."),
+    "Deprecation": (_TEXT, "`true`: the route is kept for clients of earlier releases."),
+    "Link": (_TEXT, "The route that replaces this one."),
+    "ETag": (_TEXT, "A strong validator of the blob."),
+    "Accept-Ranges": (_TEXT, "`bytes`."),
+    "Content-Range": (_TEXT, "Which bytes of how many; `bytes */N` when none of them is in the range."),
+    "Content-Length": (_COUNT, "How many bytes the body has."),
+    wire.SNAPSHOT_ID: (_TEXT, "The commit that was read."),
+    wire.QUERY_NAME: (_TEXT, "Of an Arrow stream: the query, percent-encoded."),
+    wire.ROW_COUNT: (_COUNT, "Of an Arrow stream: how many rows it has."),
+    wire.BRANCH: (_TEXT, "Of an Arrow stream: the branch that was read, percent-encoded."),
+    wire.COMMIT_ID: (_TEXT, "Of an Arrow stream: the commit that was read."),
 }
-_OPERATION_ID = {
-    "name": wire.OPERATION_ID,
-    "in": "header",
-    "required": False,
-    "schema": {"type": "string", "pattern": f"^{ULID_PATTERN.pattern}$"},
-    "description": "An id of the caller's choice. Under one id a write is done at most once; see `/operations`.",
+_ARROW_HEADERS: Final = (wire.QUERY_NAME, wire.ROW_COUNT, wire.BRANCH, wire.COMMIT_ID)
+_BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID)
+
+# Statuses of refusals: the name of the shared description, and its words.
+_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
+    "400": ("BadRequest", "The request is wrong; see `omnigraph_code`."),
+    "401": ("Unauthorized", "No token, or an unknown one."),
+    "403": ("Forbidden", "The policy does not allow it."),
+    "404": ("NotFound", "It is not there."),
+    "408": ("Timeout", "The body did not arrive in time."),
+    "409": ("Conflict", "The state of the graph does not allow it."),
+    "410": ("Gone", "The state that is asked for was removed by cleanup."),
+    "412": ("PreconditionFailed", "The branch, or the blob, is not at what the caller named."),
+    "413": ("TooLarge", "The request, or what it needs, is larger than one request may be."),
+    "415": ("MediaType", "The body is of another media type."),
+    "416": ("Range", "The range holds no byte of the blob."),
+    "429": ("TooManyRequests", "Too many requests of this actor are under way."),
+    "500": ("Failed", "The server or its storage failed."),
+    "503": ("Stopping", "The server is being stopped; send the request again."),
 }
+_ALWAYS: Final = ("400", "401", "403", "404", "409", "429", "500", "503")
+_STATUS_HEADERS: Final[Mapping[str, tuple[str, ...]]] = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
+
+
+def _header_parameter(
+    name: str, about: str, *, pattern: str | None = None, is_required: bool = False
+) -> dict[str, Any]:
+    schema = {**_TEXT, **({} if pattern is None else {"pattern": f"^{pattern}$"})}
+    return {"name": name, "in": "header", "required": is_required, "schema": schema, "description": about}
+
+
+_CONDITION: Final = _header_parameter(
+    wire.IF_COMMIT, "The commit that the branch has to be at.", pattern=COMMIT_ID.pattern, is_required=True
+)
+_OPERATION_ID: Final = _header_parameter(
+    wire.OPERATION_ID,
+    "An id of the caller's choice. Under one id a write is done at most once; see `/operations`.",
+    pattern=ULID_PATTERN.pattern,
+)
+_REQUEST_ID: Final = _header_parameter(
+    wire.REQUEST_ID, "An id for the request; what is not one is replaced by an id of the server's."
+)
+_BLOB_CONDITIONS: Final = (
+    _header_parameter("If-Match", "Strong tags, or `*`; 412 unless the blob has one of them."),
+    _header_parameter("If-None-Match", "Tags, or `*`; 304 if the blob has one of them."),
+)
+_BLOB_RANGES: Final = (
+    _header_parameter("Range", "One range of bytes; anything else is ignored."),
+    _header_parameter("If-Range", "A strong tag; the range is ignored unless the blob has it."),
+)
 
 
 def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -> dict[str, Any]:
     """Return the whole description; without tokens, nothing in it asks for one."""
-    schemas: dict[str, Any] = {}
+    shapes: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
+    schema_of(Error, shapes)
     for one in server_routes:
-        operation = _operation(
-            one.summary, _name("GET", one.path), one.answers, schemas, () if one.is_open else ("401",)
-        )
-        if one.path == "/readyz":
-            operation["responses"]["503"] = operation["responses"]["200"] | {
-                "description": "Not every graph can be read."
-            }
-        if one.is_open:
-            operation["security"] = []
-        paths[one.path] = {"get": operation}
+        paths[one.path] = {"get": _server_operation(one, shapes)}
     for route in ROUTES:
         path = re.sub(r":path\}", "}", route.path)
-        paths.setdefault(path, {})[route.method.lower()] = _graph_operation(route, path, schemas)
-    _schema(answers.Error, schemas)
+        paths.setdefault(path, {})[route.method.lower()] = _graph_operation(route, path, shapes)
     document: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {"title": "OmniGraph", "version": __version__, "description": _ABOUT},
         "paths": paths,
-        "components": {"schemas": dict(sorted(schemas.items()))},
+        "components": {
+            "headers": {name: {"schema": schema, "description": about} for name, (schema, about) in _HEADERS.items()},
+            "parameters": {wire.REQUEST_ID: _REQUEST_ID},
+            "responses": {name: _refusal(status) for status, (name, _) in _STATUSES.items()},
+            "schemas": dict(sorted(shapes.items())),
+        },
     }
     if is_secured:
         document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
@@ -69,74 +127,128 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
     return document
 
 
-_ABOUT = (
-    "Graphs over HTTP. Every refusal has the shape of `Error`; every answer has a request id in `X-Request-Id`, and a"
-    " request may bring one."
-)
+def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str, Any]:
+    content = _content(route.answers, shapes)
+    statuses = ("500", "503") if route.is_open else ("401", "403", "500", "503")
+    responses = {"200": _response(route.summary, content), **_refusals(statuses)}
+    if route.path == "/readyz":
+        responses["503"] = _response("Not every graph can be read, or the server is being stopped.", content)
+    operation = _operation(route.summary, _name("GET", route.path), responses)
+    return {**operation, "security": []} if route.is_open else operation
 
 
-def _graph_operation(route: Route, path: str, schemas: dict[str, Any]) -> dict[str, Any]:
-    operation = _operation(route.summary, _name(route.method, path), route.answers, schemas, _STATUSES)
-    operation["parameters"] = [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
-    if route.body != "json":
-        operation["parameters"] += _query_parameters(route.takes, schemas)
-    if path.endswith("/if-graph-commit"):
-        operation["parameters"].append(_CONDITION)
-    if route.may_commit:
-        operation["parameters"].append(_OPERATION_ID)
+def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict[str, Any]:
+    responses = {**_successes(route, shapes), **_refusals_of(route)}
+    operation = _operation(route.summary, _name(route.method, path), responses)
+    operation["parameters"] += [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
+    operation["parameters"] += _parameters(route, shapes)
     if route.body == "json":
-        schema = _input_schema(route.takes, schemas)
-        operation["requestBody"] = {
-            "required": bool(schema.get("required")),
-            "content": {wire.JSON: {"schema": schema}},
-        }
+        schema = input_schema(route.takes, shapes)
+        content = {wire.JSON: {"schema": schema}}
+        operation["requestBody"] = {"required": bool(schema.get("required")), "content": content}
     elif route.body == "ndjson":
-        operation["requestBody"] = {"required": True, "content": {wire.NDJSON: {"schema": {"type": "string"}}}}
-    responses = operation["responses"]
-    if route.answers is answers.Rows:
-        responses["200"]["content"][wire.ARROW] = {"schema": {"type": "string", "format": "binary"}}
-    if route.path.endswith("/queries/{name}"):
-        rows = responses["200"]["content"][wire.JSON]["schema"]
-        responses["200"]["content"][wire.JSON]["schema"] = {"anyOf": [rows, _schema(answers.Mutated, schemas)]}
-    if route.path.endswith("/blob"):
-        for status, about in _BLOB_STATUSES.items():
-            responses[status] = {"description": about}
-    if route.is_write or route.action == "invoke_query":
-        responses["429"] = _error("Too many writes of this actor are under way.")
+        operation["requestBody"] = {
+            "required": True,
+            "content": _lines((answers.NodeRecord, answers.EdgeRecord), shapes),
+        }
+    if route.successor is not None:
+        operation["deprecated"] = True
     return operation
 
 
-# `4XX` says it all: every refusal has one shape, and the table of errors says which status belongs to which.
-_STATUSES = ("401", "403", "404", "4XX", "5XX")
-_BLOB_STATUSES = {
-    "206": "The range that was asked for.",
-    "302": "The blob is kept elsewhere.",
-    "304": "The caller has it already.",
-}
-_WORDS = {
-    "401": "No token, or an unknown one.",
-    "403": "The policy does not allow it.",
-    "404": "It is not there.",
-    "4XX": "The request is refused; see `omnigraph_code`.",
-    "5XX": "The server or its storage failed.",
-}
+def _parameters(route: Route, shapes: dict[str, Schema]) -> list[dict[str, Any]]:
+    found = query_parameters(route.takes, shapes) if route.body != "json" else []
+    if route.path.endswith("/if-graph-commit"):
+        found.append(_CONDITION)
+    if route.may_commit:
+        found.append(_OPERATION_ID)
+    if route.path.endswith("/blob"):
+        found += [*_BLOB_CONDITIONS, *(_BLOB_RANGES if route.method == "GET" else ())]
+    return found
 
 
-def _operation(
-    summary: str, name: str, answer: type | str, schemas: dict[str, Any], statuses: tuple[str, ...]
-) -> dict[str, Any]:
+def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
+    if route.path.endswith("/blob"):
+        content = {} if route.method == "HEAD" else {wire.BYTES: {"schema": _BINARY}}
+        whole = (*_BLOB_HEADERS, "Content-Length")
+        found = {"200": _response(route.summary, content, whole), "304": _response("Not changed.", {}, _BLOB_HEADERS)}
+        if route.method == "GET":
+            found["206"] = _response("The range that was asked for.", content, (*whole, "Content-Range"))
+        return found
+    if route.path.endswith("/export"):
+        return {"200": _response(route.summary, _lines((answers.NodeRecord, answers.EdgeRecord), shapes))}
+    if route.path.endswith("/baseline"):
+        kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
+        return {"200": _response(route.summary, _lines(kinds, shapes))}
+    content = _content(route.answers, shapes)
+    if route.path.endswith("/queries/{name}"):
+        both = [content[wire.JSON]["schema"], schema_of(answers.Mutated, shapes)]
+        content[wire.JSON]["schema"] = {"anyOf": both}
+    if route.answers is answers.Rows:
+        content[wire.ARROW] = {"schema": _BINARY}
+        return {"200": _response(route.summary, content, _ARROW_HEADERS)}
+    return {"200": _response(route.summary, content, route.headers)}
+
+
+def _statuses(route: Route) -> tuple[str, ...]:
+    """Return the statuses of the refusals of a route, from what it takes and does."""
+    names = {*route.takes.__dataclass_fields__, *re.findall(r"\{(\w+)", route.path)}  # type: ignore[attr-defined]
+    found = set(_ALWAYS)
+    if route.body != "none":
+        found |= {"408", "413", "415"}
+    if names & {"snapshot", "as_of", "at", "commit", "commit_id", "page_token", "before", "to"}:
+        found |= {"410", "413"}
+    if route.path.endswith("/if-graph-commit"):
+        found.add("412")
+    if route.path.endswith("/blob"):
+        found |= {"412", "416"} if route.method == "GET" else {"412"}
+    return tuple(sorted(found))
+
+
+def _operation(summary: str, name: str, responses: dict[str, Any]) -> dict[str, Any]:
+    request_id = {"$ref": f"#/components/parameters/{wire.REQUEST_ID}"}
+    ordered = dict(sorted(responses.items()))
+    return {"summary": summary, "operationId": name, "parameters": [request_id], "responses": ordered}
+
+
+def _content(answer: type | str, shapes: dict[str, Schema]) -> dict[str, Any]:
     if isinstance(answer, str):
-        schema: dict[str, Any] = {"type": "object"} if answer == wire.JSON else {"type": "string"}
-        content = {answer: {"schema": schema}}
-    else:
-        content = {wire.JSON: {"schema": _schema(answer, schemas)}}
-    responses: dict[str, Any] = {"200": {"description": summary, "content": content}}
-    responses |= {status: _error(_WORDS[status]) for status in statuses}
-    return {"summary": summary, "operationId": name, "responses": responses}
+        return {answer: {"schema": {"type": "object"} if answer == wire.JSON else dict(_TEXT)}}
+    return {wire.JSON: {"schema": schema_of(answer, shapes)}}
 
 
-def _error(about: str) -> dict[str, Any]:
-    return {"description": about, "content": {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+def _lines(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
+    """Return NDJSON, which is a text to OpenAPI; `x-line-schema` describes each of its lines."""
+    line = {"anyOf": [schema_of(one, shapes) for one in kinds]}
+    return {wire.NDJSON: {"schema": dict(_TEXT), "x-line-schema": line}}
+
+
+def _response(about: str, content: Mapping[str, Any], headers: Iterable[str] = ()) -> dict[str, Any]:
+    found: dict[str, Any] = {"description": about, "headers": _headers((wire.REQUEST_ID, *headers))}
+    return {**found, "content": dict(content)} if content else found
+
+
+def _refusals(statuses: Iterable[str]) -> dict[str, Any]:
+    return {one: {"$ref": f"#/components/responses/{_STATUSES[one][0]}"} for one in statuses}
+
+
+def _refusals_of(route: Route) -> dict[str, Any]:
+    statuses, is_head = _statuses(route), route.method == "HEAD"
+    special: dict[str, tuple[str, ...]] = {}
+    if route.path.endswith("/blob"):
+        special = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")}
+    own = statuses if is_head or route.headers else [one for one in statuses if one in special]
+    inline = {one: _refusal(one, (*special.get(one, ()), *route.headers), has_body=not is_head) for one in own}
+    return {**_refusals(statuses), **inline}
+
+
+def _refusal(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
+    content = {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if has_body else {}
+    return _response(_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
+
+
+def _headers(names: Iterable[str]) -> dict[str, Any]:
+    return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
 def _name(method: str, path: str) -> str:
@@ -152,75 +264,3 @@ def _name(method: str, path: str) -> str:
 def _path_parameter(name: str) -> dict[str, Any]:
     pattern = {"pattern": f"^{GRAPH_ID.pattern}$"} if name == "graph_id" else {"minLength": 1}
     return {"name": name, "in": "path", "required": True, "schema": {"type": "string", **pattern}}
-
-
-def _query_parameters(takes: type, schemas: dict[str, Any]) -> list[dict[str, Any]]:
-    shape = _input_schema(takes, schemas)
-    required = set(shape.get("required", ()))
-    return [
-        {"name": name, "in": "query", "required": name in required, "schema": _without_null(schema)}
-        for name, schema in shape["properties"].items()
-    ]
-
-
-def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema without null, which a query string cannot say: what is left out is not there."""
-    if "anyOf" not in schema:
-        return schema
-    [one, *others] = [option for option in schema["anyOf"] if option.get("type") != "null"]
-    return {"anyOf": [one, *others]} if others else one
-
-
-def _input_schema(takes: type, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of an input; nothing but its members is taken."""
-    assert is_dataclass(takes)
-    hints = get_type_hints(takes)
-    properties, required = {}, []
-    for one in fields(takes):
-        name = wire.TO_WIRE.get(one.name, one.name)
-        properties[name] = _schema(hints[one.name], schemas)
-        if one.default is MISSING:
-            required.append(name)
-    shape: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
-    return {**shape, "required": required} if required else shape
-
-
-def _schema(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    """Return the schema of a type; shapes of answers are described once and referred to."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
-        return {}
-    if kind in _PLAIN:
-        return {"type": _PLAIN[kind]}
-    if origin is Literal:
-        return {"type": "string", "enum": list(inner)}
-    if origin is list:
-        return {"type": "array", "items": _schema(inner[0], schemas)}
-    if origin is dict:
-        values = _schema(inner[1], schemas)
-        return {"type": "object", **({"additionalProperties": values} if values else {})}
-    if origin in (Union, UnionType):
-        return {"anyOf": [_schema(one, schemas) for one in inner]}
-    if kind.__name__ not in schemas:
-        schemas[kind.__name__] = {}
-        schemas[kind.__name__] = _object(kind, schemas)
-    return {"$ref": f"#/components/schemas/{kind.__name__}"}
-
-
-_PLAIN = {str: "string", int: "integer", bool: "boolean", NoneType: "null"}
-
-
-def _object(kind: Any, schemas: dict[str, Any]) -> dict[str, Any]:
-    hints = get_type_hints(kind)
-    properties = {wire.TO_WIRE.get(name, name): _schema(hint, schemas) for name, hint in hints.items()}
-    required = sorted(wire.TO_WIRE.get(name, name) for name in required_members(kind))
-    about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
-    return {"type": "object", **about, "properties": properties, "required": required}
-
-
-def required_members(kind: Any) -> set[str]:
-    """Return the members that an answer always has; annotations kept as text hide that from older Pythons."""
-    told = get_type_hints(kind, include_extras=True)
-    if not kind.__total__:
-        return set()
-    return {name for name, hint in told.items() if get_origin(hint) is not NotRequired}

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
 
+from omnigraph.engine.core import Moment
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
-from omnigraph.limits import RESULT_BATCH_ROWS
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.call import Answer, Call, json_answer, moment_of, pointing_to
+from omnigraph.server.envelope import dump
 from omnigraph.server.wire import ARROW
+
+_NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.OfBranch]) -> Answer:
@@ -28,10 +31,32 @@ def snapshot(call: Call[wire.OfBranch]) -> Answer:
 def query(call: Call[wire.Query]) -> Answer:
     given = call.given
     branch, at = moment_of(given)
-    result = call.graph.query(
-        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
-    )
+    result = _query(call, given, branch, at)
     return rows_answer(call, result, target_of(given, branch))
+
+
+def read(call: Call[wire.Read]) -> Answer:
+    """Answer a read as earlier releases did, whose answer has no commit."""
+    given = call.given
+    present = wire.Query(
+        query=given.query_source,
+        name=given.query_name,
+        params=given.params,
+        branch=given.branch,
+        snapshot=given.snapshot,
+    )
+    branch, at = moment_of(present)
+    result = _query(call, present, branch, at)
+    description = describe_rows(result, target_of(present, branch))
+    del description["graph_commit_id"]
+    return json_rows_answer(result, description)
+
+
+def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+    with pointing_to("/mutate"):
+        return call.graph.query(
+            given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+        )
 
 
 def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
@@ -50,20 +75,40 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        chunks = _arrow_chunks(result)
-        # A result of one batch is sent at once; making it in steps would only cost turns.
-        is_small = len(result) <= RESULT_BATCH_ROWS
-        return Answer(b"".join(chunks) if is_small else chunks, ARROW, headers=told)
-    return json_answer(
-        {
-            "query_name": result.query_name,
-            "target": target,
-            "row_count": len(result),
-            "columns": result.columns,
-            "rows": result.to_json_rows(),
-            "graph_commit_id": result.graph_commit_id,
-        }
-    )
+        return _in_pieces(result, _arrow_chunks(result), ARROW, told)
+    return json_rows_answer(result, describe_rows(result, target))
+
+
+def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
+    """Return the JSON that answers a query, without its rows."""
+    return {
+        "query_name": result.query_name,
+        "target": target,
+        "row_count": len(result),
+        "columns": result.columns,
+        "rows": [],
+        "graph_commit_id": result.graph_commit_id,
+    }
+
+
+def json_rows_answer(result: Result, description: dict[str, object]) -> Answer:
+    """Return a description of rows together with them."""
+    return _in_pieces(result, _json_chunks(result, description), wire.JSON, {})
+
+
+def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:
+    """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
+    return Answer(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
+
+
+def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
+    """Yield an answer with the rows of a result in the place of none."""
+    # Inside of a text the quotes would be escaped, so this occurs once.
+    head, _, tail = dump(answer).partition(_NO_ROWS)
+    pieces = result.json_pieces()
+    yield head + _NO_ROWS[:-1] + next(pieces, b"")
+    yield from pieces
+    yield b"]" + tail
 
 
 class _Drain(io.RawIOBase):
@@ -90,7 +135,7 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
     drain = _Drain()
     with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
-        for batch in result.batches():
+        for batch in result.arrow_pieces():
             writer.write_batch(batch)
             yield drain.take()
     yield drain.take()

@@ -45,8 +45,7 @@ def loading(call: Call[Any]) -> tuple[Check, ...]:
 
 
 def invoking(call: Call[Any]) -> tuple[Check, ...]:
-    stored = storedcalls.find(call)
-    action = "change" if stored.mutation else "read"
+    action = "change" if storedcalls.is_mutation(call) else "read"
     return on_branch(action)(call)
 
 
@@ -56,7 +55,7 @@ class Route:
 
     `action` is what a policy is asked before the body is read; `checks` say where, once the request is known.
     `is_write` is admitted by actor. `looks_up`: the checks ask the graph, so they run where handlers do. `masks` is
-    told instead of a refusal of `action`.
+    told instead of a refusal of `action`. `successor` is the route that replaces one of earlier releases.
     """
 
     method: Literal["GET", "HEAD", "POST", "DELETE"]
@@ -73,6 +72,14 @@ class Route:
     is_change: bool = False
     looks_up: bool = False
     masks: Callable[[], Exception] | None = None
+    successor: str | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers of all its answers."""
+        if self.successor is None:
+            return {}
+        return {"Deprecation": "true", "Link": f'<{self.successor}>; rel="successor-version"'}
 
     @property
     def may_commit(self) -> bool:
@@ -127,10 +134,14 @@ ROUTES: tuple[Route, ...] = (
          wire.OfBranch, answers.Snapshot, checks=on_branch("read")),
     _json("/query", "read", reads.query, "Run a query; JSON rows, or an Arrow stream if the request accepts one.",
           wire.Query, answers.Rows, checks=on_branch("read")),
+    _json("/read", "read", reads.read, "Run a query; `/query` with the names that earlier releases had.",
+          wire.Read, answers.LegacyRows, checks=on_branch("read"), successor="query"),
     _json("/explain", "read", reads.explain, "Show how a query runs, and with `profile` what really happened.",
           wire.Explain, answers.Plan, checks=on_branch("read")),
     _write("/mutate", "change", writes.mutate, "Run a mutation, as one commit.",
            wire.Mutate, answers.Mutated, on_branch("change")),
+    _write("/change", "change", writes.mutate, "Run a mutation; the former name of `/mutate`.",
+           wire.Mutate, answers.Mutated, on_branch("change"), successor="mutate"),
     _write("/mutate/if-graph-commit", "change", writes.mutate_if,
            "Run a mutation if the branch is still at the commit that a header names.",
            wire.Mutate, answers.Mutated, on_branch("change")),
@@ -148,6 +159,9 @@ ROUTES: tuple[Route, ...] = (
            wire.NewSchema, answers.SchemaApplied, _target("schema_apply", lambda call: "main")),
     _write("/load", "change", writes.load, "Write NDJSON records that come as a JSON text, as one commit.",
            wire.Load, answers.LoadedAt, loading, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True),
+    _write("/ingest", "change", writes.load, "Write NDJSON records; the former name of `/load`.",
+           wire.Load, answers.LoadedAt, loading, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True,
+           successor="load"),
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
           checks=loading, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True, looks_up=True),

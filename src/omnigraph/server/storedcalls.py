@@ -5,7 +5,7 @@ A query that is not there and one that the caller may not call look the same.
 
 from __future__ import annotations
 
-from omnigraph.engine.core import View
+from omnigraph.engine.core import Core, View
 from omnigraph.engine.read import Budget
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.server import wire
@@ -16,9 +16,10 @@ from omnigraph.stored import StoredQuery
 
 
 def catalog(call: Call[wire.Nothing]) -> Answer:
-    """List the stored queries whose types the caller may see."""
-    seen = call.graph.core.view().catalog
-    return json_answer({"queries": [one.to_json() for one in call.hosted.stored.list(seen)]})
+    """List the stored queries whose types the caller may see; whoever sees all types is also told what is broken."""
+    core, stored = call.graph.core, call.hosted.stored()
+    listed = {"queries": [one.to_json() for one in stored.list(core.view().catalog)]}
+    return json_answer({**listed, "broken": [one.to_json() for one in stored.broken] if _sees_all(core) else []})
 
 
 def unknown() -> GraphError:
@@ -26,12 +27,34 @@ def unknown() -> GraphError:
     return GraphError("stored query not found", code="query.not_found")
 
 
-def find(call: Call[wire.Invoke]) -> StoredQuery:
-    """Return the stored query that a request names."""
-    found = call.hosted.stored.get(call.path["name"])
+def is_mutation(call: Call[wire.Invoke]) -> bool:
+    """Return the kind of the stored query that a request names."""
+    found = call.hosted.queries.is_mutation(call.path["name"])
     if found is None:
         raise unknown()
     return found
+
+
+def find(call: Call[wire.Invoke]) -> StoredQuery:
+    """Return the stored query that a request names, as the accepted schema has it now."""
+    name, stored = call.path["name"], call.hosted.stored()
+    found = stored.get(name)
+    if found is not None:
+        return found
+    broken = next((one for one in stored.broken if one.name == name), None)
+    # What it touches is not known, and its text may name what is hidden from the caller.
+    if broken is None or not _sees_all(call.graph.core):
+        raise unknown()
+    raise GraphError(
+        f"the stored query does not compile against the accepted schema: {broken.render()}. Nothing was done; ask the"
+        " operator of the server to change it",
+        code="query.broken",
+        query=broken.to_json(),
+    )
+
+
+def _sees_all(core: Core) -> bool:
+    return not core.hidden(core.kernel.snapshot())
 
 
 def invoke(call: Call[wire.Invoke]) -> Answer:

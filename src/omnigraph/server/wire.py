@@ -6,7 +6,7 @@ Plain values; both ends of the wire import it, so it imports neither a server no
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 JSON: Final = "application/json"
@@ -28,6 +28,11 @@ Kind = Literal["node", "edge"]
 Op = Literal["insert", "update", "delete"]
 Mode = Literal["append", "merge", "overwrite"]
 Naming = Literal["now", "then"]
+
+# The metadata of a member that is also taken under another name, which earlier releases of the protocol had.
+ALIAS: Final = "alias"
+_QUERY: Final = {ALIAS: "query_source"}
+_NAME: Final = {ALIAS: "query_name"}
 
 
 # -- what routes take: a JSON body, or for GET, HEAD and NDJSON bodies the query string -------------------------------
@@ -78,11 +83,22 @@ class Explain(Query):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """A read, in the words of earlier releases."""
+
+    query_source: str = field(metadata={ALIAS: "query"})
+    query_name: str | None = field(default=None, metadata={ALIAS: "name"})
+    params: dict[str, Any] | None = None
+    branch: str | None = None
+    snapshot: str | int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Mutate:
     """A mutation."""
 
-    query: str
-    name: str | None = None
+    query: str = field(metadata=_QUERY)
+    name: str | None = field(default=None, metadata=_NAME)
     params: dict[str, Any] | None = None
     branch: str = "main"
 

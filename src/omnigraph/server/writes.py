@@ -10,25 +10,28 @@ from typing import Any, Final
 
 from omnigraph.engine.history import describe_tag
 from omnigraph.engine.schema.apply import apply, plan
-from omnigraph.engine.write.receipt import IngestReceipt
+from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
 from omnigraph.lang.source import Source
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, instant_of, json_answer, receipt_answer
+from omnigraph.server.call import Answer, Call, instant_of, json_answer, pointing_to, receipt_answer
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
 
 def mutate(call: Call[wire.Mutate]) -> Answer:
     refuse_condition(call)
-    given = call.given
-    return receipt_answer(call.graph.mutate(given.query, given.name, given.params, given.branch))
+    return receipt_answer(_mutate(call, None))
 
 
 def mutate_if(call: Call[wire.Mutate]) -> Answer:
+    return receipt_answer(_mutate(call, condition(call)))
+
+
+def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
     given = call.given
-    receipt = call.graph.mutate(given.query, given.name, given.params, given.branch, condition(call))
-    return receipt_answer(receipt)
+    with pointing_to("/query"):
+        return call.graph.mutate(given.query, given.name, given.params, given.branch, if_commit)
 
 
 def refuse_condition(call: Call[Any]) -> None:
@@ -70,7 +73,8 @@ def schema_plan(call: Call[wire.NewSchema]) -> Answer:
 
 def schema_apply(call: Call[wire.NewSchema]) -> Answer:
     given, core = call.given, call.graph.core
-    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor)
+    check = call.hosted.queries.refuse_breakage
+    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
     return receipt_answer(receipt, uri=call.graph.uri)
 
 

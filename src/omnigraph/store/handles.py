@@ -45,7 +45,14 @@ class Handles:
 
     file_format = FILE_FORMAT
 
-    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+    def __init__(
+        self,
+        root: Location,
+        meter: Meter = NO_METER,
+        *,
+        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
+        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+    ) -> None:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
@@ -53,8 +60,8 @@ class Handles:
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
-        self._session = Session(INDEX_CACHE_BYTES_MAX, FILE_CACHE_BYTES_MAX)
-        self._plain_session = Session(1 << 20, FILE_CACHE_BYTES_MAX // 8)
+        self._session = Session(index_cache_bytes, file_cache_bytes)
+        self._plain_session = Session(1 << 20, file_cache_bytes // 8)
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

@@ -34,6 +34,8 @@ os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
 
 # A segment that is there; it travels between processes.
 Built: TypeAlias = Index
+# Later than any time that storage knows.
+_ANY_AGE_US: Final = 1 << 62
 
 
 class IndexKind(StrEnum):
@@ -360,7 +362,13 @@ def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
     if len(segments) == 1:
         return segments[0]
     with lance_errors(f"merging segments of {dataset.ref}"):
-        return copy(dataset.lance).merge_existing_index_segments(list(segments))
+        return _without_staging(dataset, copy(dataset.lance).merge_existing_index_segments(list(segments)))
+
+
+def _without_staging(dataset: Dataset, segment: Built) -> Built:
+    """Remove the empty folder that Lance leaves on a disk when it has merged the parts of a text segment."""
+    dataset.store.objects.drop_empty(f"{dataset.ref.directory}/_indices/{segment.uuid}", _ANY_AGE_US)
+    return segment
 
 
 def _options(wanted: Segment) -> dict[str, Any]:

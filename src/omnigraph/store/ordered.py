@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.errors import GraphError
 from omnigraph.limits import SORTED_BYTES_MAX
 from omnigraph.store.dataset import Dataset, lance_errors
 
@@ -67,17 +68,17 @@ def read_blobs(dataset: Dataset, column: str, row_ids: pa.Array[Any]) -> list[by
         return [payload for _, payload in dataset.lance.read_blobs(column, ids=row_ids)]
 
 
-def external_uris(descriptors: pa.Array[Any]) -> pa.Array[Any]:
-    """Return the address of every external blob of a column of descriptors; null where the bytes are managed."""
-    storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
-    uris = pc.struct_field(storage, "blob_uri")
-    found: pa.Array[Any] = pc.if_else(pc.not_equal(uris, ""), uris, pa.scalar(None, pa.string()))
-    return found
-
-
 def blob_sizes(descriptors: pa.Array[Any]) -> pa.Array[Any]:
-    """Return how many bytes each managed blob of a column of descriptors has; zero for none and for external ones."""
+    """Return how many bytes each blob of a column of descriptors has; zero for none.
+
+    Asked before any byte is read, so it refuses descriptors that refer to data outside of the graph. Only a foreign
+    tool can write those, and reading them would open whatever file or address they name.
+    """
     storage = descriptors.storage if isinstance(descriptors, pa.ExtensionArray) else descriptors
-    managed = pc.and_(pc.is_valid(storage), pc.is_null(external_uris(descriptors)))
-    sizes: pa.Array[Any] = pc.if_else(managed, pc.cast(pc.struct_field(storage, "size"), pa.int64()), 0)
+    if pc.any(pc.not_equal(pc.struct_field(storage, "blob_uri"), "")).as_py():
+        raise GraphError(
+            "a blob refers to data outside of the graph, which is never read; restore the graph from a backup",
+            code="blob.integrity",
+        )
+    sizes: pa.Array[Any] = pc.if_else(pc.is_valid(storage), pc.cast(pc.struct_field(storage, "size"), pa.int64()), 0)
     return sizes

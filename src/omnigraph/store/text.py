@@ -9,7 +9,7 @@ misspelt.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
@@ -114,10 +114,19 @@ class Vocabulary:
     def __init__(self, texts: Any) -> None:
         self._words = Words(spellings_of(texts))
 
-    def similar(self, text: str, edits: int) -> list[str]:
+    def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
         """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
-        sought = spellings_of(pa.array([text])).to_pylist()
-        return sorted({word for one in sought for word in self._words.within(one, edits)})
+        near: set[str] = set()
+        for sought in distinct_words(text):
+            check()
+            near.update(self._words.within(sought, edits))
+        return sorted(near)
+
+
+def distinct_words(text: str) -> list[str]:
+    """Return the distinct whole words of a text, without stop words."""
+    words: list[str] = spellings_of(pa.array([text])).to_pylist()
+    return words
 
 
 class TextSearch:
@@ -162,12 +171,15 @@ class TextSearch:
         places = self._texts().matches(sorted(terms)) if terms else np.empty(0, np.intp)
         return self._live.ids[places]
 
-    def matches_misspelt(self, text: str, edits: int) -> RowIds:
-        """Return the rows that hold a word within so many edits of any word of the text."""
+    def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
+        """Return the rows that hold a word within so many edits of any word of the text.
+
+        `check` is called before each word is compared with all that occur, and may raise.
+        """
         with self._lock:
             if self._vocabulary is None:
                 self._vocabulary = Vocabulary(_one_array(self._read(None).column(self._column)))
-        words = self._vocabulary.similar(text, edits)
+        words = self._vocabulary.similar(text, edits, check)
         # Rows are known by terms: those propose every row with a form of these words, and the words themselves decide.
         rows = self._holding(terms_of_spellings(words))
         return rows[self._holds_any(rows, words)] if len(rows) else rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -167,6 +168,7 @@ def test_apply_unsupported_step_is_refused_with_its_place(graph: og.Graph) -> No
     with pytest.raises(LanguageError) as caught:
         graph.schema.apply(SCHEMA.replace("age: I32?", "age: I64?  email: String?"))
     assert [one.code for one in caught.value.diagnostics] == ["OG-MF-106"]
+    assert re.match(r"\[OG-MF-106\] .* at schema\.pg:\d+:\d+", str(caught.value))
     assert graph.snapshot().version == before
 
 

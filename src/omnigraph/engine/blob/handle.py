@@ -1,4 +1,4 @@
-"""One blob of one entity: its length and tag, ranges of its bytes, or the address where it is kept.
+"""One blob of one entity: its length and tag, and ranges of its bytes.
 
 In an older state it is found as every read finds things there, by the names of today; see `engine.names`.
 """
@@ -26,24 +26,17 @@ _TAG: Final = b"omnigraph/blob-etag/v1\0"
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob at one state of the graph. An external one has only a `uri`, and is never opened here."""
+    """A blob at one state of the graph; none of its bytes are read until they are asked for."""
 
     snapshot_commit_id: CommitId | None
-    uri: str | None
     length: int
     etag: str
     _dataset: Dataset
     _column: str
     _row_id: int
 
-    @property
-    def is_external(self) -> bool:
-        return self.uri is not None
-
     def read(self, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
-        if self.uri is not None:
-            raise UsageError(f"the blob is kept at `{self.uri}`; read it there", uri=self.uri)
         end = end_of_range(self.length, start, end)
         return read_range(self._dataset, self._column, self._row_id, start, end - start)
 
@@ -96,7 +89,7 @@ def blob(
             entity_id=entity_id,
         )
     tag = _etag(type_, property_, cell)
-    return Blob(view.snapshot.head, cell.uri, cell.length, tag, dataset, property_.name, cell.row_id)
+    return Blob(view.snapshot.head, cell.length, tag, dataset, property_.name, cell.row_id)
 
 
 def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[NodeType | EdgeType, Property]:

@@ -90,5 +90,5 @@ def delete_merged(branches: Branches, receipt: MergeReceipt) -> MergeReceipt:
     try:
         branches.delete(receipt.source)
     except OmniGraphError as error:
-        return replace(receipt, branch_delete_error=error.message)
+        return replace(receipt, branch_deleted=False, branch_delete_error=error.message)
     return replace(receipt, branch_deleted=True)

@@ -23,7 +23,7 @@ OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What is wanted; None leaves a dimension open."""
+    """What is wanted; None leaves a dimension open, as an empty list of a caller does."""
 
     kinds: frozenset[str] | None = None
     types: frozenset[str] | None = None
@@ -49,12 +49,14 @@ def select(
 
     >>> select(["node"], None, ["insert"], []).has_type("edge:Knows")
     False
+    >>> select([], [], [], []) == ALL
+    True
     """
     _known("kind", kinds, KINDS)
     _known("op", ops, OPS)
     names = sorted({name for one in catalogs for name in (*one.nodes, *one.edges)})
     _known("type", types, names)
-    return Selection(*(None if one is None else frozenset(one) for one in (kinds, types, ops)))
+    return Selection(*(frozenset(one) if one else None for one in (kinds, types, ops)))
 
 
 def _known(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:

@@ -71,7 +71,7 @@ def plan_types(
     known = {one.name: one for one in catalog.nodes.values() if _embeds(one)}
     if not known:
         raise UsageError("no type of the schema has a property with `@embed`; there is nothing to embed")
-    chosen = sorted(set(known if types is None else types))
+    chosen = sorted(set(types or known))
     for name in chosen:
         if name not in known:
             hint = suggestion(name, known) or f"those that have one are {', '.join(sorted(known))}"

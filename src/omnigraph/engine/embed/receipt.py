@@ -41,5 +41,5 @@ class EmbedReceipt:
             "engine": self.engine,
             "properties": [one.to_json() for one in self.properties],
             "actor_id": self.actor,
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }

@@ -29,5 +29,5 @@ class IndexReport:
             "pending": [
                 {"type_key": key, "property": one.spec.column, "reason": one.reason} for key, one in self.pending
             ],
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }

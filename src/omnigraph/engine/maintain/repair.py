@@ -89,7 +89,7 @@ class RepairReport:
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
             "graph_manifest_version": self.commit.manifest_version if self.commit else None,
             "datasets": [one.to_json() for one in self.types],
         }

@@ -59,7 +59,8 @@ class MergeReceipt:
     conflicts: tuple[Conflict, ...] = ()
     dry_run: bool = False
     actor: str | None = None
-    branch_deleted: bool = False
+    # None unless the source was to be deleted.
+    branch_deleted: bool | None = None
     branch_delete_error: str | None = None
 
     @property
@@ -78,7 +79,7 @@ class MergeReceipt:
             "outcome": self.outcome.value,
             "base_commit_id": self.base,
             "base_commit_ids": list(self.bases),
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.target) if self.commit else None,
             "types": [one.to_json() for one in self.types],
             "conflicts": [one.to_json() for one in self.conflicts],
             "dry_run": self.dry_run,

@@ -6,8 +6,9 @@ crash leaves behind is swept by age.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import TypeAlias
 
 import orjson
 
@@ -18,7 +19,7 @@ from omnigraph.engine.schema.receipt import SchemaReceipt
 from omnigraph.engine.scope import onto
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.migrate import MigrationPlan, plan_migration
 from omnigraph.lang.schema import SchemaIR, catalog_of
@@ -42,11 +43,24 @@ def plan(core: Core, text: str | Source, allow_data_loss: bool = False) -> Migra
     return _plan(core.kernel.snapshot(MAIN), _source(text), allow_data_loss)
 
 
-def apply(core: Core, text: str | Source, allow_data_loss: bool = False, actor: str | None = None) -> SchemaReceipt:
-    """Make a schema the accepted one, and the data obey it; refused as a whole when one step is not supported."""
+# Takes the catalogs before and after a change, and raises when the change must not happen.
+SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
+
+
+def apply(
+    core: Core,
+    text: str | Source,
+    allow_data_loss: bool = False,
+    actor: str | None = None,
+    check: SchemaCheck | None = None,
+) -> SchemaReceipt:
+    """Make a schema the accepted one, and the data obey it; refused as a whole when one step is not supported.
+
+    `check` sees both catalogs before anything is staged, and may refuse.
+    """
     core = core.acting_as(actor)
     core.require("schema_apply", onto(MAIN))
-    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor)
+    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor, check)
     # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
     # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
     receipt = core.kernel.commit(MAIN, work.prepare, Work.CONTROL)
@@ -65,11 +79,14 @@ def apply(core: Core, text: str | Source, allow_data_loss: bool = False, actor: 
 class _Apply:
     """One apply, which may be prepared several times before it is published."""
 
-    def __init__(self, kernel: Kernel, source: Source, allow_data_loss: bool, actor: str | None) -> None:
+    def __init__(
+        self, kernel: Kernel, source: Source, allow_data_loss: bool, actor: str | None, check: SchemaCheck | None
+    ) -> None:
         self.kernel = kernel
         self.source = source
         self.allow_data_loss = allow_data_loss
         self.actor = actor
+        self.check = check
         self.base: Snapshot
         self.migration: MigrationPlan
         self._planned_on: str | None = None
@@ -87,7 +104,10 @@ class _Apply:
         if not self.migration.supported:
             raise LanguageError(diagnostics=self.migration.refusals)
         _refuse_branches(snapshot)
-        reshaping = compare(catalog_of(_ir(snapshot)), self.migration.compiled.catalog)
+        before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
+        if self.check is not None:
+            self.check(before, after)
+        reshaping = compare(before, after)
         hard = _hard_drops(self.migration)
         return Plan(
             "schema_apply",

@@ -5,6 +5,7 @@ Thin: planning and applying are beside it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from omnigraph.engine.core import Core
@@ -16,6 +17,7 @@ from omnigraph.files import read_source
 from omnigraph.lang.migrate import MigrationPlan
 from omnigraph.lang.source import Source
 from omnigraph.manifest.model import MAIN
+from omnigraph.stored import QueryFolder, read_queries
 
 
 def schema_source(schema: str | Path) -> Source:
@@ -44,6 +46,23 @@ class Schema:
         """
         return plan(self._core, schema_source(schema), allow_data_loss)
 
-    def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> SchemaReceipt:
-        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported."""
-        return apply(self._core, schema_source(schema), allow_data_loss, self._core.actor)
+    def apply(
+        self,
+        schema: str | Path,
+        *,
+        allow_data_loss: bool = False,
+        queries: str | Path | Iterable[str | Path] | None = None,
+    ) -> SchemaReceipt:
+        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported.
+
+        Args:
+            schema: The new schema, as text or as the path of a `.pg` file.
+            allow_data_loss: Make drops final.
+            queries: The stored queries that go with the graph: a directory of `.gq` files, or some files. A schema
+                that would break one of them is refused.
+
+        Raises:
+            GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
+        """
+        check = None if queries is None else QueryFolder(read_queries(queries)).refuse_breakage
+        return apply(self._core, schema_source(schema), allow_data_loss, self._core.actor, check)

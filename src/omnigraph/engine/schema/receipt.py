@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from omnigraph.lang.migrate import Step
-from omnigraph.manifest.model import Commit
+from omnigraph.manifest.model import MAIN, Commit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,6 @@ class SchemaReceipt:
             "graph_manifest_version": self.graph_manifest_version,
             "step_count": len(self.steps),
             "steps": [step.to_json() for step in self.steps],
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(MAIN) if self.commit else None,
             "purge_pending": list(self.purge_pending),
         }

@@ -29,7 +29,7 @@ class MutationReceipt:
             "affected_nodes": self.affected_nodes,
             "affected_edges": self.affected_edges,
             "actor_id": self.actor,
-            "commit": self.commit.commit_id if self.commit else None,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }
 
 
@@ -60,5 +60,5 @@ class IngestReceipt:
             "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
             "total_entities": self.total_entities,
             "actor_id": self.actor,
-            "commit": self.commit.commit_id,
+            "commit": self.commit.to_json(self.branch),
         }

@@ -27,6 +27,7 @@ from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
+WRONG_KIND: Final = "T29"
 RESERVED_PARAMETER: Final = "__nanograph_now"
 _KINDS: Final = {
     Scalar.STRING: "string",
@@ -107,7 +108,7 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
         return query
     message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here"
     hint = "run it as a query" if query.kind == "read" else "run it as a mutation"
-    raise LanguageError(diagnostics=(Diagnostic("T29", message, query.source, query.span, hint),))
+    raise LanguageError(diagnostics=(Diagnostic(WRONG_KIND, message, query.source, query.span, hint),))
 
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from omnigraph.engine.core import View
+from omnigraph.engine.read.budget import check_running
 from omnigraph.engine.read.search.prepared import text_search
-from omnigraph.errors import DataError
-from omnigraph.limits import FUZZY_EDITS_MAX
+from omnigraph.errors import DataError, LimitExceeded
+from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_WORDS_MAX
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.live import RowIds
-from omnigraph.store.text import NO_HITS, describe_texts
+from omnigraph.store.text import NO_HITS, describe_texts, distinct_words
 
 
 def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
@@ -38,9 +39,26 @@ def text_matches(
         raise DataError(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
+    is_fuzzy = function == "fuzzy"
+    _refuse_long(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
     search = text_search(view, node_type, property)
-    rows = search.matches_misspelt(query, edits) if function == "fuzzy" else search.matches(query)
+    rows = search.matches_misspelt(query, edits, check_running) if is_fuzzy else search.matches(query)
     return np.unique(rows)
+
+
+def _refuse_long(query: str, most: int) -> None:
+    """Refuse a text of more words than may be looked up for one condition."""
+    # Scripts without spaces have words of one letter, and Unicode has signs that stand for up to four words.
+    if len(query) <= most // 4:
+        return
+    count = len(distinct_words(query))
+    if count > most:
+        raise LimitExceeded(
+            f"the text has {count} different words, and one search looks up {most}; search for fewer",
+            resource="search_words",
+            limit=most,
+            actual=count,
+        )
 
 
 def bm25(
@@ -57,5 +75,6 @@ def bm25(
     """
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
+    _refuse_long(query, SEARCH_WORDS_MAX)
     hits = text_search(view, node_type, property).search(query, candidates, limit)
     return hits.rows, hits.scores

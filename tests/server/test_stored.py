@@ -1,0 +1,125 @@
+"""Stored queries and the schema under them: what breaks one is refused, and a broken one stops nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from omnigraph import graph as graphs
+from omnigraph.errors import GraphError
+from tests.server.conftest import POLICY
+from tests.server.live import SCHEMA, TOKENS, Live, serving_graph
+
+pytestmark = pytest.mark.slow
+
+G = "/graphs/g"
+AGES = "query ages() { match { $p: Person } return { $p.age as age } }\n"
+NAMES = "query names() { match { $p: Person } return { $p.name as name } }\n"
+GROW = "query grow($name: String) { update Person set { age: 1 } where name = $name }\n"
+WITHOUT_AGE = SCHEMA.replace("    age: I32?\n", "")
+WIDER = SCHEMA.replace("    age: I32?\n", "    age: I32?\n    mail: String?\n")
+assert SCHEMA not in (WITHOUT_AGE, WIDER)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "stored"
+    path.mkdir()
+    (path / "ages.gq").write_text(AGES + GROW, encoding="utf-8")
+    (path / "names.gq").write_text(NAMES, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def served(graph_uri: str, folder: Path) -> Iterator[Live]:
+    with serving_graph(graph_uri, queries=folder) as live:
+        yield live
+
+
+def test_schema_that_breaks_stored_queries_is_refused_before_anything_is_published(served: Live) -> None:
+    before = served.get(f"{G}/snapshot").json()
+    for allow_data_loss in (False, True):
+        body = {"schema_source": WITHOUT_AGE, "allow_data_loss": allow_data_loss}
+        refused = served.post(f"{G}/schema/apply", body)
+        told = refused.json()
+        assert (refused.status, told["omnigraph_code"], told["code"]) == (409, "schema.breaks_queries", "conflict")
+        assert [one["name"] for one in told["context"]["queries"]] == ["ages", "grow"]
+        assert told["context"]["queries"][0]["file"] == "ages.gq"
+        assert "`ages`" in told["error"]
+        assert "Nothing was changed" in told["error"]
+    assert served.get(f"{G}/snapshot").json() == before
+    assert served.post(f"{G}/queries/ages").status == 200
+    assert served.get("/readyz").json() == {"status": "ready", "broken_query_count": 0}
+
+
+def test_schema_that_breaks_no_stored_query_is_applied(served: Live) -> None:
+    assert served.post(f"{G}/schema/apply", {"schema_source": WIDER}).json()["applied"] is True
+    assert served.post(f"{G}/queries/ages").status == 200
+
+
+def test_server_starts_with_queries_that_do_not_compile_and_says_so(graph_uri: str, folder: Path) -> None:
+    with graphs.open(graph_uri) as graph:
+        graph.schema.apply(WITHOUT_AGE)
+    (folder / "odd.gq").write_text("query {", encoding="utf-8")
+    (folder / "twice.gq").write_text(NAMES, encoding="utf-8")
+    with serving_graph(graph_uri, queries=folder) as live:
+        listed = live.get(f"{G}/queries").json()
+        assert [one["name"] for one in listed["queries"]] == ["names"]
+        assert sorted((one["name"], one["file"]) for one in listed["broken"]) == [
+            ("ages", "ages.gq"),
+            ("grow", "ages.gq"),
+            ("names", "twice.gq"),
+            ("odd", "odd.gq"),
+        ]
+        assert all(one["diagnostics"][0]["code"] for one in listed["broken"])
+        assert live.get("/readyz").json() == {"status": "ready", "broken_query_count": 4}
+        assert live.post(f"{G}/queries/names").json()["row_count"] == 5
+        for name in ("ages", "grow"):
+            refused = live.post(f"{G}/queries/{name}", {"params": {"name": "p1"} if name == "grow" else None})
+            assert (refused.status, refused.json()["omnigraph_code"]) == (409, "query.broken")
+            assert refused.json()["effect"] == "none"
+            assert str(folder.parent) not in refused.body.decode()
+        assert live.post(f"{G}/queries/odd").status == 404
+
+
+def test_schema_that_another_process_changes_breaks_and_mends_queries_at_once(served: Live, graph_uri: str) -> None:
+    with graphs.open(graph_uri) as graph:
+        graph.schema.apply(WITHOUT_AGE)
+        assert served.post(f"{G}/queries/ages").json()["omnigraph_code"] == "query.broken"
+        # What is broken already does not keep a schema from being changed.
+        assert served.post(f"{G}/schema/apply", {"schema_source": WIDER}).json()["applied"] is True
+    assert served.post(f"{G}/queries/ages").json()["row_count"] == 5
+    assert served.get(f"{G}/queries").json()["broken"] == []
+
+
+def test_broken_query_is_not_there_for_an_actor_who_does_not_see_all_types(
+    graph_uri: str, folder: Path, tmp_path: Path
+) -> None:
+    with graphs.open(graph_uri) as graph:
+        graph.schema.apply(WITHOUT_AGE)
+    rules = """
+  - id: readers-read
+    allow: {actors: {group: readers}, actions: [read], branch_scope: any, types: [Person]}
+  - id: readers-invoke
+    allow: {actors: {group: readers}, actions: [invoke_query]}
+"""
+    policy = tmp_path / "partial.yaml"
+    assert "{group: all}" in POLICY
+    policy.write_text(POLICY.replace("{group: all}", "{group: writers}") + rules, encoding="utf-8")
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, queries=folder) as live:
+        assert live.post(f"{G}/queries/ages", actor="ada").json()["omnigraph_code"] == "query.broken"
+        assert live.post(f"{G}/queries/ages", actor="bob").json()["omnigraph_code"] == "query.not_found"
+        assert len(live.get(f"{G}/queries", actor="ada").json()["broken"]) == 2
+        assert live.get(f"{G}/queries", actor="bob").json()["broken"] == []
+
+
+def test_schema_apply_in_python_checks_the_queries_it_is_told(graph_uri: str, folder: Path) -> None:
+    with graphs.open(graph_uri) as graph:
+        head = graph.snapshot().head
+        with pytest.raises(GraphError) as caught:
+            graph.schema.apply(WITHOUT_AGE, queries=folder)
+        assert caught.value.code == "schema.breaks_queries"
+        assert graph.snapshot().head == head
+        assert graph.schema.apply(WITHOUT_AGE, queries=folder / "names.gq").applied
