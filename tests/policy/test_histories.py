@@ -18,7 +18,8 @@ from omnigraph.manifest.model import Branch, BranchNames
 from omnigraph.manifest.name_record import NameRecord
 from tests.policy.histories import POLICIES, Leak, run
 
-HISTORIES = 100
+# Of each policy, so that there are more than a hundred.
+HISTORIES = 34
 # The function of the same name hides the module.
 MERGING = import_module("omnigraph.engine.merge.merge")
 
