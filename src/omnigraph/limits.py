@@ -93,6 +93,8 @@ WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
 BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
+# Findings that a person is shown one by one; of the others, how many of each code.
+FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
