@@ -346,7 +346,7 @@ def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
         if spec.kind is IndexKind.FULLTEXT:
-            segment = _without_staging(dataset, build_text_segment(dataset, spec.column, spec.name, wanted.fragments))
+            segment = build_text_segment(dataset, spec.column, spec.name, wanted.fragments)
         else:
             # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
             segment = handle.create_index_uncommitted(

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from omnigraph.engine.read.search import bm25, text_matches
-from omnigraph.errors import DataError
+from omnigraph.errors import DataError, LimitExceeded
+from omnigraph.limits import FUZZY_WORDS_MAX
 from tests.engine.search.notes import Notes
 from tests.store.staging import earlier_analyser
 
@@ -272,3 +273,12 @@ def test_search_empty_type_finds_nothing(tmp_path: Path) -> None:
     notes = Notes.at(tmp_path)
     assert text_matches(notes.view, "Note", "bodyText", "north", "search", None).tolist() == []
     assert bm25(notes.view, "Note", "bodyText", "north")[0].tolist() == []
+
+
+def test_fuzzy_counts_words_of_scripts_without_spaces(tmp_path: Path) -> None:
+    """Rare signs are words of one letter, so there are more words than spaces."""
+    notes = unindexed(tmp_path)
+    signs = "".join(chr(0x4E00 + 37 * number) for number in range(FUZZY_WORDS_MAX + 40))
+    with pytest.raises(LimitExceeded, match="different words"):
+        found(notes, signs, "fuzzy", 1)
+    assert found(notes, signs[:30], "fuzzy", 0) == set()

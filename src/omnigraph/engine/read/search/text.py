@@ -48,8 +48,8 @@ def text_matches(
 
 def _refuse_long(query: str, most: int) -> None:
     """Refuse a text of more words than may be looked up for one condition."""
-    # So many words have so many characters at least, and signs between them.
-    if len(query) < most * 2:
+    # Scripts without spaces have words of one letter, and Unicode has signs that stand for up to four words.
+    if len(query) <= most // 4:
         return
     count = len(distinct_words(query))
     if count > most:
