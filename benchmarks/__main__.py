@@ -6,7 +6,21 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks import branches, changes, kernel, languages, load, maintain, surfaces, vectors, writes
+from benchmarks import (
+    branches,
+    changes,
+    checksums,
+    clones,
+    fairness,
+    kernel,
+    languages,
+    load,
+    maintain,
+    surfaces,
+    texts,
+    vectors,
+    writes,
+)
 from benchmarks.page import render_page
 from benchmarks.reads import topic as reads
 from benchmarks.topic import Topic
@@ -22,6 +36,10 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "maintain": maintain.run,
     "surfaces": surfaces.run,
     "vectors": vectors.run,
+    "texts": texts.run,
+    "checksums": checksums.run,
+    "fairness": fairness.run,
+    "clones": clones.run,
 }
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 

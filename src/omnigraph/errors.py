@@ -99,6 +99,7 @@ _TABLE = (
     ErrorKind("pipeline.failed", 500, 1, True, "A job of the pipeline failed; nothing was published."),
     ErrorKind("pipeline.job_exists", 409, 1, False, "A load with this job id is in history, of other input."),
     ErrorKind("request.unauthorized", 401, 1, False, "The request names no bearer token, or one that is not known."),
+    ErrorKind("request.host", 421, 1, False, "The server does not answer to the name in the header `Host`."),
     ErrorKind("request.no_route", 404, 1, False, "The server has nothing at this address."),
     ErrorKind("request.method", 405, 1, False, "The address does not answer this method; see the `Allow` header."),
     ErrorKind(
@@ -107,6 +108,7 @@ _TABLE = (
     ErrorKind("request.media_type", 415, 1, False, "The body of the request is not of the type that the route takes."),
     ErrorKind("request.too_many", 429, 1, True, "The actor has too many writes under way; see `Retry-After`."),
     ErrorKind("server.unreachable", 503, 1, True, "No answer came from the server; `effect` says what that means."),
+    ErrorKind("server.busy", 503, 1, True, "The server, or the caller, has too many connections; nothing was done."),
     ErrorKind("server.stopping", 503, 1, True, "The server is being stopped and did nothing of this; send it again."),
     ErrorKind("internal.bug", 500, 1, False, "An assumption of our own was broken; please report it."),
 )

@@ -12,6 +12,8 @@ SOURCE_BYTES_MAX: Final = 4 * 1024 * 1024
 SOURCE_NESTING_MAX: Final = 64
 DIAGNOSTICS_MAX: Final = 100
 QUERY_VARIABLES_MAX: Final = 1_000
+QUERY_CLAUSES_MAX: Final = 1_000
+QUERY_TOKENS_MAX: Final = 200_000
 SUGGESTION_NAMES_MAX: Final = 2_000
 SHOWN_CHARACTERS_MAX: Final = 160
 VECTOR_DIMENSION_MAX: Final = 2_147_483_647
@@ -40,16 +42,21 @@ COMMIT_WINDOW_ROWS: Final = 64
 FORK_NAMES_MAX: Final = 8
 CONTROL_VERSIONS_MAX: Final = 256
 COMMIT_LOG_CHUNK_VERSIONS: Final = 256
+COMMIT_LOG_IDS_MAX: Final = 1_000
+COMMIT_LOG_SCANS_MAX: Final = 16
 NAME_CHARACTERS_MAX: Final = 200
 HANDLE_CACHE_MAX: Final = 512
 FILE_CACHE_BYTES_MAX: Final = 134_217_728
 INDEX_CACHE_BYTES_MAX: Final = 2_147_483_648
+PASSING_CACHE_BYTES_MAX: Final = 16_777_216
 STORAGE_THREADS: Final = 8
 OPEN_SECONDS_MAX: Final = 30
 
 # Proving staged files: how many are looked at side by side, and how many proofs a handle remembers.
 PROOF_THREADS: Final = 16
 PROOF_CACHE_MAX: Final = 16_384
+VERIFY_BATCH_BRANCHES: Final = 64
+VERIFY_BATCH_ROWS: Final = 1_000_000
 VERIFY_BATCH_FILES: Final = 32
 
 # Leftovers: when an owner elsewhere counts as gone, and how old a file that nothing names must be to be removed.
@@ -64,20 +71,30 @@ RESERVE_BYTES: Final = 16_384
 # Engine: what one process keeps at hand.
 CATALOG_CACHE_MAX: Final = 16
 QUERY_CACHE_MAX: Final = 512
+QUERY_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
+QUERY_LONG_BYTES: Final = 32 * 1024
 
 # Reads: what one query may materialise and how long it may run, and how much a graph keeps in memory for the next one.
 QUERY_ROWS_MAX: Final = 50_000_000
 QUERY_BYTES_MAX: Final = 2_147_483_648
 QUERY_SECONDS_MAX: Final = 300
+ARROW_TEXT_BYTES_MAX: Final = 2_147_483_647
 READ_CACHE_BYTES_MAX: Final = 2_147_483_648
 READ_CACHE_VERSIONS_MAX: Final = 8
 PLAN_CACHE_MAX: Final = 512
+PLAN_CACHE_BYTES_MAX: Final = 64 * 1024 * 1024
 RESULT_BATCH_ROWS: Final = 65_536
+# What of an answer is made at a time; the budget of its query is asked before each piece.
+ANSWER_PIECE_BYTES: Final = 4 * 1024 * 1024
+ANSWER_PIECE_CELLS: Final = 131_072
 
 # Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
-WRITE_KEPT_BLOB_BYTES_MAX: Final = 512 * 1024 * 1024
+BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
+BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
+# Findings that a person is shown one by one; of the others, how many of each code.
+FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
@@ -118,8 +135,12 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 
 # Search: how far a typing error may go, what is kept of a version's texts and vectors, and what a provider may answer.
 FUZZY_EDITS_MAX: Final = 8
+FUZZY_WORDS_MAX: Final = 64
+SEARCH_WORDS_MAX: Final = 1_024
+WORD_LETTERS_MAX: Final = 1_024
 SEARCH_CACHE_MAX: Final = 8
 TEXT_CACHE_BYTES_MAX: Final = 268_435_456
+ANALYSED_BYTES_MAX: Final = 33_554_432
 VECTOR_PARTITION_ROWS: Final = 512
 VECTOR_PARTITIONS_MAX: Final = 4_096
 VECTOR_UNPARTITIONED_ROWS_MAX: Final = 20_000
@@ -197,6 +218,13 @@ SERVER_BODY_SECONDS_MAX: Final = 60
 SERVER_HEADER_BYTES_MAX: Final = 65_536
 SERVER_HEADER_SECONDS_MAX: Final = 30
 SERVER_CONNECTIONS_MAX: Final = 1_024
+SERVER_CONNECTIONS_PER_PEER_MAX: Final = 256
+SERVER_SPARE_CONNECTIONS: Final = 32
+SERVER_FILES_MAX: Final = 1_024
+SERVER_IDLE_SECONDS_MAX: Final = 60
+SERVER_LINGER_SECONDS_MAX: Final = 5
+SERVER_QUEUE_MAX: Final = 128
+SERVER_QUEUE_SECONDS_MAX: Final = 60
 SERVER_RETRY_AFTER_SECONDS: Final = 60
 SERVER_SMALL_WRITE_BYTES: Final = 256
 SERVER_STREAM_CHUNK_BYTES: Final = 65_536
@@ -204,6 +232,11 @@ SERVER_STREAM_BYTES: Final = 262_144
 SERVER_STREAMS_BYTES_MAX: Final = 2 * 1024 * 1024
 SERVER_STREAM_WAIT_SECONDS: Final = 0.25
 SERVER_STALL_SECONDS_MAX: Final = 60
+SERVER_ANSWER_BYTES_PER_SECOND_MIN: Final = 16 * 1024
+SERVER_EXPORTS_MAX: Final = 4
+SERVER_EXPORTS_PER_ACTOR_MAX: Final = 1
+SERVER_FRONT_THREADS: Final = 4
+SERVER_RELOAD_SECONDS: Final = 5
 SERVER_WRITE_SECONDS_MAX: Final = 90
 SERVER_SHUTDOWN_SECONDS_MAX: Final = 30
 SERVER_ANSWER_SECONDS_MAX: Final = 20
@@ -219,6 +252,7 @@ STORED_BREAKAGES_SHOWN_MAX: Final = 3
 POLICY_BYTES_MAX: Final = 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
 POLICY_ANSWERS_MAX: Final = 16_384
+BRANCH_NAMES_CACHED_MAX: Final = 16_384
 
 # Maintenance on Spark: what one process does alone, and how many rows one task indexes or one bucket compares.
 MAINTAIN_LOCAL_BYTES_MAX: Final = 4 * 1024 * 1024 * 1024

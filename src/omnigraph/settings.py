@@ -38,6 +38,8 @@ _TABLE = (
     ),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1024", (), "Most nodes that one hop looks up in storage."),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "6", (), "Most hops that are walked by looking up in storage."),
+    Setting("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "8", (), "Types that maintenance works on at the same time."),
+    Setting("OMNIGRAPH_LOAD_CONCURRENCY", "8", (), "Parts of an input that a load in process stages at the same time."),
     Setting(
         "OMNIGRAPH_SPARK_ARCHIVE",
         "on",
@@ -88,6 +90,18 @@ _TABLE = (
     Setting("OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "", (), "Refused: this release reads no AWS secrets."),
     Setting("OMNIGRAPH_UNAUTHENTICATED", "", (), "Lets a server start without tokens, open to all who reach it."),
     Setting("OMNIGRAPH_SERVER_THREADS", "16", (), "Threads of a server for reads, and as many for writes."),
+    Setting(
+        "OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER",
+        "256",
+        (),
+        "Connections that one address may have to a server; behind a proxy, all come from one.",
+    ),
+    Setting(
+        "OMNIGRAPH_SERVER_ALLOWED_HOSTS",
+        "",
+        (),
+        "Names in the header `Host` that a server answers to, separated by commas; `*` is any.",
+    ),
     Setting("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "16", (), "Writes that one actor may have under way on a server."),
     Setting("OMNIGRAPH_PER_ACTOR_BYTES_MAX", "4294967296", (), "Bytes of requests that these may hold together."),
     Setting("OMNIGRAPH_HOME", "", (), "Directory of `config.yaml` and `credentials`; `~/.omnigraph` if unset."),

@@ -23,6 +23,7 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.intent import declared
 from omnigraph.store.change import append
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.reserve import RESERVE_PATH
 
 SCHEMA = """
 node Doc { name: String @key  body: Blob?  text: String? @index  rank: I32? @index  place: Vector(4)? @index }
@@ -67,6 +68,7 @@ class World:
         moves: list[tuple[Callable[[], None], int]] = [
             (self.put, 30),
             (self.put_many, 8),
+            (self.update, 16),
             (self.delete, 10),
             (self.optimize, 8),
             (self.index, 5),
@@ -111,6 +113,15 @@ class World:
         tags: list[dict[str, object]] = [{"type": "Tag", "data": {"name": "t"}}]
         edges: list[dict[str, object]] = [{"edge": "Has", "from": names[0], "to": "t"}]
         self.graph.ingest([*docs, *tags, *edges], branch=self.any_branch())
+
+    def update(self) -> None:
+        """Change entities that keep their blobs; no blob is written again, wherever it lies."""
+        number, branch = self.pick.randrange(6), self.any_branch()
+        where = self.pick.choice([f'name = "d{self.pick.randrange(8)}"', f"rank > {number}", 'name != "d1"'])
+        before = blob_files(self.root)
+        self.graph.mutate(f"query q() {{ update Doc set {{rank: {number}}} where {where} }}", branch=branch)
+        if blob_files(self.root) != before:
+            raise Broken(f"an update has written blobs: {sorted(blob_files(self.root) - before)}")
 
     def delete(self) -> None:
         source = f'query q() {{ delete Doc where name = "d{self.pick.randrange(8)}" }}'
@@ -277,10 +288,14 @@ def files_of(root: Path) -> set[str]:
     return {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
 
 
+def blob_files(root: Path) -> set[str]:
+    return {name for name in files_of(root) if name.endswith(".blob")}
+
+
 def named_files(graph: Graph) -> set[str]:
     """Return the files that the versions left in storage name, with what goes beside them, as Lance lists it."""
     store, root = graph.core.kernel.store, Path(graph.uri)
-    named = {"_schema.pg"}
+    named = {"_schema.pg", RESERVE_PATH}
     for folder in root.rglob("_versions"):
         if not any(folder.glob("*.manifest")):
             # Of a fork that nothing reads any more, others may still need files.

@@ -72,9 +72,20 @@ def test_branch_names_and_tags_share_one_space(graph: Graph) -> None:
     assert code_of(lambda: graph.branches.rename("x", "y")) == "branch.exists"
     assert code_of(lambda: graph.tags.create("x")) == "tag.exists"
     assert code_of(lambda: graph.tags.create("y")) == "tag.exists"
-    for name in ("", "main", "two words", new_ulid()):
-        assert code_of(lambda name=name: graph.branches.create(name)) == "branch.invalid_name"
-        assert code_of(lambda name=name: graph.tags.create(name)) == "branch.invalid_name"
+    unsafe = (".", "..", "../tags/y", "a/../b", "/etc", "a/", "a//b", "./a")
+    for name in ("", "main", "two words", new_ulid(), *unsafe):
+        assert code_of(lambda name=name: graph.branches.create(name)) == "branch.invalid_name", name
+        assert code_of(lambda name=name: graph.branches.rename("x", name)) == "branch.invalid_name", name
+        assert code_of(lambda name=name: graph.tags.create(name)) == "branch.invalid_name", name
+
+
+def test_branch_of_a_name_from_before_stays_reachable(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as unchecked:
+        unchecked.setattr("omnigraph.manifest.branches.checked_name", lambda name, what: name)
+        graph.branches.create("..")
+    assert graph.snapshot("..").branch == ".."
+    graph.branches.rename("..", "two-dots")
+    graph.branches.delete("two-dots")
 
 
 def test_branch_rename_keeps_the_branch_and_frees_the_name(graph: Graph) -> None:

@@ -14,7 +14,7 @@ from omnigraph import failpoints
 from omnigraph.engine.changes.rows import row_changes_by_comparing
 from omnigraph.engine.merge import apply, three, workers
 from omnigraph.engine.merge import stage as staging
-from omnigraph.engine.scope import onto, transition
+from omnigraph.engine.scope import on, onto, transition
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
@@ -449,7 +449,11 @@ def test_merge_asks_the_policy_for_both_branches(graph: Graph) -> None:
     graph.core.actor, graph.core.policy = "ann", (policy := Recorder())
     graph.branches.merge(" review ", delete_branch=True)
     scopes = [(action, scope) for action, scope, _ in policy.asked]
-    assert scopes == [("branch_merge", transition("review", "main")), ("branch_delete", onto("review"))]
+    assert scopes == [
+        ("branch_merge", transition("review", "main")),
+        ("read", on("review")),
+        ("branch_delete", onto("review")),
+    ]
 
 
 @pytest.mark.parametrize("reason", ["child", "tag", "policy"])

@@ -20,6 +20,7 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
 from omnigraph.manifest.sweep import sweep
 from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.reserve import RESERVE_PATH
 from omnigraph.store.store import Store
 from tests.kernel.graphs import PERSON, check_invariants, ids_of, insert, open_graph
 from tests.kernel.scenarios import SCENARIOS
@@ -212,7 +213,7 @@ def _named(kernel: Kernel) -> tuple[set[str], set[str]]:
             forks |= {(pin.path, None) for pin in state.pins.values()}
             forks |= {(one.path, None) for one in state.tombstones}
     forks |= {(path, None) for path in (LOG_PATH, audit.AUDIT_PATH)}
-    named, owned = set[str](), {"_schema.pg"}
+    named, owned = set[str](), {"_schema.pg", RESERVE_PATH}
     for path, fork in forks:
         named |= _tracked(kernel.store, path, fork)
         owned.add(f"{DatasetRef(path, fork, 0).directory}/_versions/latest_version_hint.json")

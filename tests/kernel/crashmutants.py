@@ -106,7 +106,7 @@ def audit_repeats() -> None:
 def merge_publishes_half() -> None:
     """A merge stages only the first of the types that it changes, and counts as merged all the same."""
     stage = workers.stage  # type: ignore[attr-defined]
-    vars(workers)["stage"] = lambda view, merges: stage(view, merges)[:1]
+    vars(workers)["stage"] = lambda view, merges, blobs: stage(view, merges, blobs)[:1]
 
 
 def cleanup_forgets_shared_files() -> None:

@@ -217,7 +217,7 @@ def test_fork_that_storage_does_not_list_is_refused_after_a_bounded_number_of_re
     fresh.close()
 
 
-@pytest.mark.parametrize("conflicts", [1, 2], ids=str)
+@pytest.mark.parametrize("conflicts", [1, 2, 6], ids=str)
 def test_publish_that_meets_another_conditional_put_is_tried_again(s3_server: S3Server, conflicts: int) -> None:
     kernel = create(s3_server.uri("g"))
     insert(kernel, {PERSON: ["a"]})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from omnigraph.engine.scope import Scope
+from omnigraph.engine.scope import PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied
 
 
@@ -22,6 +22,12 @@ class Recorder:
             raise PolicyDenied("no", actor=actor)
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         return frozenset()
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        return False
+
+    def sample_actors(self) -> Iterable[str]:
+        return ()

@@ -158,7 +158,7 @@ _VIEW: Final = Core.view
 # Ways in which the engine could show what is hidden, each of which a comparison has to notice.
 LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
     (core_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
-    (core_module, "without_drops", lambda commit: commit),
+    (core_module, "redact_commit", lambda commit: commit),
     (sight, "restrict_source", lambda text, hidden: text),
     (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
     (States, "view", lambda self, commit: self.core.whole_of(self.core.kernel.snapshot_of(commit))),

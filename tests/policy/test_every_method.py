@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +16,7 @@ from omnigraph import pipeline
 from omnigraph.engine.branch import Branches, Tags
 from omnigraph.engine.core import Core
 from omnigraph.engine.schema import Schema
-from omnigraph.errors import OmniGraphError, PolicyDenied
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph, Past
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.policy import load_bundle
@@ -71,6 +72,7 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "ensure_indices": lambda: graph.ensure_indices(),
             "optimize": lambda: graph.optimize(),
             "repair": lambda: graph.repair(confirm=True, discard=True),
+            "audit": lambda: graph.audit(),
             "verify": lambda: graph.verify(),
             "cleanup": lambda: graph.cleanup(keep=1),
             "clone": lambda: graph.clone(f"{graph.uri}-clone"),
@@ -186,7 +188,6 @@ def test_pipeline_under_a_policy_that_allows_nothing_is_denied(
     [
         lambda graph: graph.branches.create("x"),
         lambda graph: graph.branches.create("x", from_="v1"),
-        lambda graph: graph.branches.create("x", from_="review", at="v1"),
         lambda graph: graph.ingest([{"type": "Person", "data": {"name": "Eve"}}], branch="x", from_branch="main"),
         lambda graph: pipeline.load(graph, nodes={"Person": "missing.parquet"}, branch="x", from_branch="main"),
     ],
@@ -199,6 +200,13 @@ def test_branch_off_one_that_may_not_be_read_is_denied(graph: Graph, branch_off:
     ann.branches.create("x", from_="review")
 
 
+def test_branch_off_a_commit_that_may_not_be_read_is_as_of_one_that_is_not_there(graph: Graph) -> None:
+    ann = og.open(graph.uri, actor="ann", policy=load_bundle(OUTSIDE))
+    with pytest.raises(GraphError, match="no commit or tag `v1`"):
+        ann.branches.create("x", from_="review", at="v1")
+    assert graph.branches.list() == ["main", "review"]
+
+
 def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     commit = str(graph.snapshot().head)
     never = og.open(graph.uri, actor="bob", policy=Recorder(actors=()))
@@ -206,6 +214,60 @@ def test_core_that_never_asks_is_caught(graph: Graph, monkeypatch: pytest.Monkey
     for part, methods in calls(never, Past(never, graph.snapshot(), "main", "now"), commit).items():
         for name in sorted(surface(part) - FREE[part]):
             assert not is_denied(methods[name]), name
+
+
+def asked_by(graph: Graph, call: Callable[[Graph], object]) -> list[str]:
+    """Return what a call asks, as `action branch`, `action -> target` or `action branch -> target`."""
+    policy = Recorder()
+    with suppress(OmniGraphError):
+        call(og.open(graph.uri, actor="ann", policy=policy))
+    found = []
+    for action, scope, _ in policy.asked:
+        target = "" if scope.target is None else f" -> {scope.target}"
+        found.append(f"{action}{'' if scope.branch is None else f' {scope.branch}'}{target}")
+    return found
+
+
+# What moves data from one branch to another asks at both ends; see "Nothing flows" in docs/policy.md.
+FLOWS: Final[dict[str, tuple[Callable[[Graph, str], object], list[str]]]] = {
+    "branches.create": (lambda graph, _: graph.branches.create("x"), ["branch_create main -> x", "read main"]),
+    "branches.create at": (
+        lambda graph, commit: graph.branches.create("x", "main", commit),
+        ["branch_create main -> x", "read review"],
+    ),
+    "branches.rename": (
+        lambda graph, _: graph.branches.rename("review", "y"),
+        ["branch_delete -> review", "branch_create review -> y"],
+    ),
+    "branches.delete": (lambda graph, _: graph.branches.delete("review"), ["branch_delete -> review"]),
+    "branches.merge": (
+        lambda graph, _: graph.branches.merge("review", dry_run=True),
+        ["branch_merge review -> main", "read review"],
+    ),
+    "ingest from": (
+        lambda graph, _: graph.ingest([{"type": "Person", "data": {"name": "Z"}}], branch="x", from_branch="review"),
+        ["change x", "branch_create review -> x", "read review"],
+    ),
+    "load from": (
+        lambda graph, _: pipeline.load(graph, nodes={"Person": "missing.parquet"}, branch="x", from_branch="review"),
+        ["change x", "branch_create review -> x", "read review"],
+    ),
+    "revert": (lambda graph, commit: graph.revert(commit, "review", dry_run=True), ["change review", "read review"]),
+    "cherry_pick": (lambda graph, commit: graph.cherry_pick(commit, dry_run=True), ["change main", "read review"]),
+    "tags.create": (
+        lambda graph, commit: graph.tags.create("v9", commit),
+        ["tag_create -> main", "tag_create -> review"],
+    ),
+    "export at": (lambda graph, commit: list(graph.export(at=commit)), ["export review"]),
+    "clone": (lambda graph, _: graph.clone(f"{graph.uri}-copy"), ["export", "export main", "export review"]),
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_what_moves_data_asks_at_both_ends_and_once(graph: Graph, name: str) -> None:
+    call, expected = FLOWS[name]
+    commit = graph.commits("review")[0].commit_id
+    assert asked_by(graph, lambda ann: call(ann, commit)) == expected
 
 
 def is_denied(call: Callable[[], object]) -> bool:

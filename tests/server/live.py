@@ -1,4 +1,4 @@
-"""A real server on loopback for tests: uvicorn in a thread, asked through Python's own HTTP client."""
+"""A real server on loopback for tests: the host in a thread, asked through Python's own HTTP client."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from typing import Any
 
 import orjson
 
+from omnigraph.limits import SERVER_RELOAD_SECONDS
+from omnigraph.server.host import HostBounds
 from omnigraph.server.hosting import House, Place, open_house
 from omnigraph.server.run import Server, bind, open_service
 from omnigraph.server.service import Service
@@ -105,12 +107,18 @@ class Live:
 
 
 @contextmanager
-def serving(house: House, tokens: Mapping[str, str] | None = None) -> Iterator[Live]:
+def serving(
+    house: House,
+    tokens: Mapping[str, str] | None = None,
+    bounds: HostBounds | None = None,
+    reload_seconds: float = SERVER_RELOAD_SECONDS,
+) -> Iterator[Live]:
     """Serve in a thread until the block ends."""
     listening = bind("127.0.0.1:0")
     service = open_service(house)
+    service.reload_seconds = reload_seconds
     ready = threading.Event()
-    server = Server(service, lambda _: ready.set())
+    server = Server(service, lambda _: ready.set(), bounds)
     thread = threading.Thread(target=lambda: server.run(sockets=[listening]), name="server")
     thread.start()
     try:
@@ -133,6 +141,7 @@ def serving_graph(
     policy: Path | None = None,
     server_policy: Path | None = None,
     queries: Path | None = None,
+    bounds: HostBounds | None = None,
 ) -> Iterator[Live]:
     """Serve one graph as `g`; without tokens it is open to everybody."""
     house = open_house(
@@ -141,5 +150,5 @@ def serving_graph(
         is_unauthenticated=not tokens,
         server_policy=server_policy,
     )
-    with serving(house, tokens) as live:
+    with serving(house, tokens, bounds) as live:
         yield live

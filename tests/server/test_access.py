@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -74,6 +75,7 @@ def test_read_tokens_takes_file_or_text_and_the_single_one(monkeypatch: pytest.M
     assert read_tokens().actor_of("Bearer two") == "ada"
     assert read_tokens().actor_of("Bearer one") == "default"
     file = tmp_path / "tokens.json"
+    file.touch(mode=0o600)
     file.write_text('{"bob": "three"}')
     monkeypatch.setenv("OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", str(file))
     with pytest.raises(UsageError, match="both"):
@@ -159,7 +161,7 @@ def test_policy_allows_by_actor_and_branch(guarded: Live) -> None:
     assert guarded.post(f"{G}/branches", {"name": "draft"}).status == 200
     assert guarded.post(f"{G}/mutate", {**add, "branch": "draft"}, actor="bob").json()["actor_id"] == "bob"
     assert guarded.post(f"{G}/mutate", {**add, "branch": " main "}, actor="bob").status == 403
-    assert guarded.post(f"{G}/query", {"query": PEOPLE}, actor="eve").status == 403
+    assert guarded.post(f"{G}/query", {"query": PEOPLE}, actor="eve").status == 404
     assert guarded.post(f"{G}/export", {}, actor="bob").status == 403
     assert guarded.get("/graphs").status == 403
 
@@ -184,12 +186,107 @@ def test_graph_list_needs_a_policy_of_the_server(graph_uri: str, policy: Path, t
         assert live.get("/graphs", actor=None).status == 401
 
 
+def test_metrics_need_a_rule_where_the_server_has_a_policy(graph_uri: str, policy: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "server.yaml"
+    bundle.write_text(
+        "version: 1\ngroups: {admins: [ada]}\nrules:\n"
+        "  - {id: list, allow: {actors: {group: admins}, actions: [metrics_read]}}\n"
+    )
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy, server_policy=bundle) as live:
+        assert live.get("/metrics").status == 200
+        assert live.get("/metrics", actor="bob").status == 403
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy) as live:
+        assert live.get("/metrics", actor="bob").status == 200
+
+
+def test_graph_without_any_rule_for_an_actor_is_not_there_for_it(graph_uri: str, tmp_path: Path) -> None:
+    rules = tmp_path / "policy.yaml"
+    rules.write_text(
+        "version: 1\ngroups: {all: [ada]}\nrules:\n  - {id: r, allow: {actors: {group: all}, actions: [read]}}\n"
+    )
+    server = tmp_path / "server.yaml"
+    server.write_text(
+        "version: 1\ngroups: {all: [bob]}\nrules:\n  - {id: l, allow: {actors: {group: all}, actions: [graph_list]}}\n"
+    )
+    with serving_graph(graph_uri, tokens=TOKENS, policy=rules) as live:
+        for path in ("/snapshot", "/branches", f"/commits/{NOWHERE}/changes"):
+            told = [live.get(f"/graphs/{name}{path}", actor="bob") for name in ("g", "h")]
+            assert [one.status for one in told] == [404, 404]
+            bodies = [one.body.decode().replace("`h`", "`g`") for one in told]
+            assert without_id(bodies[0]) == without_id(bodies[1])
+        assert live.get("/graphs/g/branches").status == 200
+    # Whoever may list the graphs knows that it is served.
+    with serving_graph(graph_uri, tokens=TOKENS, policy=rules, server_policy=server) as live:
+        assert live.get("/graphs/g/branches", actor="bob").status == 403
+
+
+SCOPED = """
+version: 1
+groups: {all: [ada], some: [bob]}
+protected_branches: [main, secret]
+rules:
+  - {id: a, allow: {actors: {group: all}, actions: [read, change, export]}}
+  - {id: b, allow: {actors: {group: all}, actions: [branch_create, branch_delete]}}
+  - {id: c, allow: {actors: {group: some}, actions: [read, export], branch_scope: unprotected}}
+"""
+NOWHERE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def without_id(body: str) -> str:
+    return re.sub(r'"request_id":"[^"]*"', "", body)
+
+
+def test_commit_of_a_branch_that_may_not_be_read_looks_like_one_that_is_not_there(
+    graph_uri: str, tmp_path: Path
+) -> None:
+    (tmp_path / "policy.yaml").write_text(SCOPED)
+    with serving_graph(graph_uri, tokens=TOKENS, policy=tmp_path / "policy.yaml") as live:
+        for name in ("secret", "open"):
+            assert live.post(f"{G}/branches", {"name": name}).status == 200
+        made = live.post(f"{G}/mutate", {"query": ADD, "params": {"name": "top"}, "branch": "secret"})
+        commit = live.get(f"{G}/commits?branch=secret").json()["commits"][0]["graph_commit_id"]
+        assert made.status == 200
+        for _ in ("live", "deleted"):
+            for method, path, body in [
+                ("GET", "/commits/{}", None),
+                ("GET", "/commits/{}/changes", None),
+                ("POST", "/query", {"query": PEOPLE, "snapshot": "{}"}),
+                ("POST", "/export", {"snapshot": "{}"}),
+                ("POST", "/diff", {"from": "{}", "to": "open", "branch": "open"}),
+            ]:
+                told = []
+                for one in (commit, NOWHERE):
+                    given = None if body is None else orjson.loads(orjson.dumps(body).replace(b"{}", one.encode()))
+                    reply = live.ask(method, f"{G}{path.format(one)}", given, actor="bob")
+                    told.append((reply.status, without_id(reply.body.decode()).replace(one, "ID")))
+                assert told[0] == told[1], path
+                assert told[0][0] in (403, 404), path
+                assert "secret" not in told[0][1], path
+            assert live.ask("DELETE", f"{G}/branches/secret").status in (200, 404)
+
+
 def test_stored_query_that_is_denied_looks_like_one_that_is_not_there(guarded: Live) -> None:
     denied = guarded.post(f"{G}/queries/people", {}, actor="bob")
     unknown = guarded.post(f"{G}/queries/nothing", {}, actor="ada")
     assert denied.status == unknown.status == 404
     assert denied.json() | {"request_id": ""} == unknown.json() | {"request_id": ""}
     assert guarded.post(f"{G}/queries/people", {}, actor="ada").status == 200
+
+
+def test_stored_queries_are_listed_only_to_who_may_call_them(guarded: Live, graph_uri: str, queries: Path) -> None:
+    def listed(live: Live, actor: str) -> list[str]:
+        return [one["name"] for one in live.get(f"{G}/queries", actor=actor).json()["queries"]]
+
+    assert "people" in listed(guarded, "ada")
+    assert listed(guarded, "bob") == []
+    with serving_graph(graph_uri, tokens=TOKENS, queries=queries) as live:
+        # Without a policy a token lets its actor read, and no more.
+        assert listed(live, "ada") == []
+        refused = live.post(f"{G}/queries/people", {}, actor="ada")
+        assert (refused.status, "needs `invoke_query`" in refused.json()["error"]) == (404, True)
+    with serving_graph(graph_uri, queries=queries) as live:
+        assert "people" in listed(live, "ada")
+        assert live.post(f"{G}/queries/people", {}).status == 200
 
 
 TYPED = """
@@ -228,7 +325,7 @@ def test_type_that_an_actor_may_not_read_is_in_no_answer(graph_uri: str, tmp_pat
         refused = live.post(f"{G}/query", {"query": PAIRS}, actor="ada")
         assert refused.status == 400
         assert live.post(f"{G}/queries/pairs", {}, actor="bob").status == 200
-        assert live.post(f"{G}/queries/pairs", {}, actor="ada").json()["error"] == "stored query not found"
+        assert live.post(f"{G}/queries/pairs", {}, actor="ada").json()["error"].startswith("stored query not found, or")
 
 
 def test_unknown_graph_is_told_only_to_who_has_a_token(guarded: Live) -> None:

@@ -37,8 +37,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
         (root / name).write_text(text, encoding="utf-8")
     with graphs.init(root / "g.omni", SCHEMA) as graph:
         graph.ingest(DATA)
-    policies = {"policy": root / "policy.yaml", "server_policy": root / "server.yaml"}
-    with serving_graph(root / "g.omni", tokens=TOKENS, queries=root / "all.gq", **policies) as live:
+    policy, server_policy = root / "policy.yaml", root / "server.yaml"
+    with serving_graph(
+        root / "g.omni", tokens=TOKENS, queries=root / "all.gq", policy=policy, server_policy=server_policy
+    ) as live:
         yield live
 
 

@@ -6,6 +6,8 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -15,7 +17,9 @@ from omnigraph.engine.read import Budget
 from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
+from omnigraph.server.call import Answer
 from omnigraph.server.inputs import from_json
+from omnigraph.server.sending import Pace
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, Live
 
@@ -25,7 +29,9 @@ G = "/graphs/g"
 
 
 def request_head(path: str, media: str, length: int) -> bytes:
-    return f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n".encode()
+    return (
+        f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n".encode()
+    )
 
 
 def wait_for(condition: Any) -> None:
@@ -102,13 +108,17 @@ def test_body_that_does_not_arrive_is_refused_in_time(live: Live, monkeypatch: p
     connection.close()
 
 
-def test_headers_that_do_not_arrive_or_do_not_end_are_cut_off(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_headers_that_do_not_arrive_or_do_not_end_are_cut_off(live: Live) -> None:
+    live.server.host.bounds = replace(live.server.host.bounds, linger_seconds=0.05)
     endless = socket.create_connection((live.host, live.port), timeout=20)
     endless.sendall(b"GET /healthz HTTP/1.1\r\nX: ")
     with pytest.raises(OSError):
         endless.sendall(b"x" * 100_000_000)
     endless.close()
-    monkeypatch.setattr("omnigraph.server.protocol.SERVER_HEADER_SECONDS_MAX", 0.05)
+    with pytest.raises(ConnectionError):
+        live.get("/healthz", headers={"X": "x" * 1_000_000})
+    assert live.get("/healthz", headers={"X": "x" * 66_000}).status == 413
+    live.server.host.bounds = replace(live.server.host.bounds, header_seconds=0.05, idle_seconds=5)
     for beginning in (b"", b"GET /healthz HTTP/1.1\r\nX: "):
         slow = socket.create_connection((live.host, live.port), timeout=20)
         slow.sendall(beginning)
@@ -134,7 +144,8 @@ def test_caller_that_hangs_up_in_its_body_leaves_nothing_behind(live: Live) -> N
 def test_slow_queries_keep_no_write_and_no_question_to_the_server_waiting(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    threads: int = live.service.readers._max_workers
+    # One caller gets half of the threads; the others wait for their turn.
+    threads: int = live.service.readers._max_workers // 2
     started, finish = threading.Semaphore(0), threading.Event()
     plain = Graph.query
 
@@ -256,12 +267,7 @@ def begin_export(live: Live) -> socket.socket:
 
 
 def writing(live: Live) -> list[Any]:
-    connections: set[Any] = set(live.server.server_state.connections)
-    return [one for one in connections if not one.cycle.response_complete]
-
-
-def is_full(connection: Any) -> bool:
-    return bool(connection.flow.write_paused)
+    return [one for one in set(live.server.host.connections) if one.is_busy]
 
 
 def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,14 +275,14 @@ def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monk
     monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     raw = begin_export(live)
     # Nobody reads: what is made fits into the buffers of both ends, and then sending waits.
-    wait_for(lambda: [is_full(one) for one in writing(live)] == [True])
+    wait_for(lambda: [one.is_full for one in writing(live)] == [True])
     assert endless.made < 20
     second = live.post(f"{G}/export", {})
     assert second.status == 413
     assert second.json()["resource_limit"]["resource"] == "stream_export_slots"
     raw.close()
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
 
 
 @pytest.mark.parametrize("fault", [StorageError, KeyError])
@@ -294,7 +300,7 @@ def test_export_that_fails_midway_has_no_end(
     assert received.count(b"x") >= 3_000_000
     assert not received.endswith(b"0\r\n\r\n")
     assert b"secret" not in received
-    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["storage.failed" if fault is StorageError else "internal.bug"]
 
@@ -322,23 +328,66 @@ def test_export_whose_close_fails_gives_its_places_back(live: Live, monkeypatch:
     monkeypatch.setattr(Graph, "export", lambda *given, **more: Endless(fails_after=0, close_fails=True))
     streams = live.service.streams._free._value
     assert live.post(f"{G}/export", {}).status == 500
-    assert not live.service.house.hosted["g"].cut.locked()
+    assert not live.service.house.hosted["g"].exports.held
     assert live.service.streams._free._value == streams
 
 
 def test_export_reader_that_takes_nothing_is_cut_off(
     live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("omnigraph.server.sending.SERVER_STALL_SECONDS_MAX", 0.1)
+    live.service.pace = Pace(stall_seconds=0.1)
     endless = Endless()
     monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.house.hosted["g"].cut.locked())
+    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["request.timeout"]
     assert not [one for one in caplog.records if one.getMessage() == "failure"], "it is the reader's failure, not ours"
+    raw.close()
+
+
+def test_export_of_one_actor_leaves_a_slot_for_another(guarded: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: iter([b"{}\n"]))
+    exports = guarded.service.house.hosted["g"].exports
+    give_back = exports.take("bob")
+    assert guarded.post(f"{G}/export", {}).status == 200
+    others = [exports.take(f"other {number}") for number in range(exports.slots_max - 1)]
+    assert guarded.post(f"{G}/export", {}).json()["resource_limit"]["limit"] == exports.slots_max
+    give_back()
+    assert guarded.post(f"{G}/export", {}).status == 200
+    for one in others:
+        one()
+    assert exports.held == 0
+
+
+def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(
+    live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live.service.pace = Pace(stall_seconds=1, bytes_per_second_min=8_000_000)
+    endless = Endless()
+    monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
+    raw = begin_export(live)
+    # About 1 MB a second: parts go out all the time, but on average too slowly.
+    with suppress(ConnectionError):
+        for _ in range(600):
+            if not raw.recv(65_536) or endless.is_closed:
+                break
+            threading.Event().wait(0.05)
+    wait_for(lambda: endless.is_closed)
+    raw.close()
+
+
+def test_large_json_answer_that_is_not_read_is_dropped(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    live.service.pace = Pace(stall_seconds=0.1)
+    monkeypatch.setattr("omnigraph.server.reads.json_answer", lambda value: Answer(b"x" * 50_000_000))
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    raw.connect((live.host, live.port))
+    raw.sendall(f"GET {G}/branches HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    wait_for(lambda: writing(live))
+    wait_for(lambda: not live.server.host.connections)
     raw.close()
 
 

@@ -109,6 +109,14 @@ def test_build_btree_of_each_type_is_used(tmp_path: Path, values: pa.Array[Any],
     assert dataset.read(["id"], probe)["id"].to_pylist() == ["a"]
 
 
+def test_build_leaves_no_empty_folders(tmp_path: Path) -> None:
+    dataset = create(tmp_path, people(range(5)))
+    dataset = commit(dataset, build(dataset, ALL))
+    indexes = [one for one in tmp_path.rglob("_indices/*") if one.is_dir()]
+    assert len(indexes) == len(ALL)
+    assert [one for index in indexes for one in index.rglob("*") if one.is_dir()] == []
+
+
 def test_coverage_after_writes_names_the_new_fragments(tmp_path: Path) -> None:
     dataset = create(tmp_path, people(range(5)), people(range(5, 8)))
     dataset = commit(dataset, build(dataset, [BY_ID, BY_TEXT]))

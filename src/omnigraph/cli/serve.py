@@ -13,6 +13,7 @@ import typer
 
 from omnigraph.cli.lean import claim_process, stay
 from omnigraph.cli.options import Store
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
@@ -62,15 +63,22 @@ def serve(
         ) from None
     from omnigraph.server.hosting import open_house
     from omnigraph.server.logs import to_standard_error
-    from omnigraph.server.tokens import read_tokens
+    from omnigraph.server.tokens import read_tokens, token_files
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    house = open_house(places, read_tokens(), is_unauthenticated=is_open, server_policy=server_policy)
+    house = open_house(
+        places,
+        read_tokens(),
+        is_unauthenticated=is_open,
+        server_policy=server_policy,
+        read_tokens=read_tokens,
+        token_files=token_files(),
+    )
     listening = run.bind(bind)
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
     stay()
-    if not run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
+    if not run.serve(house, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
     return 0

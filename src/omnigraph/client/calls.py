@@ -155,7 +155,7 @@ class GraphCalls:
         *,
         names: wire.Naming = "now",
     ) -> Request:
-        """Return the graph as NDJSON that an ingest takes back, in chunks of whole lines."""
+        """Return the graph as NDJSON that a load takes back, in chunks of whole lines."""
         return post("/export", wire.Export(type_names=_list(types), names=names, **moment(branch, at)))
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:

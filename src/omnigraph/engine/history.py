@@ -13,6 +13,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import CommitId
+from omnigraph.manifest.history import unknown_commit
 from omnigraph.manifest.model import MAIN, Commit, Snapshot, Tag
 from omnigraph.release import FORMAT_STAMP
 
@@ -46,13 +47,12 @@ def commits(
 def commit(core: Core, commit_id: str, actor: str | None = None) -> Commit:
     """Return one commit of any branch."""
     core = core.acting_as(actor)
-    try:
-        found = core.kernel.find_commit(CommitId(commit_id.strip()))
-    except GraphError:
-        # Whoever may read nothing is not told what there is not.
+    commit_id = commit_id.strip()
+    found = core.kernel.look_for_commit(CommitId(commit_id))
+    if found is None or not core.may("read", on(core.names_of(found))):
+        # Whoever may read nothing is not told what there is not, and nobody is told of what they may not read.
         core.require("read", GRAPH)
-        raise
-    core.require("read", on(core.kernel.name_of(found.branch)))
+        raise unknown_commit(CommitId(commit_id))
     return core.told([found])[0]
 
 
@@ -77,8 +77,11 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
     datasets = []
     for table_key, pin in sorted(snapshot.state.pins.items()):
         kind, _, name = table_key.partition(":")
-        one: dict[str, object] = {"entity_kind": kind, "type_name": name, "dataset_path": pin.path}
-        if pin.fork is not None:
+        one: dict[str, object] = {"entity_kind": kind, "type_name": name}
+        # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
+        if not snapshot.is_partial:
+            one["dataset_path"] = pin.path
+        if pin.fork is not None and not snapshot.is_partial:
             one["native_dataset_branch"] = pin.fork
         datasets.append({**one, "published_dataset_version": pin.version, "entity_count": pin.row_count})
     return {

@@ -51,15 +51,16 @@ def operation(core: Core, operation_id: str) -> Operation:
     if core.actor is None or found.actor != core.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
-        core.require("read", on(core.kernel.name_of(found.branch)))
+        core.require("read", on(core.names_of(found)))
     return Operation(operation_id, "applied", *core.told([found]))
 
 
 def _refuse_strangers(core: Core) -> None:
     """Refuse whoever may read no branch at all."""
-    for name in (MAIN, *sorted(core.kernel.snapshot(MAIN).state.branches)):
+    branches = core.kernel.snapshot(MAIN).state.branches.values()
+    for names in core.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
         with suppress(PolicyDenied):
-            core.require("read", on(name))
+            core.require("read", on(names))
             return
     core.require("read", GRAPH)
 

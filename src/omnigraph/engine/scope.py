@@ -6,16 +6,27 @@ Pure; the engine knows no policy but the one that allows everything.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeAlias
+
+from omnigraph.manifest.model import BranchNames
+
+# A branch by every name that it ever had, or by one name: of a branch that is to be made, or is not looked up yet.
+PolicyBranch: TypeAlias = BranchNames | str
+_DELETED: Final = "a deleted branch"
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The branch that is read or written, the branch that comes, goes or changes as a whole, both, or none."""
+    """The branch that is read or written, the branch that comes, goes or changes as a whole, both, or none.
+
+    A branch of one name that exists is looked up before a policy is asked, which judges by every name that it had.
+    """
 
     branch: str | None = None
     target: str | None = None
+    branch_names: BranchNames | None = field(default=None, compare=False)
+    target_names: BranchNames | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # A padded name means the same branch everywhere, so it must not look like another one here.
@@ -27,19 +38,28 @@ class Scope:
 GRAPH: Final = Scope()
 
 
-def on(branch: str) -> Scope:
+def on(branch: PolicyBranch) -> Scope:
     """Return the scope of a read or write on a branch."""
-    return Scope(branch)
+    return Scope(display_name(branch), branch_names=_names(branch))
 
 
-def onto(target: str) -> Scope:
+def onto(target: PolicyBranch) -> Scope:
     """Return the scope of what happens to a branch as a whole."""
-    return Scope(target=target)
+    return Scope(target=display_name(target), target_names=_names(target))
 
 
-def transition(source: str, target: str) -> Scope:
+def transition(source: PolicyBranch, target: PolicyBranch) -> Scope:
     """Return the scope of what goes from one branch to another."""
-    return Scope(source, target)
+    return Scope(display_name(source), display_name(target), _names(source), _names(target))
+
+
+def display_name(branch: PolicyBranch) -> str:
+    """Return the name that a branch has in messages."""
+    return branch if isinstance(branch, str) else branch.newest or _DELETED
+
+
+def _names(branch: PolicyBranch) -> BranchNames | None:
+    return None if isinstance(branch, str) else branch
 
 
 class Checker(Protocol):
@@ -49,9 +69,17 @@ class Checker(Protocol):
         """Raise `PolicyDenied` unless the actor may do this there."""
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         """Return those of some types that the actor may not do this to."""
+        ...
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Tell whether any name that a branch had is protected; one whose names are not all known is."""
+        ...
+
+    def sample_actors(self) -> Iterable[str]:
+        """Return actors such that every actor may do exactly what one of them may."""
         ...
 
 
@@ -62,10 +90,18 @@ class AllowAll:
         """Allow it."""
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         """Hide nothing."""
         return frozenset()
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Protect nothing."""
+        return False
+
+    def sample_actors(self) -> Iterable[str]:
+        """Tell nobody apart."""
+        return ()
 
 
 ALLOW_ALL: Final = AllowAll()

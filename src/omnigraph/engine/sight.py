@@ -13,7 +13,7 @@ import orjson
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.encode import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
-from omnigraph.manifest.model import HARD_DROPS, AcceptedSchema, Commit, Snapshot
+from omnigraph.manifest.model import ADOPTED, HARD_DROPS, AcceptedSchema, Commit, Snapshot
 
 
 def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSchema) -> Snapshot:
@@ -29,17 +29,21 @@ def restrict_snapshot(snapshot: Snapshot, hidden: Set[str], schema: AcceptedSche
             pins=pins,
             # A type that is gone has no rule any more that could allow to read its name.
             tombstones=(),
-            commits=tuple(without_drops(one) for one in state.commits),
+            commits=tuple(redact_commit(one) for one in state.commits),
         ),
         links=tuple(link for link in snapshot.links if link.ref in kept),
     )
 
 
-def without_drops(commit: Commit) -> Commit:
-    """Return a commit without the names of the types and properties that it dropped."""
-    if HARD_DROPS not in commit.properties:
+# Properties of a commit that tell of types: which it dropped, and the forks of how many it took over.
+_UNTOLD = frozenset({HARD_DROPS, ADOPTED})
+
+
+def redact_commit(commit: Commit) -> Commit:
+    """Return a commit without what it tells of types that may be hidden."""
+    if _UNTOLD.isdisjoint(commit.properties):
         return commit
-    return replace(commit, properties={key: value for key, value in commit.properties.items() if key != HARD_DROPS})
+    return replace(commit, properties={key: value for key, value in commit.properties.items() if key not in _UNTOLD})
 
 
 def restrict_schema(schema: AcceptedSchema, hidden: Set[str]) -> AcceptedSchema:

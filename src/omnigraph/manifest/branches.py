@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import orjson
 
 from omnigraph import clock
-from omnigraph.errors import ConflictError, GraphError, UsageError
+from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
@@ -29,7 +30,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
     _refuse_taken(kernel.snapshot(MAIN), name, "branch")
     branch_id = BranchId(new_ulid())
     origin = source.state.branch_id
-    branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor)
+    branch = Branch(name, branch_id, origin, source.version, clock.now_us(), actor, (name,))
 
     with _protected(kernel, source, actor) as operation_id:
 
@@ -49,20 +50,19 @@ def list_branches(kernel: Kernel) -> list[Branch]:
     return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda one: one.name)
 
 
-def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
+def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected: BranchId | None = None) -> None:
     """Take a branch's name away; what nobody else reads of it becomes residue.
 
     Refused while branches that started from it need its history, or a tag protects one of its commits. Datasets that
-    other branches have adopted stay, whoever they were made for.
+    other branches have adopted stay, whoever they were made for. `expected` is the incarnation that the caller was
+    allowed to delete.
     """
     name = name.strip()
     if name == MAIN:
-        raise UsageError("`main` cannot be deleted; name another branch", branch=MAIN)
+        raise UsageError("`main` cannot be deleted: every graph has it; name another branch", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
-        entry = main.state.branches.get(name)
-        if entry is None:
-            raise _not_found("branch", name)
+        entry = _find_branch(main, name, expected)
         dependents = _dependents(main, entry)
         if dependents:
             raise GraphError(
@@ -72,25 +72,29 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None) -> None:
                 branch=name,
                 dependents=[one for _, one in dependents],
             )
-        # Merges elsewhere may have made its commits a part of their history, so they outlive the branch.
-        kernel.keep_history(kernel.snapshot(name))
+        # Merges elsewhere may have made its commits a part of their history, so they outlive the branch. Access to
+        # them goes on to be judged by its names, which are recorded with them before the name is gone.
+        kernel.keep_history(kernel.snapshot(name), names=entry.recorded_names or ())
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
 
 
-def rename_branch(kernel: Kernel, name: str, new_name: str, actor: str | None = None) -> Branch:
-    """Give a branch another name; it stays the same branch to everyone who holds it."""
+def rename_branch(
+    kernel: Kernel, name: str, new_name: str, actor: str | None = None, expected: BranchId | None = None
+) -> Branch:
+    """Give a branch another name; it stays the same branch to everyone who holds it.
+
+    `expected` is the incarnation that the caller was allowed to rename.
+    """
     new_name = checked_name(new_name, "branch")
     renamed: list[Branch] = []
 
     def prepare(main: Snapshot) -> Plan:
-        entry = main.state.branches.get(name.strip())
-        if entry is None:
-            raise _not_found("branch", name)
+        entry = _find_branch(main, name, expected)
         _refuse_taken(main, new_name, "branch")
-        parts = (entry.branch_id, entry.parent, entry.parent_version, entry.created_at_us, entry.actor)
-        renamed[:] = [Branch(new_name, *parts)]
+        names = None if entry.recorded_names is None else entry.names.renamed(new_name).names
+        renamed[:] = [replace(entry, name=new_name, recorded_names=names)]
         return Plan(None, updates=(DropBranch(entry.name), AddBranch(renamed[0])), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
@@ -146,6 +150,9 @@ def checked_name(name: str, what: str) -> str:
         reason = "it contains blanks or control characters"
     elif is_ulid(name):
         reason = "it looks like the id of a commit"
+    elif any(part in ("", ".", "..") for part in name.split("/")):
+        # Clients and proxies normalise addresses, and would ask for another one than was meant.
+        reason = "between its slashes something is missing, or only dots; that cannot stand in an address"
     if reason:
         raise GraphError(f"`{name}` cannot name a {what}: {reason}", code="branch.invalid_name", name=name)
     return name
@@ -182,6 +189,20 @@ def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
     if taken:
         code = f"{what}.exists"
         raise GraphError(f"{taken[0]} `{name}` exists; choose another name, or delete it first", code=code, name=name)
+
+
+def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch:
+    entry = main.state.branches.get(name.strip())
+    if entry is None:
+        raise _not_found("branch", name)
+    if expected is not None and entry.branch_id != expected:
+        raise ReadSetChanged(
+            f"branch `{entry.name}` was made anew meanwhile; nothing was written, run it again",
+            member=f"branch_incarnation:{entry.name}",
+            expected=expected,
+            actual=entry.branch_id,
+        )
+    return entry
 
 
 def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:

@@ -8,11 +8,12 @@ branch, main and parts of the log, however many other branches there are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, branch_hint
-from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS
+from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_IDS_MAX, COMMIT_LOG_SCANS_MAX
 from omnigraph.manifest import commit_log
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 from omnigraph.store.dataset import Dataset
@@ -28,9 +29,13 @@ class CommitSource:
         self._kernel = kernel
         self._known: dict[CommitId, Commit] = {}
         self._children: dict[CommitId, Commit] = {}
+        # Parents of known commits that are not known themselves.
+        self._missing: set[CommitId] = set()
         self._log: Dataset | None = None
         self._is_open = False
         self._chunk = COMMIT_LOG_CHUNK_VERSIONS
+        self._scans = 0
+        self._is_log_read = False
         # From which manifest version on the catalogs at hand have all commits that were made on a branch.
         self._complete_from: dict[BranchId | None, int] = {}
         for snapshot in snapshots:
@@ -49,7 +54,7 @@ class CommitSource:
         looks: tuple[Callable[[CommitId], None], ...] = (
             self._look_at_main,
             self._read_before,
-            self._read_id,
+            self._read_ids,
             self._look_where_hinted,
             self._look_everywhere,
         )
@@ -83,16 +88,32 @@ class CommitSource:
             self._is_open = True
 
     def _read_before(self, commit_id: CommitId) -> None:
-        """Read the commits before a known child, more at a time the longer the walk gets."""
+        """Read the commits before a known child on its branch, more at a time the longer the walk gets."""
         child = self._children.get(commit_id)
-        if child is not None and self._log is not None:
-            version = child.manifest_version
-            self._add(commit_log.read_versions(self._log, child.branch, version - self._chunk - 1, version - 1))
+        # A merged parent lies on another branch.
+        if child is None or child.parent != commit_id or (log := self._log_to_scan()) is None:
+            return
+        version = child.manifest_version
+        self._add(commit_log.read_versions(log, child.branch, version - self._chunk - 1, version - 1))
+        if commit_id in self._known:
             self._chunk *= 2
 
-    def _read_id(self, commit_id: CommitId) -> None:
-        if self._log is not None:
-            self._add(commit_log.read_id(self._log, commit_id))
+    def _read_ids(self, commit_id: CommitId) -> None:
+        """Read a commit by its id, and with it what known ones lead to: a scan for many costs what it does for one."""
+        if (log := self._log_to_scan()) is not None:
+            others = islice(self._missing - {commit_id}, COMMIT_LOG_IDS_MAX - 1)
+            self._add(commit_log.read_ids(log, [commit_id, *others]))
+
+    def _log_to_scan(self) -> Dataset | None:
+        """Return the log if there is more to learn from it; a walk that scans it often reads all of it instead."""
+        if self._log is None or self._is_log_read:
+            return None
+        self._scans += 1
+        if self._scans <= COMMIT_LOG_SCANS_MAX:
+            return self._log
+        self._add(commit_log.read_all(self._log))
+        self._is_log_read = True
+        return None
 
     def _look_where_hinted(self, commit_id: CommitId) -> None:
         """Look at the branch that the id hints at, and again at the log: commits move from there to here."""
@@ -101,8 +122,8 @@ class CommitSource:
         for snapshot in self._kernel.snapshots_of(hinted):
             self._add(snapshot.state.commits)
         if hinted:
-            self._log = commit_log.open_log(self._kernel.store)
-            self._read_id(commit_id)
+            self._log, self._is_log_read = commit_log.open_log(self._kernel.store), False
+            self._read_ids(commit_id)
 
     def _look_everywhere(self, _: CommitId) -> None:
         # Releases before this one gave no hints, and left commits of nested branches in the catalogs of these alone.
@@ -112,9 +133,12 @@ class CommitSource:
         for commit in commits:
             if commit.commit_id not in self._known:
                 self._known[commit.commit_id] = commit
+                self._missing.discard(commit.commit_id)
                 for parent in (commit.parent, commit.merged_parent):
                     if parent is not None:
                         self._children[parent] = commit
+                        if parent not in self._known:
+                            self._missing.add(parent)
 
 
 def walk_history(kernel: Kernel, snapshot: Snapshot) -> Iterator[Commit]:
@@ -193,6 +217,15 @@ class Line:
             if commit.branch == branch_id and after < commit.manifest_version <= until:
                 return number
         return None
+
+
+def unknown_commit(commit_id: CommitId) -> GraphError:
+    """Return the error of a commit that is not there."""
+    return GraphError(
+        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
+        code="commit.not_found",
+        commit_id=commit_id,
+    )
 
 
 def _version(commit: Commit) -> int:

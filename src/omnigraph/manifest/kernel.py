@@ -25,8 +25,9 @@ from omnigraph.limits import (
 from omnigraph.manifest import commit_log, rows
 from omnigraph.manifest.attempt import Attempt, Prepare, prepare_first
 from omnigraph.manifest.claims import ClaimLine
-from omnigraph.manifest.history import CommitSource, walk_history
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Link, Pin, Snapshot, fork_names
+from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Link, Pin, Snapshot, fork_names
+from omnigraph.manifest.name_record import NameRecord
 from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
@@ -49,6 +50,7 @@ class Kernel:
         self._turns: dict[BranchId | None, BranchTurn] = {}
         self._linking: list[Future[None]] = []
         self._request_id: str | None = None
+        self._names = NameRecord(store, lambda: self._verify(MAIN, None))
 
     def once(self, request_id: str) -> Kernel:
         """Return this kernel for one write under an id of its caller's choice, which is done at most once."""
@@ -128,17 +130,17 @@ class Kernel:
         return snapshot
 
     def name_of(self, branch_id: BranchId | None) -> str:
-        """Return the readable name of an incarnation; the id itself when it has none any more."""
+        """Return the newest name of an incarnation, to show; the id itself when it is gone and no name is recorded."""
         return self.names_of([branch_id])[branch_id]
 
     def names_of(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, str]:
-        """Return the readable names of incarnations; storage is asked at most once."""
-        wanted = set(branch_ids)
-        names: dict[BranchId | None, str] = {one: MAIN if one is None else one for one in wanted}
-        if wanted - {None}:
-            live = self._verify(MAIN, None).snapshot.state.branches.values()
-            names |= {one.branch_id: one.name for one in live if one.branch_id in wanted}
-        return names
+        """Return the newest names of incarnations, to show; another branch may have the name of one that is gone."""
+        found = self.all_names_of(branch_ids)
+        return {one: names.newest or str(one) for one, names in found.items()}
+
+    def all_names_of(self, branch_ids: Iterable[BranchId | None]) -> dict[BranchId | None, BranchNames]:
+        """Return every name that incarnations had; see `NameRecord`."""
+        return self._names.look_up(branch_ids, self._heads.get(None))
 
     def dataset(self, snapshot: Snapshot, table_key: str) -> Dataset:
         """Open a type's dataset at the version that a snapshot pins."""
@@ -174,18 +176,18 @@ class Kernel:
 
     def find_commit(self, commit_id: CommitId) -> Commit:
         """Return one commit of any branch."""
+        found = self.look_for_commit(commit_id)
+        if found is None:
+            raise unknown_commit(commit_id)
+        return found
+
+    def look_for_commit(self, commit_id: CommitId) -> Commit | None:
+        """Return one commit of any branch; None if there is none."""
         for verified in list(self._heads.values()):
             for commit in verified.snapshot.state.commits:
                 if commit.commit_id == commit_id:
                     return commit
-        found = CommitSource(self).find(commit_id)
-        if found is None:
-            raise GraphError(
-                f"there is no commit {commit_id}; list them with `omnigraph commit list`",
-                code="commit.not_found",
-                commit_id=commit_id,
-            )
-        return found
+        return CommitSource(self).find(commit_id)
 
     def all_commits(self) -> dict[CommitId, Commit]:
         """Return every commit that a live branch or the commit log knows: at least all that were there at the call."""
@@ -193,15 +195,9 @@ class Kernel:
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
         return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
 
-    def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
-        """Put the commits that led to a branch, or those after the last of some, where all can find them.
-
-        Main cannot be deleted, and is looked at by everybody.
-        """
-        own = [commit for commit in snapshot.state.commits if commit.branch is not None]
-        known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
-        if own[known:]:
-            commit_log.spill(self.store, own[known:])
+    def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
+        """Put the commits that led to a branch, or those after the last of some, where all can find them."""
+        commit_log.spill_branch(self.store, snapshot, after, names)
 
     # -- commits -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ Pure values; `rows` turns them into Arrow and back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from omnigraph.ids import BranchId, CommitId, OperationId
@@ -38,7 +38,7 @@ class TypeIdentity:
         return f"{folder}/{self.type_id:016x}-{self.incarnation_id:016x}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Pin:
     """The published version of one type's dataset; what is published has the columns that it was stored with.
 
@@ -120,7 +120,7 @@ class Purge:
         return f"purge:{self.identity}{part}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Commit:
     """One graph-visible change, with its place in history."""
 
@@ -136,6 +136,8 @@ class Commit:
     properties: Mapping[str, str] = field(default_factory=dict)
     # The checksums of the files that the commit brought in, as `store.checksums` packs them.
     checksums: str = field(default="", repr=False, compare=False)
+    # The names that the branch of the commit had, recorded in the commit log when the branch is deleted.
+    branch_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     @property
     def adopted_forks(self) -> frozenset[str]:
@@ -160,8 +162,39 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchNames:
+    """Every name that one incarnation of a branch had, the newest last.
+
+    `is_complete` is False where some may be missing: the names of a branch that was made, renamed or deleted by an
+    older release were not recorded. Access rules take such a branch for a protected one.
+    """
+
+    names: tuple[str, ...]
+    is_complete: bool = True
+
+    @property
+    def newest(self) -> str | None:
+        return self.names[-1] if self.names else None
+
+    def renamed(self, name: str) -> BranchNames:
+        """Return the names after a rename.
+
+        >>> BranchNames(("a", "b")).renamed("a").names
+        ('b', 'a')
+        """
+        return replace(self, names=(*(one for one in self.names if one != name), name))
+
+
+UNKNOWN_NAMES = BranchNames((), is_complete=False)
+MAIN_NAMES = BranchNames((MAIN,))
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
-    """A readable name for an opaque physical branch. Only main's manifest holds these."""
+    """A readable name for an opaque physical branch. Only main's manifest holds these.
+
+    `recorded_names` are all names it ever had, this one last; None if an older release wrote the row.
+    """
 
     name: str
     branch_id: BranchId
@@ -169,6 +202,13 @@ class Branch:
     parent_version: int
     created_at_us: int
     actor: str | None = None
+    recorded_names: tuple[str, ...] | None = None
+
+    @property
+    def names(self) -> BranchNames:
+        if self.recorded_names is None:
+            return BranchNames((self.name,), is_complete=False)
+        return BranchNames(self.recorded_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +223,7 @@ class Tag:
     actor: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class AcceptedSchema:
     """The schema that all data of the branch obeys."""
 
@@ -218,13 +258,17 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state, and the manifest version that holds it. `links` are the versions it published last."""
+    """A state, and the manifest version that holds it. `links` are the versions it published last.
+
+    `is_partial`: types were left out, because they are hidden from the actor that it is shown to.
+    """
 
     branch: str
     version: int
     operation_id: OperationId
     state: State
     links: tuple[Link, ...] = ()
+    is_partial: bool = False
 
     @property
     def ref(self) -> DatasetRef:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from omnigraph import clock, failpoints
+from omnigraph import clock, failpoints, ids
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.ids import new_operation_id, on_branch
 from omnigraph.limits import (
     COMMIT_WINDOW_ROWS,
+    CONDITIONAL_PUT_ATTEMPTS_MAX,
     PUBLISH_DEADLINE_SECONDS,
+    RETRY_WAIT_SECONDS,
     STAGED_SECONDS_MAX,
     UNKNOWN_OUTCOME_RETRIES_MAX,
 )
@@ -207,11 +209,14 @@ def drift(directory: str) -> DriftDetected:
 def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
     """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
     failure: Exception | None = None
-    begun = clock.elapsed()
-    for attempt in range(UNKNOWN_OUTCOME_RETRIES_MAX):
+    begun, silent = clock.elapsed(), 0
+    for attempt in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
         # While storage is silent, every writer behind us waits for this one.
-        if attempt and clock.elapsed() - begun > PUBLISH_DEADLINE_SECONDS / 2:
+        is_late = attempt and clock.elapsed() - begun > PUBLISH_DEADLINE_SECONDS / 2
+        if is_late or silent == UNKNOWN_OUTCOME_RETRIES_MAX:
             break
+        # The other request that was under way needs a moment to end.
+        clock.pause(ids.fraction() * attempt * RETRY_WAIT_SECONDS)
         try:
             return store.commit_strictly(strict)
         except LostRace as lost:
@@ -220,7 +225,8 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
             except StorageError as error:
                 if error.storage_kind is not StorageKind.NOT_FOUND:
                     raise _unknown(plan, error) from error
-                # Storage refused because of another request under way (409), not because the version is taken.
+                # Storage refused because of another request under way (409), not because the version is taken. That may
+                # be an earlier one of ours, whose answer was lost: so even in the end this is no proof of `none`.
                 failure = error
                 continue
             except OmniGraphError as error:
@@ -230,7 +236,7 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
             raise Moved from lost
         except OmniGraphError as error:
             # Trying again is safe: the same strict commit either lands once, or finds its version taken.
-            failure = error
+            failure, silent = error, silent + 1
     raise _unknown(plan, failure) from failure
 
 

@@ -86,16 +86,17 @@ class Planner:
         plans = {path: self._plan_by_content(path, kept[path], needed[path]) for path in kept}
         doubtful = [path for path, plan in plans.items() if plan.gone or any(map(self.may_go, plan.residue))]
         places = [(path, fork) for path in doubtful for fork in sorted(kept[path], key=str) if kept[path][fork]]
-        tasks = [partial(self._list_tracked, path, fork, set(kept[path][fork])) for path, fork in places]
+        passing = self.store.opened_once()
+        tasks = [partial(self._list_tracked, passing, path, fork, set(kept[path][fork])) for path, fork in places]
         listed = dict(zip(places, self.store.in_parallel(tasks), strict=True))
         for path in doubtful:
             own = {fork: listed[path, fork] for fork in kept[path] if (path, fork) in listed}
             plans[path] = self._confirm(plans[path], kept[path], own)
         return [plan if plan.path in doubtful else replace(plan, residue=()) for plan in plans.values()]
 
-    def _list_tracked(self, path: str, fork: str | None, kept: set[int]) -> _Tracked | OmniGraphError:
+    def _list_tracked(self, store: Store, path: str, fork: str | None, kept: set[int]) -> _Tracked | OmniGraphError:
         try:
-            return list_tracked(self.store, path, fork, kept, self._listed(path, fork).keys() - kept)
+            return list_tracked(store, path, fork, kept, self._listed(path, fork).keys() - kept)
         except UnknownManifest as error:
             return _disputed(path, f"what Lance lists for `{path}` cannot be interpreted: {error}")
         except OmniGraphError as error:

@@ -30,6 +30,7 @@ from omnigraph.manifest.model import (
     Tombstone,
     TypeIdentity,
 )
+from omnigraph.manifest.shared_values import share_values
 from omnigraph.store.dataset import DatasetRef
 
 STAMP_KEY = b"omnigraph:internal_schema_version"
@@ -186,6 +187,7 @@ def _branch_row(branch: Branch) -> _Row:
         "parent_version": branch.parent_version,
         "created_at": branch.created_at_us,
         "actor_id": branch.actor,
+        **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
     }
     return (f"branch:{branch.name}", "branch", None, _json(members), None, "", *_NOTHING)
 
@@ -231,6 +233,7 @@ def commit_row(commit: Commit) -> _Row:
         "operation_id": commit.operation_id,
         "properties": dict(commit.properties),
         **({"checksums": commit.checksums} if commit.checksums else {}),
+        **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
     }
     place = (None, None, commit.manifest_version, commit.branch, None)
     return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
@@ -301,7 +304,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
         operation_id = OperationId(metadata[OPERATION_KEY].decode())
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
-        state = _decode_state(table, branch_id, checksums)
+        state = share_values(_decode_state(table, branch_id, checksums))
     except GraphError:
         raise
     except (KeyError, ValueError, TypeError) as error:
@@ -388,13 +391,17 @@ def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
 
 def _decode_branch(row: dict[str, Any]) -> Branch:
     members = row["json"]
+    name = row["object_id"].removeprefix("branch:")
+    names = members.get("names")
+    assert_consistent(names is None or (len(names) > 0 and names[-1] == name), row)
     return Branch(
-        row["object_id"].removeprefix("branch:"),
+        name,
         members["branch_id"],
         members["parent"],
         members["parent_version"],
         members["created_at"],
         members["actor_id"],
+        None if names is None else tuple(names),
     )
 
 
@@ -442,4 +449,5 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         members["operation_id"],
         members["properties"],
         members.get("checksums", ""),
+        tuple(members.get("branch_names", ())),
     )

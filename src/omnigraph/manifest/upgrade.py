@@ -18,6 +18,7 @@ from omnigraph.manifest import audit, rows
 from omnigraph.manifest.audit import AuditRow, Outcome
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
+from omnigraph.manifest.name_record import recover_names
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.store import Store
@@ -28,14 +29,19 @@ NOTE_PATH = "__upgrade.json"
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport:
-    """The format that main had, the one that it has now, and the branches that were written anew for it."""
+    """The format that main had, the one that it has now, and the branches that were written anew for it.
+
+    `named` are the branches whose earlier names were not recorded, and are now.
+    """
 
     before: int
     after: int
     branches: tuple[str, ...]
+    named: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        return {"before": self.before, "after": self.after, "branches": list(self.branches)}
+        members = {"before": self.before, "after": self.after, "branches": list(self.branches)}
+        return {**members, "named": list(self.named)}
 
 
 class _Upgrading(Kernel):
@@ -63,9 +69,10 @@ def upgrade(store: Store, actor: str | None = None) -> UpgradeReport:
         done = tuple(one.branch for one in old if _upgraded(kernel, one.branch, operations[_key(one)], actor))
         if operations:
             store.objects.delete(NOTE_PATH)
+        named = recover_names(kernel, actor)
     finally:
         kernel.close()
-    return UpgradeReport(before, release.FORMAT_STAMP, done)
+    return UpgradeReport(before, release.FORMAT_STAMP, done, named)
 
 
 def _key(snapshot: Snapshot) -> str:

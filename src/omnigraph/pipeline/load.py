@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
-from omnigraph import clock
+from omnigraph import clock, settings
 from omnigraph.engine.core import Core
 from omnigraph.engine.given import checked
-from omnigraph.engine.scope import on, transition
+from omnigraph.engine.scope import on
 from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
-from omnigraph.engine.write.gate import admit, missing_base, rights
+from omnigraph.engine.write.gate import admit, check_base, missing_base, rights
 from omnigraph.engine.write.ingest import Mode
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
@@ -74,10 +74,10 @@ def load(
     actor = core.actor
     base = missing_base(core, branch, from_branch)
     if base is not None:
-        core.require("branch_create", transition(base, branch))
-        core.require("read", on(base))
+        check_base(core, base, branch)
     folder = prepare_folder(report) if report is not None else None
-    catalog = rights(core, core.kernel.snapshot(base if base is not None else branch)).seen.catalog
+    start = core.kernel.snapshot(base if base is not None else branch)
+    catalog = rights(core, start, branch if base is not None else None).seen.catalog
     work = _work(catalog, _sources(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
@@ -200,5 +200,5 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
             raise UsageError("a DataFrame lives in Spark; leave `engine` away, or give a file", engine=engine)
         return Executors(columns.data.sparkSession, watcher)
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
-        return Threads(watcher)
+        return Threads(watcher, settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
     return executors(master, watcher)

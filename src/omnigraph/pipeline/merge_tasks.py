@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
+from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.changes.rows import AFTER, BEFORE, candidates, compare
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, conflict_of
@@ -37,10 +38,9 @@ from omnigraph.pipeline.merge_keys import (
 )
 from omnigraph.rules.delta import Delta, Ids, one_array
 from omnigraph.rules.kernels import pc
-from omnigraph.store.change import append
 from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.fragments import FragmentText, write_fragments
-from omnigraph.store.lookup import ROW_ADDRESS
+from omnigraph.store.fragments import FragmentText, write_fragments_with_blobs
+from omnigraph.store.lookup import ROW_ADDRESS, find
 
 # Taking rows one by one costs about this many times what a pass over them costs.
 _TAKE_COST = 10
@@ -103,25 +103,29 @@ def merge_range(job: MergeJob, task: MergeTask) -> Merged:
     """Merge one range, stage it, and write down what set rules have to know of it."""
     type_ = job.catalog.type_of(task.table_key)
     moves = {ref: _moves(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
-    merge = _merge(job, task, type_, moves)
+    blobs = BlobValues()
+    merge = _merge(job, task, type_, moves, blobs)
     resolutions = Resolutions(task.resolutions)
-    merge = resolutions.settle(type_, merge)
+    merge = resolutions.settle(type_, merge, blobs)
     done = Merged(task.table_key, Counted.of(merge), open=resolutions.open)
     if merge.clashes:
         told = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
-        return replace(done, conflicts=tuple(conflict_of(task.table_key, one) for one in told))
-    return done if merge.changes_nothing else _staged(job, task, merge, moves, done)
+        return replace(done, conflicts=tuple(conflict_of(task.table_key, one, blobs) for one in told))
+    return done if merge.changes_nothing else _staged(job, task, merge, moves, done, blobs)
 
 
-def _merge(job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table]) -> RowMerge:
+def _merge(
+    job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table], blobs: BlobValues
+) -> RowMerge:
     base = job.place.open(task.base.first)
-    deltas = {ref: compare(base, job.place.open(ref), own) for ref, own in moves.items()}
+    joined = set(task.base.states()) - {task.base.first} - moves.keys()
+    moves = {**moves, **{ref: _moves(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
+    compared = [compare(base, job.place.open(ref), own, blobs) for ref, own in moves.items()]
+    deltas = dict(zip(moves, blobs.unified(compared), strict=True))
     if not task.base.is_virtual:
         theirs = deltas[task.theirs]
         return as_merge(theirs) if task.ours is None else merge_rows(type_, deltas[task.ours], theirs)
     assert task.ours is not None, "of a virtual base nothing is unchanged"
-    for ref in set(task.base.states()) - {task.base.first}:
-        deltas[ref] = compare(base, job.place.open(ref), _moves(job, task, ref))
     old, rows = images(deltas)
     image = build_image(type_, task.base, lambda ref: rows.get(ref, old))
     return merge_from_virtual(type_, image, rows[task.ours], rows[task.theirs])
@@ -133,7 +137,12 @@ def _moves(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
 
 
 def _staged(
-    job: MergeJob, task: MergeTask, merge: RowMerge, moves: Mapping[DatasetRef, pa.Table], done: Merged
+    job: MergeJob,
+    task: MergeTask,
+    merge: RowMerge,
+    moves: Mapping[DatasetRef, pa.Table],
+    done: Merged,
+    blobs: BlobValues,
 ) -> Merged:
     type_, store, committed = job.catalog.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
     target = job.place.open(job.committed[task.table_key])
@@ -148,7 +157,10 @@ def _staged(
         return done
     fragments: list[FragmentText] = []
     if rows.num_rows:
-        fragments = write_fragments(target, physical(rows, target), append, job.place.operation_id)
+        # Where rows lie matters to those that may keep their blobs there.
+        current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
+        rows, stored = blobs.taken_over(rows, target, current)
+        fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.place.operation_id)
     addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     if not len(addresses):
         return replace(done, fragments=tuple(fragments))

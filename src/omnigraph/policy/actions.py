@@ -9,9 +9,9 @@ from typing import Final, Literal
 
 BundleScope = Literal["graph", "server"]
 
-# Judged by the branch that is read or written, and limited to types if a rule names some.
+# PolicyBranch by the branch that is read or written, and limited to types if a rule names some.
 BRANCH_ACTIONS: Final = ("read", "export", "change")
-# Judged by the branch that comes, goes or changes as a whole.
+# PolicyBranch by the branch that comes, goes or changes as a whole.
 TARGET_ACTIONS: Final = (
     "schema_apply",
     "branch_create",
@@ -22,7 +22,7 @@ TARGET_ACTIONS: Final = (
 )
 PLAIN_ACTIONS: Final = ("admin", "invoke_query")
 GRAPH_ACTIONS: Final = (*BRANCH_ACTIONS, *TARGET_ACTIONS, *PLAIN_ACTIONS)
-SERVER_ACTIONS: Final = ("graph_list",)
+SERVER_ACTIONS: Final = ("graph_list", "metrics_read")
 ACTIONS: Final = (*GRAPH_ACTIONS, *SERVER_ACTIONS)
 
 

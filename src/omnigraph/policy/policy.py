@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.engine.core import Lru
-from omnigraph.engine.scope import Scope
+from omnigraph.engine.scope import PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
 from omnigraph.policy.actions import ACTIONS, BundleScope, own_actions
@@ -31,6 +31,7 @@ class Policy:
         self.scope = scope
         self._compiled = Compiled(bundle, scope, graph_id)
         self._actors = bundle.actors
+        self._samples = _sample_actors(bundle)
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
         self._answers: Lru[Question, str | None] = Lru(POLICY_ANSWERS_MAX)
         self._hidden: Lru[tuple[object, ...], frozenset[str]] = Lru(CATALOG_CACHE_MAX)
@@ -38,45 +39,62 @@ class Policy:
     def decide(
         self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None
     ) -> Decision:
-        """Say whether an actor may do an action, and log it."""
+        """Say whether an actor may do an action to branches of these names, and log it."""
+        return self._decide(actor, action, Scope(branch, target))
+
+    def _decide(self, actor: str | None, action: str, scope: Scope) -> Decision:
         if action not in ACTIONS:
             raise UsageError(f"there is no action `{action}`; there are {', '.join(ACTIONS)}", action=action)
-        branch, target = _stripped(branch), _stripped(target)
+        branch, target = scope.branch_names or scope.branch, scope.target_names or scope.target
         rule = self._rule(actor, action, branch, target, None)
-        decision = Decision(rule is not None, rule, actor, action, branch, target)
-        fields = {"actor": actor, "action": action, "branch": branch, "target_branch": target, "rule": rule}
+        decision = Decision(rule is not None, rule, actor, action, scope.branch, scope.target)
+        fields = {"actor": actor, "action": action, "branch": scope.branch, "target_branch": scope.target, "rule": rule}
         if _log.isEnabledFor(logging.INFO):
             _log.info("%s", decision.message, extra={**fields, "decision": "allow" if decision.allowed else "deny"})
         return decision
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
         """Raise `PolicyDenied` unless an actor may do an action; see `engine.scope.Checker`."""
-        decision = self.decide(actor, action, branch=scope.branch, target=scope.target)
+        decision = self._decide(actor, action, scope)
         if not decision.allowed:
             raise PolicyDenied(
                 decision.message, actor=actor, action=action, branch=decision.branch, target_branch=decision.target
             )
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         """Return those of some types that an actor may not do an action to; all, if the action is not allowed."""
-        branch, names = _stripped(branch), frozenset(names)
+        names = frozenset(names)
         if self._rule(actor, action, branch, None, None) is None:
             return names
         if not self._limits_types:
             return frozenset()
-        key = (actor, action, branch is None, branch in self.bundle.protected_branches, names)
+        key = (actor, action, branch is None, branch is not None and self.is_protected(branch), names)
         return self._hidden.get(
             key, lambda: frozenset(one for one in names if self._rule(actor, action, branch, None, one) is None)
         )
 
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Tell whether any name that a branch had is protected; one whose names are not all known is."""
+        if isinstance(branch, str):
+            return branch.strip() in self.bundle.protected_branches
+        return not branch.is_complete or not self.bundle.protected_branches.isdisjoint(branch.names)
+
+    def sample_actors(self) -> Iterable[str]:
+        """Return one actor of each set of groups: rules tell actors of the same groups not apart."""
+        return self._samples
+
     def _rule(
-        self, actor: str | None, action: str, branch: str | None, target: str | None, type_name: str | None
+        self,
+        actor: str | None,
+        action: str,
+        branch: PolicyBranch | None,
+        target: PolicyBranch | None,
+        type_name: str | None,
     ) -> str | None:
         if actor is None or actor not in self._actors or action not in own_actions(self.scope):
             return None
-        protected = self.bundle.protected_branches
         # Of a branch, rules see only whether it is protected, so that all others share an answer.
         question = Question(
             actor,
@@ -84,8 +102,8 @@ class Policy:
             branch is not None,
             target is not None,
             type_name,
-            branch in protected,
-            target in protected,
+            branch is not None and self.is_protected(branch),
+            target is not None and self.is_protected(target),
         )
         return self._answers.get(question, lambda: self._compiled.rule_for(question))
 
@@ -103,5 +121,10 @@ def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph
     return Policy(parse_bundle(str(path_or_text), scope=scope), scope, graph_id)
 
 
-def _stripped(name: str | None) -> str | None:
-    return None if name is None else name.strip()
+def _sample_actors(bundle: Bundle) -> tuple[str, ...]:
+    """Return the first actor of each set of groups that some actor is in."""
+    samples: dict[frozenset[str], str] = {}
+    for actor in sorted(bundle.actors):
+        groups = frozenset(name for name, members in bundle.groups.items() if actor in members)
+        samples.setdefault(groups, actor)
+    return tuple(samples.values())

@@ -30,13 +30,17 @@ class Intent(Enum):
 
 @dataclass(frozen=True)
 class Delta:
-    """The rows that a write leaves in one type, and the ids it takes out. `lines` says where rows came from."""
+    """The rows that a write leaves in one type, and the ids it takes out. `lines` says where rows came from.
+
+    `kept` are, by column, the ids of rows that keep the blob which is stored; the rows hold an empty one in its place.
+    """
 
     type: NodeType | EdgeType
     rows: pa.Table
     intent: Intent = Intent.UPSERT
     deleted: Ids = field(default_factory=lambda: NO_IDS)
     lines: Numbers | None = None
+    kept: Mapping[str, Ids] = field(default_factory=dict)
 
     @property
     def key(self) -> str:

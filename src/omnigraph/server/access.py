@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from omnigraph.engine.scope import ALLOW_ALL, Checker, Scope
+from omnigraph.engine.scope import ALLOW_ALL, Checker, PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy
 
@@ -29,10 +29,18 @@ class ReadersOnly:
             )
 
     def hidden_types(
-        self, actor: str | None, action: str, names: Iterable[str], branch: str | None = None
+        self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
         """Hide nothing from readers."""
         return frozenset() if action == "read" else frozenset(names)
+
+    def is_protected(self, branch: PolicyBranch) -> bool:
+        """Protect nothing."""
+        return False
+
+    def sample_actors(self) -> Iterable[str]:
+        """Tell nobody apart."""
+        return ()
 
 
 READERS_ONLY = ReadersOnly()
@@ -65,6 +73,14 @@ class Doors:
         if policy is not None:
             return policy
         return READERS_ONLY if self.has_tokens else ALLOW_ALL
+
+
+def is_stranger(checker: Checker, actor: str | None) -> bool:
+    """Tell whether a policy has no rule at all for an actor, who then does not learn that its graph is served."""
+    if not isinstance(checker, Policy):
+        return False
+    groups = checker.bundle.groups
+    return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
 
 
 def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:

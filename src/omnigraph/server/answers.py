@@ -34,10 +34,14 @@ class Health(TypedDict):
 
 
 class Readiness(TypedDict):
-    """Whether every graph can be read, and how many stored queries do not compile."""
+    """Whether every graph can be read, and how many stored queries do not compile.
+
+    `configuration` is there when tokens or policies were changed and cannot be used; those of before still hold.
+    """
 
     status: Literal["ready", "unready"]
     broken_query_count: int
+    configuration: NotRequired[Literal["stale"]]
 
 
 class ServedGraph(TypedDict):
@@ -52,7 +56,7 @@ class ServedGraphs(TypedDict):
 class Dataset(TypedDict):
     entity_kind: Kind
     type_name: str
-    dataset_path: str
+    dataset_path: NotRequired[str]
     native_dataset_branch: NotRequired[str]
     published_dataset_version: int
     entity_count: int

@@ -23,7 +23,7 @@ from omnigraph.server import metrics as names
 from omnigraph.server.blobs import blob_error_headers
 from omnigraph.server.body import Gone, Overflow, Receive, Send
 from omnigraph.server.call import Answer, json_answer
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.frontdoor import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.logs import log_failure
 from omnigraph.server.mask import told
 from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
@@ -115,7 +115,7 @@ class _End:
         if self.headers:
             answer = replace(answer, headers={**answer.headers, **self.headers})
         try:
-            await send_answer(answer, receive, send, self.service.readers)
+            await send_answer(answer, receive, send, self.service.readers, self.service.pace)
         except Exception as error:  # noqa: BLE001 - as below
             coded = _coded(note, error)
             if note.status != HUNG_UP:
@@ -127,6 +127,8 @@ class _End:
     async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
         """Return an answer, or the refusal as one."""
         try:
+            if self.path not in ALWAYS_ANSWERED:
+                self.service.hosts.check(headers_of(scope).get("host", ()))
             answer = await self._reserved(await self.ask(scope, receive))
         except Gone:
             raise

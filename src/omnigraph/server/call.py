@@ -33,6 +33,8 @@ class Call(Generic[I]):
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     body: bytes = b""
     cancel: CancelToken = field(default_factory=CancelToken)
+    # Whose share of the server the request takes: the actor's or, where there are no actors, its peer's.
+    caller: str = ""
 
     def header(self, name: str) -> str | None:
         """Return a header; of several of one name the first."""
@@ -42,8 +44,9 @@ class Call(Generic[I]):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is sent back. A body of chunks is sent as it is made; `end` is called when no more of it is wanted.
+    """What is sent back. A body of chunks is sent as it is made.
 
+    `end` is called once when no more of it is wanted, and `hung_up` before that if its reader is gone while it is made.
     `has_committed`: what was asked for made a commit.
     """
 
@@ -52,6 +55,7 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     end: Callable[[], None] = lambda: None
+    hung_up: Callable[[], None] = lambda: None
     has_committed: bool = False
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from omnigraph.errors import GraphError, LimitExceeded, PolicyDenied
+from omnigraph.errors import GraphError, PolicyDenied
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
@@ -25,21 +25,14 @@ def baseline(call: Call[wire.Baseline]) -> Answer:
 
 
 def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Answer:
-    """Return a stream that holds the only cut of its graph until it ends."""
-    cut = call.hosted.cut
-    if not cut.acquire(blocking=False):
-        raise LimitExceeded(
-            "another export of this graph is under way, and a server runs one at a time; try again when it has ended",
-            resource="stream_export_slots",
-            limit=1,
-            actual=2,
-        )
+    """Return a stream that holds a cut of its graph until it ends."""
+    give_back = call.hosted.exports.take(call.caller)
     try:
         chunks = start()
     except BaseException:
-        cut.release()
+        give_back()
         raise
-    return Answer(chunks, wire.NDJSON, end=cut.release)
+    return Answer(chunks, wire.NDJSON, end=give_back)
 
 
 def changes(call: Call[wire.Changes]) -> Answer:

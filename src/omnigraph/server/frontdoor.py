@@ -6,6 +6,7 @@ The second half of the table of routes; none of them touches what a graph holds,
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 from omnigraph import __version__
 from omnigraph.engine.scope import Scope
@@ -13,6 +14,7 @@ from omnigraph.errors import OmniGraphError, PolicyDenied
 from omnigraph.release import FORMAT_STAMP
 from omnigraph.server import answers, metrics, wire
 from omnigraph.server.call import Answer, json_answer
+from omnigraph.server.envelope import dump
 from omnigraph.server.metrics import Labels
 from omnigraph.server.openapi import describe
 from omnigraph.server.routes import ServerRoute
@@ -36,12 +38,20 @@ def readiness(service: Service, actor: str | None) -> Answer:
             broken += len(one.stored().broken)
         except OmniGraphError:
             is_ready = False
-    status = "ready" if is_ready else "unready"
-    return json_answer({"status": status, "broken_query_count": broken}, 200 if is_ready else 503)
+    report: dict[str, object] = {"status": "ready" if is_ready else "unready", "broken_query_count": broken}
+    if service.house.is_stale:
+        # What is wrong may name files and actors, so it stands in the log alone.
+        report["configuration"] = "stale"
+    return json_answer(report, 200 if is_ready else 503)
 
 
 def description(service: Service, actor: str | None) -> Answer:
-    return json_answer(describe(SERVER_ROUTES, is_secured=bool(service.house.tokens.entries)))
+    return Answer(_description(bool(service.house.tokens.entries)))
+
+
+@cache
+def _description(is_secured: bool) -> bytes:
+    return dump(describe(SERVER_ROUTES, is_secured=is_secured))
 
 
 def graphs(service: Service, actor: str | None) -> Answer:
@@ -58,6 +68,8 @@ def graphs(service: Service, actor: str | None) -> Answer:
 
 
 def numbers(service: Service, actor: str | None) -> Answer:
+    if service.house.server_policy is not None:
+        service.house.server_policy.enforce("metrics_read", Scope(), actor)
     storage: Counter[Labels] = Counter()
     for one in service.house.hosted.values():
         for key, count in one.meter.snapshot().items():
@@ -72,6 +84,9 @@ def numbers(service: Service, actor: str | None) -> Answer:
     ]
     return Answer(service.metrics.render(gauges, storage).encode(), metrics.MEDIA)
 
+
+# Answered on every connection that is accepted, however many there are, and under whatever name the server is asked.
+ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
     ServerRoute("/healthz", True, health, "Is the server alive?", answers.Health, is_instant=True),

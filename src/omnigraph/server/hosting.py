@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Lock
 from typing import Final
 
 from omnigraph import graph as graphs
 from omnigraph.engine.scope import Checker
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
-from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.access import Doors
+from omnigraph.policy import Policy
+from omnigraph.server.access import Doors, is_stranger
+from omnigraph.server.configuration import Sources, log
+from omnigraph.server.exports import ExportSlots
 from omnigraph.server.tokens import Tokens
 from omnigraph.store.meter import Meter
 from omnigraph.stored import QueryFolder, StoredQueries, read_queries
@@ -47,8 +48,7 @@ class Hosted:
     graph: Graph
     queries: QueryFolder
     meter: Meter
-    # An export holds a cut of the graph for as long as its reader takes, so there is one at a time.
-    cut: Lock = field(default_factory=Lock)
+    exports: ExportSlots = field(default_factory=ExportSlots)
     # The ids that callers chose for writes of theirs that have not ended.
     under_way: list[str] = field(default_factory=list)
 
@@ -71,21 +71,39 @@ class Hosted:
             self.under_way.remove(operation_id)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class House:
-    """Everything that a server serves, and who may come in."""
+    """Everything that a server serves, and who may come in; `is_stale` when a change of that could not be used."""
 
     hosted: dict[str, Hosted]
+    sources: Sources
     tokens: Tokens
     server_policy: Policy | None = None
+    is_stale: bool = False
 
-    def find(self, graph_id: str) -> Hosted:
-        """Return a graph by its id."""
+    def reload(self) -> None:
+        """Read tokens and policies again; requests under way end with those that they began with."""
+        try:
+            read = self.sources.read()
+        except OmniGraphError as error:
+            self.is_stale = True
+            log.error("tokens and policies were not reloaded", extra={"code": error.code, "error": str(error)})
+            return
+        for graph_id, one in self.hosted.items():
+            one.graph.core.policy = read.checkers[graph_id]
+        self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
+        log.info("tokens and policies were reloaded")
+
+    def find(self, graph_id: str, actor: str | None) -> Hosted:
+        """Return a graph by its id; to an actor without any rule, and without the right to list, there is none."""
         check_graph_id(graph_id)
         found = self.hosted.get(graph_id)
-        if found is None:
+        if found is None or (is_stranger(found.checker, actor) and not self._may_list(actor)):
             raise GraphError(f"there is no graph `{graph_id}` on this server", code="graph.not_found")
         return found
+
+    def _may_list(self, actor: str | None) -> bool:
+        return self.server_policy is not None and self.server_policy.decide(actor, "graph_list").allowed
 
     def close(self) -> None:
         """Finish the work of all graphs."""
@@ -104,28 +122,38 @@ def check_graph_id(graph_id: str) -> None:
 
 
 def open_house(
-    places: Sequence[Place], tokens: Tokens, *, is_unauthenticated: bool = False, server_policy: Path | None = None
+    places: Sequence[Place],
+    tokens: Tokens,
+    *,
+    is_unauthenticated: bool = False,
+    server_policy: Path | None = None,
+    read_tokens: Callable[[], Tokens] | None = None,
+    token_files: tuple[Path, ...] = (),
 ) -> House:
-    """Open every graph, with its policy and stored queries; refuse to start open unless that is asked for."""
+    """Open every graph, with its policy and stored queries; refuse to start open unless that is asked for.
+
+    `read_tokens` and `token_files` say how tokens are read again when they change; without them they stay.
+    """
     has_policy = server_policy is not None or any(place.policy is not None for place in places)
     doors = Doors(bool(tokens.entries), has_policy, is_unauthenticated)
     doors.check()
-    judge = None if server_policy is None else load_bundle(server_policy, scope="server", graph_id="root")
+    policies = {place.graph_id: place.policy for place in places}
+    sources = Sources(read_tokens or (lambda: tokens), token_files, policies, server_policy, doors)
+    read = sources.read()
     hosted: dict[str, Hosted] = {}
     for place in places:
         check_graph_id(place.graph_id)
         if place.graph_id in hosted:
             raise UsageError(f"there are two graphs `{place.graph_id}`; give each an id of its own")
-        hosted[place.graph_id] = _open(place, doors)
+        hosted[place.graph_id] = _open(place, read.checkers[place.graph_id])
     if not hosted:
         raise UsageError("there is nothing to serve; add `--store URI`, or `--graph ID=URI`")
-    return House(hosted, tokens, judge)
+    return House(hosted, sources, read.tokens, read.server_policy)
 
 
-def _open(place: Place, doors: Doors) -> Hosted:
-    policy = None if place.policy is None else load_bundle(place.policy, scope="graph", graph_id=place.graph_id)
+def _open(place: Place, checker: Checker) -> Hosted:
     meter = Meter()
-    graph = graphs.open(place.uri, policy=doors.checker(policy), meter=meter)
+    graph = graphs.open(place.uri, policy=checker, meter=meter)
     # What cannot be read is the operator's mistake; what does not compile may be the mistake of a later schema, and
     # must not keep the rest from being served.
     queries = QueryFolder(() if place.queries is None else read_queries(place.queries))

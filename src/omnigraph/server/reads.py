@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -16,10 +16,12 @@ from omnigraph.engine.core import Moment
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
-from omnigraph.limits import RESULT_BATCH_ROWS
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
+from omnigraph.server.envelope import dump
 from omnigraph.server.wire import ARROW
+
+_NO_ROWS: Final = b'"rows":[]'
 
 
 def snapshot(call: Call[wire.OfBranch]) -> Answer:
@@ -45,8 +47,9 @@ def read(call: Call[wire.Read]) -> Answer:
     )
     branch, at = moment_of(present)
     result = _query(call, present, branch, at)
-    shown = rows_of(result, target_of(present, branch))
-    return json_answer({name: value for name, value in shown.items() if name != "graph_commit_id"})
+    description = describe_rows(result, target_of(present, branch))
+    del description["graph_commit_id"]
+    return json_rows_answer(result, description)
 
 
 def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
@@ -71,23 +74,40 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        chunks = _arrow_chunks(result)
-        # A result of one batch is sent at once; making it in steps would only cost turns.
-        is_small = len(result) <= RESULT_BATCH_ROWS
-        return Answer(b"".join(chunks) if is_small else chunks, ARROW, headers=told)
-    return json_answer(rows_of(result, target))
+        return _in_pieces(result, _arrow_chunks(result), ARROW, told)
+    return json_rows_answer(result, describe_rows(result, target))
 
 
-def rows_of(result: Result, target: dict[str, object]) -> dict[str, object]:
-    """Return rows as the JSON that answers a query."""
+def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
+    """Return the JSON that answers a query, without its rows."""
     return {
         "query_name": result.query_name,
         "target": target,
         "row_count": len(result),
         "columns": result.columns,
-        "rows": result.to_json_rows(),
+        "rows": [],
         "graph_commit_id": result.graph_commit_id,
     }
+
+
+def json_rows_answer(result: Result, description: dict[str, object]) -> Answer:
+    """Return a description of rows together with them."""
+    return _in_pieces(result, _json_chunks(result, description), wire.JSON, {})
+
+
+def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:
+    """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
+    return Answer(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
+
+
+def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
+    """Yield an answer with the rows of a result in the place of none."""
+    # Inside of a text the quotes would be escaped, so this occurs once.
+    head, _, tail = dump(answer).partition(_NO_ROWS)
+    pieces = result.json_pieces()
+    yield head + _NO_ROWS[:-1] + next(pieces, b"")
+    yield from pieces
+    yield b"]" + tail
 
 
 class _Drain(io.RawIOBase):
@@ -114,7 +134,7 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
     drain = _Drain()
     with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
-        for batch in result.batches():
+        for batch in result.arrow_pieces():
             writer.write_batch(batch)
             yield drain.take()
     yield drain.take()

@@ -1,6 +1,6 @@
 """Runs a server: binds, says where, serves until it is told to stop, and lets requests finish.
 
-With `protocol`, the only module that knows uvicorn.
+The application is ASGI; `host` is what it runs on.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
-from types import FrameType
 from typing import Final
 
-import uvicorn
-
-from omnigraph import settings
+from omnigraph import clock, settings
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import (
@@ -26,70 +23,126 @@ from omnigraph.limits import (
     SERVER_CANCEL_SECONDS_MAX,
     SERVER_CLOSE_SECONDS_MAX,
     SERVER_CONNECTIONS_MAX,
+    SERVER_FILES_MAX,
     SERVER_SHUTDOWN_SECONDS_MAX,
+    SERVER_SPARE_CONNECTIONS,
 )
 from omnigraph.server.admission import read_admission
+from omnigraph.server.allowed_hosts import read_allowed_hosts
 from omnigraph.server.app import build
+from omnigraph.server.configuration import watch_configuration
+from omnigraph.server.frontdoor import ALWAYS_ANSWERED
+from omnigraph.server.host import Host, HostBounds
 from omnigraph.server.hosting import House
-from omnigraph.server.protocol import BoundedHttp
 from omnigraph.server.service import Service
 
+_STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _log: Final = logging.getLogger("omnigraph.server")
 # Whoever has to be answered was by then; what remains are readers of streams, and ending what storage holds.
 _GRACEFUL_SECONDS: Final = SERVER_SHUTDOWN_SECONDS_MAX - SERVER_CLOSE_SECONDS_MAX - 2 * SERVER_CANCEL_SECONDS_MAX
 
 
-class Server(uvicorn.Server):
-    """A uvicorn server that ends itself after it was told to, instead of by the signal that told it."""
+class Server:
+    """Serves until it is told to stop, and ends itself then, instead of by the signal that told it."""
 
-    def __init__(self, service: Service, when_ready: Callable[[str], None]) -> None:
-        config = uvicorn.Config(
-            build(service),
-            loop="uvloop",
-            http=BoundedHttp,
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=SERVER_CONNECTIONS_MAX,
-            timeout_graceful_shutdown=_GRACEFUL_SECONDS,
-        )
-        super().__init__(config)
+    def __init__(self, service: Service, when_ready: Callable[[str], None], bounds: HostBounds | None = None) -> None:
+        self.host = Host(build(service), read_bounds() if bounds is None else bounds, ALWAYS_ANSWERED)
+        self.force_exit = False
         self._service = service
         self._when_ready = when_ready
+        self._is_stopping = threading.Event()
+        self._stopped: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        assert sockets is not None
-        self._when_ready(address_of(sockets[0]))
+    def run(self, sockets: list[socket.socket]) -> None:
+        """Serve on sockets that listen."""
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(self._serve(sockets))
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(SERVER_ANSWER_SECONDS_MAX, self._service.is_late.set)
-        await super().shutdown(sockets)
+    async def _serve(self, sockets: list[socket.socket]) -> None:
+        self._loop, self._stopped = asyncio.get_running_loop(), asyncio.Event()
+        with self._signals():
+            await self.host.listen(sockets)
+            watching = asyncio.create_task(watch_configuration(self._service))
+            self._when_ready(address_of(sockets[0]))
+            if not self._is_stopping.is_set():
+                await self._stopped.wait()
+            watching.cancel()
+            await self._end()
+
+    async def _end(self) -> None:
+        late = asyncio.get_running_loop().call_later(SERVER_ANSWER_SECONDS_MAX, self._service.is_late.set)
+        self.host.shut_down()
+        ending = asyncio.create_task(self.host.wait_until_empty())
+        try:
+            # A second call to stop waits for nothing.
+            deadline = clock.elapsed() + _GRACEFUL_SECONDS
+            while not ending.done() and not self.force_exit and clock.elapsed() < deadline:
+                await asyncio.wait((ending,), timeout=0.1)
+        finally:
+            ending.cancel()
+            late.cancel()
+        await self.host.cancel_requests(SERVER_CANCEL_SECONDS_MAX)
+        await self.host.abort_all()
 
     @contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def _signals(self) -> Iterator[None]:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {one: signal.signal(one, self._stop) for one in (signal.SIGINT, signal.SIGTERM)}
+        loop = asyncio.get_running_loop()
+        for one in _STOPPING:
+            loop.add_signal_handler(one, self._stop_by, one)
+        loop.add_signal_handler(signal.SIGHUP, self._service.reload_soon)
         try:
             yield
         finally:
-            for one, handler in before.items():
-                signal.signal(one, handler)
+            for one in (*_STOPPING, signal.SIGHUP):
+                loop.remove_signal_handler(one)
 
-    def _stop(self, number: int, frame: FrameType | None) -> None:
-        _log.info("stopping", extra={"signal": signal.Signals(number).name})
+    def _stop_by(self, number: signal.Signals) -> None:
+        _log.info("stopping", extra={"signal": number.name})
         self.stop()
 
     def stop(self) -> None:
-        """Take no more requests and end when those under way have; a second call waits for nobody."""
-        self.force_exit = self.should_exit
+        """Take no more requests and end when those under way have; a second call waits for nothing."""
+        self.force_exit = self._is_stopping.is_set()
+        self._is_stopping.set()
         self._service.is_stopping = True
-        self.should_exit = True
+        if self._loop is not None and self._stopped is not None:
+            # The loop may be gone already; then there is nothing to stop.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._stopped.set)
+
+
+def read_bounds() -> HostBounds:
+    """Return the bounds that the settings ask for, as far as the process may have files open."""
+    per_peer = settings.whole("OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER", least=1)
+    return HostBounds(connections_max=_raise_file_limit(SERVER_CONNECTIONS_MAX), connections_per_peer_max=per_peer)
+
+
+def _raise_file_limit(connections: int) -> int:
+    """Let the process have a file open for each connection beside its own; return how many connections fit."""
+    try:
+        import resource
+    except ImportError:  # where files are not counted
+        return connections
+    wanted = connections + SERVER_SPARE_CONNECTIONS + SERVER_FILES_MAX
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    has_room = soft == resource.RLIM_INFINITY or soft >= wanted
+    return connections if has_room else max(soft - SERVER_SPARE_CONNECTIONS - SERVER_FILES_MAX, 1)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return what makes the faster event loop, where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def bind(address: str) -> socket.socket:
@@ -115,7 +168,9 @@ def address_of(listening: socket.socket) -> str:
 
 def open_service(house: House) -> Service:
     """Return a service over open graphs, in the bounds that the settings name."""
-    return Service(house, read_admission(), settings.whole("OMNIGRAPH_SERVER_THREADS", least=1))
+    threads = settings.whole("OMNIGRAPH_SERVER_THREADS", least=1)
+    hosts = read_allowed_hosts(has_tokens=bool(house.tokens.entries))
+    return Service(house, read_admission(), threads, hosts=hosts)
 
 
 def serve(

@@ -1,4 +1,4 @@
-"""Sends answers: at once, or chunk by chunk as they are made, no faster than their reader takes them.
+"""Sends answers part by part, no faster than their reader takes them, and not to a reader that takes too little.
 
 Knows ASGI and nothing of routes.
 """
@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from typing import Any
 
+from omnigraph import clock
 from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.limits import (
+    SERVER_ANSWER_BYTES_PER_SECOND_MIN,
     SERVER_STALL_SECONDS_MAX,
     SERVER_STREAM_BYTES,
     SERVER_STREAM_CHUNK_BYTES,
@@ -45,16 +48,24 @@ class Streams:
         self._free.release()
 
 
-async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Executor) -> None:
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How slowly an answer may be read: nothing for so many seconds, and on average not less than so much."""
+
+    stall_seconds: float = SERVER_STALL_SECONDS_MAX
+    bytes_per_second_min: int = SERVER_ANSWER_BYTES_PER_SECOND_MIN
+
+
+async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Executor, pace: Pace | None = None) -> None:
     """Send an answer; one that breaks off is left without its end, so that its reader notices."""
+    sender = _Sender(send, pace or Pace())
     if isinstance(answer.body, bytes):
-        is_told = "Content-Length" in answer.headers or answer.status == 304
-        await send(_start(answer, {} if is_told else {"Content-Length": len(answer.body)}))
-        await send({"type": "http.response.body", "body": answer.body})
+        await _send_whole(answer, answer.body, sender)
         return
     gone = asyncio.create_task(wait_until_gone(receive))
+    gone.add_done_callback(lambda task: None if task.cancelled() else answer.hung_up())
     try:
-        await _send_chunks(answer, answer.body, send, pool, gone)
+        await _send_chunks(answer, answer.body, sender, pool, gone)
         is_whole = not gone.done()
     finally:
         gone.cancel()
@@ -63,36 +74,68 @@ async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Execut
             if close is not None:
                 await asyncio.get_running_loop().run_in_executor(pool, close)
         finally:
-            # Whoever has read the end may begin anew at once, so what was held is given back before it is sent.
+            # A reader that has the end may begin again at once, so what was held is returned before it is sent.
             answer.end()
     if is_whole:
-        await send({"type": "http.response.body", "body": b""})
+        await sender.part(b"", is_last=True)
+
+
+async def _send_whole(answer: Answer, body: bytes, sender: _Sender) -> None:
+    is_told = "Content-Length" in answer.headers or answer.status == 304
+    parts = max(1, -(-len(body) // SERVER_STREAM_CHUNK_BYTES))
+    try:
+        await sender.head(_start(answer, {} if is_told else {"Content-Length": len(body)}))
+        for place in range(parts - 1):
+            start = place * SERVER_STREAM_CHUNK_BYTES
+            await sender.part(body[start : start + SERVER_STREAM_CHUNK_BYTES])
+    finally:
+        # As with streams: before the last part.
+        answer.end()
+    await sender.part(body[(parts - 1) * SERVER_STREAM_CHUNK_BYTES :] if parts > 1 else body, is_last=True)
 
 
 async def _send_chunks(
-    answer: Answer, chunks: Iterator[bytes], send: Send, pool: Executor, gone: asyncio.Task[None]
+    answer: Answer, chunks: Iterator[bytes], sender: _Sender, pool: Executor, gone: asyncio.Task[None]
 ) -> None:
     # The first chunk is made before the headers go out, so that what fails at once still has a status.
     chunk = await _next(chunks, pool, gone)
-    await send(_start(answer, {}))
+    await sender.head(_start(answer, {}))
     while chunk is not None:
         for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
-            await _send_part(chunk[start : start + SERVER_STREAM_CHUNK_BYTES], send)
+            await sender.part(chunk[start : start + SERVER_STREAM_CHUNK_BYTES])
         chunk = await _next(chunks, pool, gone)
 
 
-async def _send_part(part: bytes, send: Send) -> None:
-    try:
-        async with asyncio.timeout(SERVER_STALL_SECONDS_MAX):
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-    except TimeoutError:
-        raise GraphError(
-            f"nothing of this answer was read for {SERVER_STALL_SECONDS_MAX} seconds; ask again", code="request.timeout"
-        ) from None
+class _Sender:
+    """Sends the parts of one answer and keeps the clock of its reader."""
+
+    def __init__(self, send: Send, pace: Pace) -> None:
+        self.head = send
+        self._send = send
+        self._pace = pace
+        self._sent = 0
+        self._waited = 0.0
+
+    async def part(self, part: bytes, *, is_last: bool = False) -> None:
+        """Send a part. Only the time counts that the reader lets pass, not the time that making the answer takes."""
+        pace = self._pace
+        earned = pace.stall_seconds + self._sent / pace.bytes_per_second_min - self._waited
+        started = clock.elapsed()
+        try:
+            async with asyncio.timeout(max(min(pace.stall_seconds, earned), 0)):
+                await self._send({"type": "http.response.body", "body": part, "more_body": not is_last})
+        except TimeoutError:
+            raise GraphError(
+                f"this answer was read too slowly: nothing for {pace.stall_seconds:g} seconds, or less than"
+                f" {pace.bytes_per_second_min} bytes a second; ask again",
+                code="request.timeout",
+            ) from None
+        self._waited += clock.elapsed() - started
+        self._sent += len(part)
 
 
 async def _next(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
-    """Return the next chunk; None at the end, or when nobody reads any more."""
+    """Return the next chunk; None at the end, or when the reader has hung up."""
     if gone.done():
         return None
     return await asyncio.get_running_loop().run_in_executor(pool, next, chunks, None)

@@ -9,7 +9,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -21,7 +21,9 @@ from omnigraph.limits import (
     SERVER_BODY_BYTES_MAX,
     SERVER_CANCEL_SECONDS_MAX,
     SERVER_CLOSE_SECONDS_MAX,
+    SERVER_FRONT_THREADS,
     SERVER_OWN_THREADS,
+    SERVER_RELOAD_SECONDS,
     SERVER_SMALL_WRITE_BYTES,
     SERVER_WRITE_SECONDS_MAX,
 )
@@ -30,14 +32,16 @@ from omnigraph.server import metrics as names
 from omnigraph.server import wire
 from omnigraph.server.access import refuse_hopeless
 from omnigraph.server.admission import Admission
-from omnigraph.server.body import Receive, check_length, read_body, wait_until_gone
+from omnigraph.server.allowed_hosts import AllowedHosts
+from omnigraph.server.body import Gone, Receive, check_length, read_body, wait_until_gone
 from omnigraph.server.call import Answer, Call
 from omnigraph.server.hosting import House
 from omnigraph.server.inputs import from_json, from_query
 from omnigraph.server.metrics import Metrics
 from omnigraph.server.observe import Scope, note_of
-from omnigraph.server.routes import Route
-from omnigraph.server.sending import Streams
+from omnigraph.server.routes import Check, Route
+from omnigraph.server.sending import Pace, Streams
+from omnigraph.server.slots import FairSlots
 from omnigraph.server.wire import JSON, NDJSON
 
 R = TypeVar("R")
@@ -49,9 +53,21 @@ _MEDIA = {"json": JSON, "ndjson": NDJSON}
 class Service:
     """A running server: its graphs, its threads and its numbers."""
 
-    def __init__(self, house: House, admission: Admission, threads: int) -> None:
+    def __init__(
+        self,
+        house: House,
+        admission: Admission,
+        threads: int,
+        *,
+        hosts: AllowedHosts | None = None,
+        pace: Pace | None = None,
+        reload_seconds: float = SERVER_RELOAD_SECONDS,
+    ) -> None:
         self.house = house
+        self.hosts = AllowedHosts() if hosts is None else hosts
+        self.pace = Pace() if pace is None else pace
         self.admission = admission
+        self.reload_seconds = reload_seconds
         self.metrics = Metrics()
         self.streams = Streams()
         self.is_stopping = False
@@ -60,7 +76,11 @@ class Service:
         self.reconcilers: tuple[Reconciler, ...] = ()
         # Writes wait for each other's turn on a branch, and must not keep reads from their threads meanwhile.
         self.readers = ThreadPoolExecutor(threads, "omnigraph-read")
-        self.writers = ThreadPoolExecutor(threads, "omnigraph-write")
+        # A few more for what comes before a write has its slot: parsing, and looking up what it names.
+        self.writers = ThreadPoolExecutor(threads + SERVER_FRONT_THREADS, "omnigraph-write")
+        self.read_slots = FairSlots(threads)
+        self.write_slots = FairSlots(threads)
+        self._reloading: asyncio.Task[None] | None = None
         # Whoever asks for the server itself does so when it is busy, too.
         self.own = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
 
@@ -68,7 +88,7 @@ class Service:
         """Return what a request is answered with."""
         note, headers = note_of(scope), headers_of(scope)
         note.actor = actor = self.authenticate(headers)
-        hosted = self.house.find(scope["path_params"]["graph_id"])
+        hosted = self.house.find(scope["path_params"]["graph_id"], actor)
         note.graph_id = hosted.graph_id
         try:
             refuse_hopeless(hosted.checker, actor, route.action)
@@ -79,7 +99,9 @@ class Service:
         operation_id = _operation_of(headers, route)
         with hosted.doing(operation_id) if operation_id is not None else nullcontext():
             graph = hosted.graph.acting_as(actor, operation_id)
-            call: Call[Any] = Call(hosted, graph, actor, None, dict(scope["path_params"]), headers)
+            caller = actor if actor is not None else f"peer {(scope.get('client') or ('',))[0]}"
+            path = dict(scope["path_params"])
+            call: Call[Any] = Call(hosted, graph, actor, None, path, headers, caller=caller)
             return await self._handled(route, call, scope["query_string"], receive)
 
     async def _handled(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Answer:
@@ -106,8 +128,8 @@ class Service:
             if route.body == "ndjson":
                 call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
             if is_write:
-                return await self._run_write(lambda: route.handle(call))
-            return await self._run_watched(lambda: route.handle(call), receive, call.cancel)
+                return await self._run_write(lambda: route.handle(call), call.caller)
+            return await self._run_watched(lambda: route.handle(call), receive, call)
 
     async def _parsed(self, route: Route, body: bytes) -> object:
         # A large body would keep the event loop, and with it every other request, for as long as it takes to parse.
@@ -116,16 +138,35 @@ class Service:
         return from_json(route.takes, body)
 
     async def _judged(self, route: Route, call: Call[Any]) -> bool:
-        """Ask the policy about what a request names; return whether it writes."""
-        checks = await self.run(self.writers, lambda: route.checks(call)) if route.looks_up else route.checks(call)
-        for action, where in checks:
-            call.hosted.checker.enforce(action, where, call.actor)
+        """Refuse what the actor may do on no branch at all; return whether a request writes.
+
+        Which branch it is about is the engine's to judge, by the branch itself: names alone would mislead. Only before
+        a large body is read, the engine is asked here already.
+        """
+
+        def judge() -> tuple[Check, ...]:
+            checks = route.checks(call)
+            for action, where in checks:
+                refuse_hopeless(call.hosted.checker, call.actor, action)
+                if route.body == "ndjson":
+                    call.graph.core.require(action, where)
+            return checks
+
+        checks = await self.run(self.writers, judge) if route.looks_up else judge()
         return route.is_write or any(action == "change" for action, _ in checks)
 
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
         """Return who asks; refused unless a known token says so."""
         given = headers.get("authorization", ())
         return self.house.tokens.actor_of(given[0] if len(given) == 1 else None)
+
+    def reload_soon(self) -> None:
+        """Read tokens and policies again; what is wrong with them is logged, and the old ones stay."""
+        if self._reloading is None or self._reloading.done():
+            self._reloading = asyncio.get_running_loop().create_task(self._reload())
+
+    async def _reload(self) -> None:
+        await self.run(self.own, self.house.reload)
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run work that writes nothing in a thread; given up when the server has to be gone soon."""
@@ -136,20 +177,62 @@ class Service:
             raise stopping()
         return running.result()
 
-    async def _run_watched(self, work: Callable[[], Answer], receive: Receive, cancel: CancelToken) -> Answer:
-        """Run a read in a thread, and cancel it when nobody waits for it any more."""
-        running = asyncio.ensure_future(self.run(self.readers, work))
+    async def _run_watched(self, work: Callable[[], Answer], receive: Receive, call: Call[Any]) -> Answer:
+        """Run a read in a thread when it has its slot, and cancel it when its caller hangs up.
+
+        The slot is held until the answer was sent, because what the answer is made from is in memory until then.
+        """
         gone = asyncio.create_task(wait_until_gone(receive))
+        try:
+            await self._take_slot(call.caller, gone)
+            give_back = _once(lambda: self.read_slots.give_back(call.caller))
+            try:
+                answer = await self._run_cancellable(work, gone, call.cancel)
+            except BaseException:
+                give_back()
+                raise
+        finally:
+            gone.cancel()
+
+        def end() -> None:
+            give_back()
+            answer.end()
+
+        return replace(answer, end=_once(end), hung_up=call.cancel.cancel)
+
+    async def _take_slot(self, caller: str, gone: asyncio.Task[None]) -> None:
+        if self.read_slots.take_now(caller):
+            return
+        waiting = asyncio.ensure_future(self.read_slots.take(caller))
+        late = asyncio.ensure_future(self.is_late.wait())
+        try:
+            await asyncio.wait((waiting, gone, late), return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done():
+                raise Gone if gone.done() else stopping()
+            await waiting
+        except BaseException:
+            if not waiting.done():
+                waiting.cancel()
+            elif not waiting.cancelled() and waiting.exception() is None:
+                self.read_slots.give_back(caller)
+            raise
+        finally:
+            late.cancel()
+
+    async def _run_cancellable(
+        self, work: Callable[[], Answer], gone: asyncio.Task[None], cancel: CancelToken
+    ) -> Answer:
+        running = asyncio.ensure_future(self.run(self.readers, work))
         try:
             await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
             if not running.done():
                 cancel.cancel()
             return await running
-        finally:
-            gone.cancel()
+        except BaseException:
             cancel.cancel()
+            raise
 
-    async def _run_write(self, work: Callable[[], R]) -> R:
+    async def _run_write(self, work: Callable[[], R], caller: str) -> R:
         """Run a write in a thread. Past its time, or that of the server, it is answered by what can be said of it.
 
         One that has not come to its commit point then is closed: it will not be published, whatever its thread does.
@@ -160,7 +243,8 @@ class Service:
             with watched(publication):
                 return work()
 
-        running = self._start(self.writers, run)
+        running = asyncio.ensure_future(self._run_in_slot(run, caller))
+        # Whoever asks may be answered before the thread has ended; the slot stays taken until then.
         await self._wait(running, SERVER_WRITE_SECONDS_MAX)
         if running.done():
             return running.result()
@@ -174,6 +258,23 @@ class Service:
             f"the write did not get its turn, or storage did not answer it, within {SERVER_WRITE_SECONDS_MAX} seconds;"
             " nothing was written, retry later"
         )
+
+    async def _run_in_slot(self, work: Callable[[], R], caller: str) -> R:
+        await self.write_slots.take(caller)
+        loop = asyncio.get_running_loop()
+
+        def give_back(_: object) -> None:
+            # With the loop gone there is nothing left to share.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.write_slots.give_back, caller)
+
+        try:
+            thread = self.writers.submit(work)
+        except BaseException:
+            self.write_slots.give_back(caller)
+            raise
+        thread.add_done_callback(give_back)
+        return await asyncio.wrap_future(thread)
 
     def _start(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> asyncio.Future[R]:
         return asyncio.get_running_loop().run_in_executor(pool, work)
@@ -212,6 +313,17 @@ class Service:
         closing.start()
         closing.join(SERVER_CLOSE_SECONDS_MAX)
         return not closing.is_alive()
+
+
+def _once(do: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that does something the first time that it is called."""
+    left = [do]
+
+    def run() -> None:
+        if left:
+            left.pop()()
+
+    return run
 
 
 def stopping() -> GraphError:

@@ -6,16 +6,20 @@ The text of a token is never kept and never told.
 from __future__ import annotations
 
 import hmac
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 import orjson
 
 from omnigraph import settings
 from omnigraph.errors import GraphError, UsageError
 
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FILE, _JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
 _AWS, _ONE = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "OMNIGRAPH_SERVER_BEARER_TOKEN"
 
@@ -71,9 +75,21 @@ def read_tokens() -> Tokens:
     return Tokens.of(by_actor)
 
 
+def token_files() -> tuple[Path, ...]:
+    """Return the files that tokens are read from."""
+    file = settings.read(_FILE)
+    return (Path(file),) if file else ()
+
+
 def _text_of(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            # Of the open file, so that it cannot be exchanged in between.
+            if os.fstat(file.fileno()).st_mode & _OTHERS:
+                raise UsageError(
+                    f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
+                )
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{_FILE} names `{path}`, which cannot be read: {type(error).__name__}", path=path) from None
 

@@ -5,7 +5,7 @@ Staging writes data files that nothing names yet; abandoning a change leaves onl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -62,9 +62,14 @@ def append(dataset: Dataset, rows: pa.Table) -> Change:
 
 def write_rows(dataset: Dataset, rows: pa.Table) -> list[FragmentMetadata]:
     """Write rows to new files of a dataset; nothing names them yet."""
-    fragments = _write(dataset, rows, "append")
+    fragments = write_stream(dataset, rows)
     dataset.store.positions.foresee(dataset, rows, fragments)
     return fragments
+
+
+def write_stream(dataset: Dataset, rows: pa.Table | pa.RecordBatchReader) -> list[FragmentMetadata]:
+    """Write rows as they come to new files of a dataset; nothing names them yet."""
+    return _write(dataset, rows, "append")
 
 
 def replacing(
@@ -91,10 +96,24 @@ def overwrite(dataset: Dataset, rows: pa.Table) -> Change:
     return changed(dataset, LanceOperation.Overwrite(rows.schema, fragments), rows.num_rows)
 
 
-def changed(dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int) -> Change:
-    """Wrap an operation that was staged at this version of the dataset."""
+def changed(
+    dataset: Dataset, operation: LanceOperation.BaseOperation, row_count: int, known: Set[str] = frozenset()
+) -> Change:
+    """Wrap an operation that was staged at this version of the dataset.
+
+    `known` are files that new fragments name and that were there before, relative to the dataset's directory.
+    """
+    known = known | _known_files(dataset, operation)
+    files = tuple(sorted(set(_written_files(operation, _has_blobs(dataset))) - known))
     transaction = Transaction(dataset.version, operation)
-    return Change(transaction, written_files(dataset, operation), row_count, _prove(dataset, operation))
+    return Change(transaction, files, row_count, _prove(dataset, operation, known))
+
+
+def _known_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> set[str]:
+    """Return the files that an operation names again: an update also names fragments that only lose rows."""
+    updated = {fragment.id for fragment in _updated(operation)}
+    own = [fragment for fragment in dataset.fragments if fragment.id in updated] if updated else []
+    return {path for fragment in own for path, _ in _fragment_files(fragment, has_blobs=True)}
 
 
 def written_files(dataset: Dataset, operation: LanceOperation.BaseOperation) -> tuple[str, ...]:
@@ -106,10 +125,8 @@ def _has_blobs(dataset: Dataset) -> bool:
     return any(BLOB_MARK in (field.metadata or {}) for field in dataset.schema)
 
 
-def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation) -> PendingProofs:
-    """Begin to prove the files that an operation brings in, and only those: an update names old ones too."""
-    own = {fragment.id: fragment for fragment in dataset.fragments} if _updated(operation) else {}
-    known = {path for one in _updated(operation) if one.id in own for path, _ in _fragment_files(own[one.id], False)}
+def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation, known: Set[str]) -> PendingProofs:
+    """Begin to prove the files that an operation brings in, and only those."""
     sizes: dict[str, int | None] = {}
     for fragment in _fragments(operation):
         sizes |= {path: size for path, size in _fragment_files(fragment, _has_blobs(dataset)) if path not in known}
@@ -121,7 +138,7 @@ def _prove(dataset: Dataset, operation: LanceOperation.BaseOperation) -> Pending
     return dataset.store.prover.begin({f"{directory}/{path}": size for path, size in sizes.items()})
 
 
-def _write(dataset: Dataset, rows: pa.Table, mode: str) -> list[FragmentMetadata]:
+def _write(dataset: Dataset, rows: pa.Table | pa.RecordBatchReader, mode: str) -> list[FragmentMetadata]:
     failpoints.hit(Point.DURABLE_BEFORE, f"stage {dataset.ref.path}")
     with lance_errors(f"staging rows of {dataset.ref}"):
         transaction = write_fragments(

@@ -6,7 +6,7 @@ rewritten at one version can be moved to a later one; rows that went in between 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from lance.optimize import Compaction, CompactionTask, RewriteResult
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
+from omnigraph.store.blobs import blob_bytes_outside
 from omnigraph.store.change import ROWS_PER_FILE, Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.delete import mark_gone
@@ -31,6 +32,8 @@ Rewritten: TypeAlias = RewriteResult
 
 # Folding happens inside someone's commit, so it must stay a matter of milliseconds; larger tails wait for `optimize`.
 FOLD_BYTES_MAX: Final = 8 * 1024 * 1024
+
+NO_BLOBS: Final[Mapping[int, int]] = {}
 
 # Ids that a long compaction leaves to writers, who add fragments while it runs. There are four billion of them.
 IDS_LEFT_TO_WRITERS: Final = 1_024
@@ -180,14 +183,15 @@ def fragment_counts(change: Change) -> tuple[int, int]:
     return sum(len(list(one.old_fragments)) for one in groups), sum(len(list(one.new_fragments)) for one in groups)
 
 
-def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
+def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True) -> Change | None:
     """Stage the folding of small trailing fragments into one, once more than `fragments_max` of a size stand there.
 
     Sizes are tiers, each `fragments_max` times the one before, so a row is rewritten once per tier and a history of
-    n one-row commits leaves at most `fragments_max` fragments per tier. Fragments that an index covers stay.
+    n one-row commits leaves at most `fragments_max` fragments per tier. Fragments that an index covers stay, and so do
+    those with blobs outside of their data files unless `moves_blobs`: folding writes them again.
     """
     assert fragments_max >= 2
-    fragments = dataset.fragments
+    fragments: Sequence[FragmentMetadata] = dataset.fragments
     if len(fragments) <= fragments_max:
         return None
     tail = _tail(fragments, fragments_max)
@@ -196,11 +200,19 @@ def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
         return None
     covered = claimed_fragments(dataset)
     if covered.intersection(fragment.id for fragment in tail):
-        tail = _tail(_after_last(fragments, covered), fragments_max)
+        fragments = _after_last(fragments, covered)
+        tail = _tail(fragments, fragments_max)
+    outside = blob_bytes_outside(dataset, tail)
+    if outside and not moves_blobs:
+        last = max(place for place, fragment in enumerate(fragments) if fragment.id in outside)
+        fragments, outside = fragments[last + 1 :], {}
+        tail = _tail(fragments, fragments_max)
+    elif outside:
+        tail = _tail(fragments, fragments_max, outside)
     if not tail:
         return None
     folded = {fragment.id for fragment in tail}
-    excluded = [fragment.id for fragment in fragments if fragment.id not in folded]
+    excluded = [fragment.id for fragment in dataset.fragments if fragment.id not in folded]
     with lance_errors(f"planning the folding of {dataset.ref}"):
         tasks = Compaction.plan(
             dataset.lance, {"target_rows_per_fragment": ROWS_PER_FILE, "excluded_fragment_ids": excluded}
@@ -208,11 +220,13 @@ def fold_tail(dataset: Dataset, fragments_max: int) -> Change | None:
     return rewritten(dataset, [execute(dataset, task) for task in tasks])
 
 
-def _tail(fragments: Sequence[FragmentMetadata], fragments_max: int) -> list[FragmentMetadata]:
-    """Return the longest run at the end that ends in a full tier, or nothing."""
+def _tail(
+    fragments: Sequence[FragmentMetadata], fragments_max: int, outside: Mapping[int, int] = NO_BLOBS
+) -> list[FragmentMetadata]:
+    """Return the longest run at the end that ends in a full tier, or nothing; `outside` are bytes beside the files."""
     size = tier = in_tier = folded = 0
     for run, fragment in enumerate(reversed(fragments), start=1):
-        size += sum(file.file_size_bytes or 0 for file in fragment.files)
+        size += sum(file.file_size_bytes or 0 for file in fragment.files) + outside.get(fragment.id, 0)
         if size > FOLD_BYTES_MAX:
             break
         if (own := _tier(fragment.num_rows, fragments_max)) > tier:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -16,16 +16,21 @@ from lance import LanceOperation
 from lance.fragment import FragmentMetadata, LanceFragment
 
 from omnigraph.errors import StorageError
-from omnigraph.store.change import Change, changed, replacing, written_files
+from omnigraph.store.blob_rows import StoredBlobs, write_with_blobs
+from omnigraph.store.blobs import blob_columns, without_blob_bytes
+from omnigraph.store.change import Change, append, changed, replacing, written_files
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.lookup import ROW_ADDRESS
 from omnigraph.store.proof import Proof
+from omnigraph.store.shared_blobs import Sharing, StagedFragment, assembled, shared_paths
 from omnigraph.store.store import Store
 
 # A fragment as text, because it may come from another machine.
 FragmentText: TypeAlias = str
 # The member of such a text that says what its writer has proven about its files.
 _PROOFS: Final = "proofs"
+# The member that says which files it shares with fragments that are there.
+_SHARING: Final = "sharing"
 Stage: TypeAlias = Callable[[Dataset, pa.Table], Change]
 
 
@@ -60,6 +65,19 @@ def write_fragments(dataset: Dataset, rows: pa.Table, stage: Stage, operation_id
     return [_renamed(dataset, fragment, operation_id) for fragment in operation.fragments]
 
 
+def write_fragments_with_blobs(
+    dataset: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], operation_id: str
+) -> list[FragmentText]:
+    """Stage rows of which some take over stored blobs, in files that the operation's name begins."""
+    if not blobs:
+        return write_fragments(dataset, rows, append, operation_id)
+    texts = []
+    for one in write_with_blobs(dataset, rows, blobs).staged:
+        members = json.loads(_renamed(dataset, one.metadata, operation_id))
+        texts.append(json.dumps({**members, _SHARING: asdict(one.sharing)} if one.sharing else members))
+    return texts
+
+
 def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) -> FragmentText:
     members = fragment.to_json()
     objects = dataset.store.objects
@@ -84,7 +102,7 @@ def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) ->
 
 def row_count(fragments: Sequence[FragmentText]) -> int:
     """Return how many rows staged fragments hold."""
-    return sum(fragment.num_rows for fragment in map(_parsed, fragments))
+    return sum(one.num_rows for one in map(_staged, fragments))
 
 
 def appended(dataset: Dataset, fragments: Sequence[FragmentText]) -> Change:
@@ -106,14 +124,15 @@ def upserted(dataset: Dataset, fragments: Sequence[FragmentText], marked: Sequen
     Replacing rows get row ids of their own: unlike an update in process, nothing ties them to their predecessors.
     """
     gone = sum(one.rows for one in marked)
-    if gone == 0:
+    if gone == 0 and not any(_staged(one).sharing for one in fragments):
         # An append can be moved to a newer version without being staged again; an update cannot.
         return appended(dataset, fragments)
     _accept_proofs(dataset, fragments)
     emptied = [one.fragment_id for one in marked if one.text is None]
     updated = [_parsed(one.text) for one in marked if one.text is not None and one.rows]
-    operation = replacing(dataset, emptied, updated, list(map(_parsed, fragments)))
-    return changed(dataset, operation, dataset.count() + row_count(fragments) - gone)
+    staged = list(map(_staged, fragments))
+    operation = replacing(dataset, emptied, updated, assembled(dataset, staged))
+    return changed(dataset, operation, dataset.count() + row_count(fragments) - gone, shared_paths(staged))
 
 
 def fragment_ids(dataset: Dataset) -> list[int]:
@@ -142,17 +161,19 @@ def scan_fragments(
 def scan_whole_rows(
     dataset: Dataset, fragment_id: int, columns: Sequence[str], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
-    """Stream columns of the rows of one fragment, blobs as their bytes, with their addresses."""
+    """Stream columns of the rows of one fragment, of a blob only whether there is one, with row ids and addresses."""
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
         scanner = dataset.lance.scanner(
             columns=list(columns),
             fragments=[_fragment(dataset, fragment_id)],
-            blob_handling="all_binary",
+            with_row_id=True,
             with_row_address=True,
             batch_size=batch_rows,
         )
-        yield from scanner.to_batches()
+        blobs = [name for name in blob_columns(dataset) if name in columns]
+        for batch in scanner.to_batches():
+            yield from without_blob_bytes(pa.Table.from_batches([batch]), blobs).to_batches()
 
 
 def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
@@ -208,9 +229,14 @@ def _append(fragments: Sequence[FragmentText]) -> LanceOperation.Append:
 
 
 def _parsed(text: FragmentText) -> FragmentMetadata:
+    return _staged(text).metadata
+
+
+def _staged(text: FragmentText) -> StagedFragment:
     members = json.loads(text)
     members.pop(_PROOFS, None)
-    return FragmentMetadata.from_json(json.dumps(members))
+    sharing = members.pop(_SHARING, None)
+    return StagedFragment(FragmentMetadata.from_json(json.dumps(members)), Sharing(**sharing) if sharing else None)
 
 
 def _accept_proofs(dataset: Dataset, fragments: Sequence[FragmentText]) -> None:

@@ -45,7 +45,14 @@ class Handles:
 
     file_format = FILE_FORMAT
 
-    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+    def __init__(
+        self,
+        root: Location,
+        meter: Meter = NO_METER,
+        *,
+        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
+        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+    ) -> None:
         self.root = root
         self.meter = meter
         self.objects = Objects(root, meter)
@@ -53,8 +60,8 @@ class Handles:
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
-        self._session = Session(INDEX_CACHE_BYTES_MAX, FILE_CACHE_BYTES_MAX)
-        self._plain_session = Session(1 << 20, FILE_CACHE_BYTES_MAX // 8)
+        self._session = Session(index_cache_bytes, file_cache_bytes)
+        self._plain_session = Session(1 << 20, file_cache_bytes // 8)
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
@@ -216,11 +223,21 @@ class Handles:
             )
         return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
 
-    def in_parallel(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run tasks side by side and return their results in order; the first error wins once all have settled."""
+    def in_parallel(self, tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
+        """Run tasks side by side and return their results in order; the first error wins once all have settled.
+
+        At most `at_once` of them run at the same time; without it, as many as the pool has threads.
+        """
         if len(tasks) == 1:
             return [tasks[0]()]
-        futures = [self.pool.submit(copy_context().run, task) for task in tasks]
+        if at_once is None:
+            return self._settled(self.pool, tasks)
+        with ThreadPoolExecutor(at_once, thread_name_prefix="omnigraph-task") as pool:
+            return self._settled(pool, tasks)
+
+    @staticmethod
+    def _settled(pool: ThreadPoolExecutor, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        futures = [pool.submit(copy_context().run, task) for task in tasks]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

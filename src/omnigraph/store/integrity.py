@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.errors import StorageError
+from omnigraph.store.blobs import blob_columns, blob_name
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.deletions import directory_of
-from omnigraph.store.physical import BLOB_MARK
 
 # How descriptors number the places of bytes that lie in files beside the data file: shared with others, or alone.
 _BESIDE = (1, 2)
@@ -34,20 +34,33 @@ def index_faults(dataset: Dataset) -> Iterator[tuple[str, str]]:
 
 def blob_faults(dataset: Dataset) -> Iterator[str]:
     """Yield what is missing of the files in which the larger blobs of a version lie."""
-    columns = [field.name for field in dataset.schema if BLOB_MARK in (field.metadata or {})]
-    if not columns:
-        return
-    for fragment in dataset.lance.get_fragments():
-        needed: dict[tuple[str, int], int] = {}
+    columns = blob_columns(dataset)
+    # By the folder beside a data file, how far into each of its files blobs reach; fragments may share data files.
+    needed: dict[str, dict[str, int]] = {}
+    for fragment in dataset.lance.get_fragments() if columns else ():
         for column in columns:
+            folder = _folder(dataset, fragment.metadata, column)
+            if folder is None:
+                continue
             with lance_errors(f"reading {dataset.ref}", dataset):
                 table = dataset.lance.scanner(
                     columns=[column], fragments=[fragment], blob_handling="all_descriptions"
                 ).to_table()
+            ends = needed.setdefault(folder, {})
             for number, end in _ends(table.column(column).combine_chunks()):
-                needed[column, number] = max(needed.get((column, number), 0), end)
-        if needed:
-            yield from _short(dataset, fragment.metadata, sorted(needed.values()))
+                name = blob_name(number)
+                ends[name] = max(ends.get(name, 0), end)
+    for folder, ends in sorted(needed.items()):
+        if ends:
+            yield from _short(dataset, folder, ends)
+
+
+def _folder(dataset: Dataset, fragment: Any, column: str) -> str | None:
+    """Return where the larger blobs of a column of a fragment lie; None when it has none, or they are not ours."""
+    field = dataset.field_ids[column]
+    file = next((one for one in fragment.files if field in one.fields), None)
+    directory = directory_of(dataset, file.base_id) if file is not None else None
+    return f"{directory}/data/{file.path.removesuffix('.lance')}" if file is not None and directory else None
 
 
 def _ends(described: Any) -> Iterator[tuple[int, int]]:
@@ -61,16 +74,12 @@ def _ends(described: Any) -> Iterator[tuple[int, int]]:
         yield int(number), int(ends[numbers[beside] == number].max())
 
 
-def _short(dataset: Dataset, fragment: Any, needed: list[int]) -> Iterator[str]:
-    """Compare how far blobs reach with the files that are there; the largest need belongs to the largest file."""
-    sizes: list[int] = []
-    for file in fragment.files:
-        directory = directory_of(dataset, file.base_id)
-        if directory is None:
-            return
-        folder = f"{directory}/data/{file.path.removesuffix('.lance')}"
-        sizes += [info.size_bytes for info in dataset.store.objects.list(folder)]
-    if len(sizes) < len(needed):
-        yield f"{len(needed) - len(sizes)} files of blobs are missing beside `{fragment.files[0].path}`"
-    elif any(size < need for size, need in zip(sorted(sizes)[-len(needed) :], needed, strict=True)):
-        yield f"a file of blobs beside `{fragment.files[0].path}` lacks its end"
+def _short(dataset: Dataset, folder: str, needed: dict[str, int]) -> Iterator[str]:
+    """Compare how far blobs reach with the files that are there."""
+    sizes = {info.path.rpartition("/")[2]: info.size_bytes for info in dataset.store.objects.list(folder)}
+    missing = sorted(needed.keys() - sizes.keys())
+    if missing:
+        yield f"{len(missing)} files of blobs are missing in `{folder}`: {missing[0]}"
+    for name in sorted(needed.keys() & sizes.keys()):
+        if sizes[name] < needed[name]:
+            yield f"the file of blobs `{folder}/{name}` lacks its end"

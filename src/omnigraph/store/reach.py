@@ -6,13 +6,16 @@ file is deleted only when neither reaches it. Only looks; what to do about it is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import blake2b
+from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from omnigraph.limits import REACH_BATCH_VERSIONS
 from omnigraph.store.dataset import DatasetRef, lance_errors
@@ -185,14 +188,30 @@ def list_tracked(
     """
     newest = store.open_latest(path, fork)
     tracked = (TrackedFiles(), TrackedFiles(), TrackedFiles())
+    chosen = [np.array(sorted(wanted), np.uint64) for wanted in (kept, gone)]
     with lance_errors(f"listing the files of {newest.ref}"):
-        # In batches: a long history lists the same names over and over.
-        for batch in newest.lance.tracked_files():
-            versions = batch.column("version").cast(pa.uint64())
-            is_kept, is_gone = (
-                pc.is_in(versions, value_set=pa.array(sorted(wanted), pa.uint64())) for wanted in (kept, gone)
-            )
-            rows = pa.Table.from_batches([batch])
-            for part, mask in zip(tracked, (is_kept, is_gone, pc.invert(pc.or_(is_kept, is_gone))), strict=True):
-                part.add(rows.filter(mask), path)
+        for rows in _gathered(newest.lance.tracked_files()):
+            versions = rows["version"].to_numpy().astype(np.uint64)
+            is_kept, is_gone = (_is_among(versions, wanted) for wanted in chosen)
+            for part, mask in zip(tracked, (is_kept, is_gone, ~(is_kept | is_gone)), strict=True):
+                part.add(rows.filter(pa.array(mask)), path)
     return tracked
+
+
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Yield the batches of several versions as one table, since Lance has a small batch for each version.
+
+    Not all at once: a long history lists the same names over and over.
+    """
+    waiting = iter(batches)
+    while group := list(islice(waiting, REACH_BATCH_VERSIONS)):
+        # Each batch brings dictionaries of its own, which a grouping does not unify by itself.
+        yield pa.Table.from_batches(group).unify_dictionaries()
+
+
+def _is_among(numbers: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Return which numbers are among sorted ones, at a cost that hardly grows with these."""
+    places = np.searchsorted(wanted, numbers)
+    mask = places < len(wanted)
+    mask[mask] = wanted[places[mask]] == numbers[mask]
+    return mask

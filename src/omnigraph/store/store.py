@@ -20,7 +20,12 @@ from lance.fragment import FragmentMetadata, write_fragments
 from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
+from omnigraph.limits import (
+    FILE_CACHE_BYTES_MAX,
+    INDEX_CACHE_BYTES_MAX,
+    PASSING_CACHE_BYTES_MAX,
+    PUBLISH_DEADLINE_SECONDS,
+)
 from omnigraph.store.backend import Inspected
 from omnigraph.store.change import Change, changed
 from omnigraph.store.checksums import ChecksumKind, checksum_text, extend, pack
@@ -87,10 +92,23 @@ class LostRace(Exception):
 class Store(Handles):
     """Datasets and control objects below one graph root."""
 
-    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
-        super().__init__(root, meter)
+    def __init__(
+        self,
+        root: Location,
+        meter: Meter = NO_METER,
+        *,
+        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
+        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+    ) -> None:
+        super().__init__(root, meter, index_cache_bytes=index_cache_bytes, file_cache_bytes=file_cache_bytes)
         self.disk = Disk(root)
         self._retired: list[str] = []
+
+    def opened_once(self) -> Store:
+        """Return a store of the same graph for work that opens each version once, and need not remember it."""
+        return Store(
+            self.root, self.meter, index_cache_bytes=PASSING_CACHE_BYTES_MAX, file_cache_bytes=PASSING_CACHE_BYTES_MAX
+        )
 
     # -- creating and committing -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.store.blobs import blob_name
 from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
 from omnigraph.store.physical import BLOB_MARK
 from omnigraph.store.store import Store
@@ -84,13 +85,8 @@ class Unread:
                 self._inline[_stem(file.path)].add((start, start + size))
             elif kind <= _ALONE:
                 span = (start, start + size) if kind != _ALONE else (0, _ALL)
-                self._beside[f"{_stem(file.path)}/{_blob_name(blob_id)}"].add(span)
+                self._beside[f"{_stem(file.path)}/{blob_name(blob_id)}"].add(span)
 
 
 def _stem(file: str) -> str:
     return file.rpartition("/")[2].removesuffix(".lance")
-
-
-def _blob_name(blob_id: int) -> str:
-    """Return the name of the file of a blob: its number in binary, lowest digit first."""
-    return f"{blob_id:032b}"[::-1] + ".blob"

@@ -24,7 +24,7 @@ from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NodeType
 from omnigraph.lang.query.words import suggestion
 from omnigraph.lang.schema.arrow import arrow_schema, arrow_type
-from omnigraph.lang.types import NUMBERS
+from omnigraph.lang.types import NUMBERS, Scalar
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
@@ -119,4 +119,5 @@ def _delta(type_: NodeType, values: NodeValues, name: str, committed: CommittedR
         rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), own)
         changed.append(rows.filter(pa.array(np.asarray(differs))))
     table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
-    return Delta(type_, table, Intent.UPSERT)
+    blobs = [one for one, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
+    return Delta(type_, table, Intent.UPSERT, kept=dict.fromkeys(blobs, one_array(table.column("id"))))

@@ -9,11 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omnigraph.engine.core import Core, Moment
+from omnigraph.engine.flow import check_flow, check_rename
 from omnigraph.engine.given import checking
-from omnigraph.engine.scope import GRAPH, on, onto, transition
+from omnigraph.engine.scope import GRAPH, onto, transition
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest import branches
-from omnigraph.manifest.model import MAIN, Branch, Snapshot
+from omnigraph.manifest.model import MAIN, Branch
 
 if TYPE_CHECKING:
     from omnigraph.engine.merge import MergeReceipt
@@ -32,17 +33,17 @@ class Branches:
 
         With `at`, from the state of the branch `from_` at a commit, a tag, a manifest version or a point in time.
         """
-        self._core.require("branch_create", transition(from_, name))
-        source = self._source(from_, at)
+        core = self._core
+        core.require("branch_create", transition(from_, name))
         # What it begins with can be read on the new branch; a commit or tag is judged by the branch that it belongs to.
-        self._core.require("read", on(source.branch))
-        return branches.create_branch(self._core.kernel, name, source, self._core.actor)
-
-    def _source(self, from_: str, at: Moment | None) -> Snapshot:
-        kernel, name = self._core.kernel, from_.strip()
-        if at is not None or name == MAIN or name in kernel.snapshot(MAIN).state.branches:
-            return kernel.snapshot(name) if at is None else self._core.at(name, at)
-        return self._core.at(MAIN, name)
+        main, origin = core.kernel.snapshot(MAIN), from_.strip()
+        if at is None and (origin == MAIN or origin in main.state.branches):
+            source = core.head(origin)
+            check_flow(core, source, name)
+        else:
+            source = core.allowed_at(origin, at) if at is not None else core.allowed_at(MAIN, origin)
+            check_flow(core, source, name, main)
+        return branches.create_branch(core.kernel, name, source, core.actor)
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
@@ -51,14 +52,18 @@ class Branches:
 
     def rename(self, name: str, new_name: str) -> Branch:
         """Give a branch another name; whoever works on it goes on under the new one."""
-        self._core.require("branch_delete", onto(name))
-        self._core.require("branch_create", transition(name, new_name))
-        return branches.rename_branch(self._core.kernel, name, new_name, self._core.actor)
+        core = self._core
+        branch_id, names = core.find_branch(name)
+        core.require("branch_delete", onto(names))
+        core.require("branch_create", transition(names, names.renamed(new_name.strip())))
+        check_rename(core, name, new_name)
+        return branches.rename_branch(core.kernel, name, new_name, core.actor, branch_id)
 
     def delete(self, name: str) -> None:
         """Take a branch away; refused while other branches or tags stand on it."""
-        self._core.require("branch_delete", onto(name))
-        branches.delete_branch(self._core.kernel, name, self._core.actor)
+        branch_id, names = self._core.find_branch(name)
+        self._core.require("branch_delete", onto(names))
+        branches.delete_branch(self._core.kernel, name, self._core.actor, branch_id)
 
     def merge(
         self,

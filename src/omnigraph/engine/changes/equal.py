@@ -24,12 +24,22 @@ def equal_values(one: pa.Array[Any], two: pa.Array[Any]) -> Mask:
     >>> equal_values(pa.array([[1.0], [], None]), pa.array([[1.0], None, None])).tolist()
     [True, False, True]
     """
+    if not _may_hold_floats(one.type) and one.equals(two):
+        return np.ones(len(one), np.bool_)
     valid_one, valid_two = _bools(pc.is_valid(one)), _bools(pc.is_valid(two))
     equal = ~valid_one & ~valid_two
     both = np.flatnonzero(valid_one & valid_two)
     if len(both):
         equal[both] = _equal_valid(one.take(both), two.take(both))
     return equal
+
+
+def _may_hold_floats(type_: Any) -> bool:
+    """Return whether Arrow's own equality may differ from ours: its zeros are equal, and NaN is not."""
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return _may_hold_floats(type_.value_type)
+    is_opaque = pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType)
+    return is_opaque or bool(pa.types.is_floating(type_))
 
 
 def _equal_valid(one: Any, two: Any) -> Mask:

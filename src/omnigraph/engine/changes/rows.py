@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,8 +17,10 @@ import pyarrow.compute
 from omnigraph.engine.changes.equal import Mask, equal_values
 from omnigraph.lang.schema.arrow import PROPERTY_ID
 from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.store.blobs import blob_places, have_same_bytes
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.difference import moved_rows
+from omnigraph.store.lookup import ROW_ADDRESS
 from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
 from omnigraph.store.physical import BLOB_MARK
 
@@ -34,7 +36,8 @@ _NOTHING: Final = pa.table({"id": pa.array([], pa.string()), ROW_ID: pa.array([]
 class RowChanges:
     """What became of the rows of one type between two versions of it, by id; both images of an update are aligned.
 
-    Columns are those of the version that the rows are from, blobs as bytes; all tables are sorted by id.
+    Columns are those of the version that the rows are from, blobs as bytes or as values of them that are shorter; all
+    tables are sorted by id.
     """
 
     inserted: pa.Table
@@ -47,14 +50,36 @@ class RowChanges:
         return self.inserted.num_rows + self.deleted.num_rows + self.after.num_rows
 
 
-def row_changes(before: Dataset | None, after: Dataset | None) -> RowChanges:
+class BlobColumns(Protocol):
+    """How images hold blobs."""
+
+    def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+        """Return a column of stored rows, which come with descriptors and addresses."""
+
+
+class _Bytes:
+    """As bytes."""
+
+    def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+        valid = pc.is_valid(rows.column(name).combine_chunks())
+        payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
+        found = pa.array([one or b"" for one in payloads], pa.large_binary())
+        return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
+
+
+_AS_BYTES: Final = _Bytes()
+
+
+def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES) -> RowChanges:
     """Return what changed, at a cost that follows the change; None is a type that does not exist."""
-    return compare(before, after, candidates(before, after))
+    return compare(before, after, candidates(before, after), blobs)
 
 
-def row_changes_by_comparing(before: Dataset | None, after: Dataset | None) -> RowChanges:
+def row_changes_by_comparing(
+    before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES
+) -> RowChanges:
     """Return the same by comparing every row: what `row_changes` is held against."""
-    return compare(before, after, _paired(_all_rows(before), _all_rows(after)))
+    return compare(before, after, _paired(_all_rows(before), _all_rows(after)), blobs)
 
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
@@ -83,17 +108,21 @@ def _stored_properties(dataset: Dataset) -> set[bytes]:
     return {_property(field) for field in dataset.schema} - added
 
 
-def compare(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> RowChanges:
-    """Return what became of some candidates."""
-    rows = differing(before, after, rows)
+def compare(
+    before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = _AS_BYTES
+) -> RowChanges:
+    """Return what became of some candidates; each version is read once."""
     old, new = rows.column(BEFORE), rows.column(AFTER)
-    was, is_ = pc.is_valid(old), pc.is_valid(new)
-    both = pc.and_(was, is_)
+    was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
+    changed = was & is_
+    if left is not None and right is not None and changed.any():
+        changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
     return RowChanges(
-        inserted=_images(after, before, new.filter(pc.invert(was))),
-        deleted=_images(before, after, old.filter(pc.invert(is_))),
-        before=_images(before, after, old.filter(both)),
-        after=_images(after, before, new.filter(both)),
+        inserted=_images(after, before, right, is_ & ~was, blobs),
+        deleted=_images(before, after, left, was & ~is_, blobs),
+        before=_images(before, after, left, changed, blobs),
+        after=_images(after, before, right, changed, blobs),
     )
 
 
@@ -101,42 +130,72 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
     """Return those of the candidates that do differ."""
     if before is None or after is None:
         return rows
-    both = np.flatnonzero(_bools(pc.and_(pc.is_valid(rows.column(BEFORE)), pc.is_valid(rows.column(AFTER)))))
-    if not len(both):
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    both = _bools(pc.is_valid(old)) & _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, both), _read_rows(after, new, both)
+    if left is None or right is None:
         return rows
-    common = rows.take(both)
-    equal = _equal_rows(before, common.column(BEFORE), after, common.column(AFTER))
-    kept = np.ones(rows.num_rows, np.bool_)
-    kept[both[equal]] = False
-    return rows.filter(pa.array(kept))
+    both[both] = _equal_rows(left, right)
+    return rows.filter(pa.array(~both))
 
 
-def _equal_rows(before: Dataset, old: Any, after: Dataset, new: Any) -> Mask:
-    one, two = stored(before, old), stored(after, new)
-    names = {_property(field): field.name for field in before.schema}
-    equal = np.ones(len(old), np.bool_)
-    for field in after.schema:
-        values = two.column(field.name).combine_chunks()
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of one version by row id, blobs as descriptors, and their places among all candidates."""
+
+    dataset: Dataset
+    row_ids: Any
+    rows: pa.Table
+    places: Mask
+
+    def only(self, places: Mask) -> _Read:
+        """Return those of the rows that are at some of the places, without a copy if these are all."""
+        wanted = places[self.places]
+        if wanted.all():
+            return self
+        mask = pa.array(wanted)
+        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
+
+
+def _read_rows(dataset: Dataset | None, row_ids: Any, places: Mask) -> _Read | None:
+    if dataset is None or not places.any():
+        return None
+    wanted = row_ids.filter(pa.array(places))
+    return _Read(dataset, wanted, stored(dataset, wanted), places)
+
+
+def _equal_rows(old: _Read, new: _Read) -> Mask:
+    names = {_property(field): field.name for field in old.dataset.schema}
+    equal = np.ones(len(old.row_ids), np.bool_)
+    for field in new.dataset.schema:
+        values = new.rows.column(field.name).combine_chunks()
         name = names.get(_property(field))
         if name is None:
             equal &= _bools(pc.is_null(values))
-        elif _is_blob(field):
-            equal &= _equal_blobs(before, name, old, one, after, field.name, new, two)
+        elif is_blob(field):
+            one, two = old.rows, new.rows
+            equal &= _equal_blobs(old.dataset, name, old.row_ids, one, new.dataset, field.name, new.row_ids, two)
         else:
-            equal &= equal_values(one.column(name).combine_chunks(), values)
+            equal &= equal_values(old.rows.column(name).combine_chunks(), values)
     return equal
 
 
 def _equal_blobs(
     before: Dataset, name: str, old: Any, one: pa.Table, after: Dataset, renamed: str, new: Any, two: pa.Table
 ) -> Mask:
-    """Compare blobs: first by what their descriptors say, and where that agrees, by their bytes."""
+    """Compare blobs: by where they lie and what their descriptors say, and where that does not tell, by their bytes."""
     left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
+    sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
     equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
-    alike = np.flatnonzero(equal & was)
-    # Only so many bytes of either side are in memory at a time, or one blob that is larger.
-    chunks = np.cumsum(blob_sizes(left).to_numpy(zero_copy_only=False)[alike]) // BLOB_READ_BYTES_MAX
+    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
+    large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
+    for place in large.tolist():
+        rows = old[place].as_py(), new[place].as_py()
+        equal[place] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[place]))
+    alike = np.setdiff1d(alike, large)
+    # Only so many bytes of either side are in memory at a time.
+    chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
     for places in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
         pairs = zip(
             read_blobs(before, name, old.take(places).combine_chunks()),
@@ -147,41 +206,47 @@ def _equal_blobs(
     return equal
 
 
-def _images(dataset: Dataset | None, other: Dataset | None, row_ids: Any) -> pa.Table:
-    """Return rows of a version as its users know them: blobs as bytes."""
+def _are_same_places(before: Dataset, name: str, one: pa.Table, after: Dataset, renamed: str, two: pa.Table) -> Mask:
+    """Return which rows have their blobs at the same place: their bytes are the same, and need not be read."""
+    (files, offsets), (other_files, other_offsets) = (
+        blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
+        for dataset, column, rows in ((before, name, one), (after, renamed, two))
+    )
+    is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]
+    same: Mask = equal_values(files, other_files) & (offsets == other_offsets) & is_one_dataset
+    return same
+
+
+def _images(
+    dataset: Dataset | None, other: Dataset | None, read: _Read | None, places: Mask, blobs: BlobColumns
+) -> pa.Table:
+    """Return rows of a version."""
     source = dataset or other
     assert source is not None, "a type that never existed cannot change"
     schema = logical_schema(source)
-    if dataset is None or not len(row_ids):
+    if read is None or not places.any():
         return schema.empty_table()
-    rows = stored(dataset, row_ids)
+    found = read.only(places)
     columns = [
-        _payloads(dataset, field.name, row_ids, rows) if _is_blob(field) else rows.column(field.name)
-        for field in dataset.schema
+        blobs.column(read.dataset, field.name, found.row_ids, found.rows)
+        if is_blob(field)
+        else found.rows.column(field.name)
+        for field in read.dataset.schema
     ]
     return pa.Table.from_arrays(columns, schema=schema)
 
 
 def logical_schema(dataset: Dataset) -> pa.Schema:
     """Return the columns of a dataset with blobs as bytes."""
-    return pa.schema([field.with_type(pa.large_binary()) if _is_blob(field) else field for field in dataset.schema])
-
-
-def _payloads(dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
-    descriptors = rows.column(name).combine_chunks()
-    blob_sizes(descriptors)  # refuses blobs whose bytes are not in the graph
-    valid = pc.is_valid(descriptors)
-    payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
-    found = pa.array([one or b"" for one in payloads], pa.large_binary())
-    return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
+    return pa.schema([field.with_type(pa.large_binary()) if is_blob(field) else field for field in dataset.schema])
 
 
 def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return rows by row id in the order asked for, blobs as descriptors."""
+    """Return rows by row id in the order asked for, blobs as descriptors; all columns come with row addresses."""
     # Fetching most rows one by one costs more than reading all of them in their order.
     if 2 * len(row_ids) < dataset.count():
-        return dataset.take(row_ids.to_pylist(), columns)
-    rows = dataset.read(columns, with_row_id=True)
+        return dataset.take(row_ids.to_pylist(), [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns)
+    rows = dataset.read(columns, with_row_id=True, with_row_address=columns is None)
     return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
 
 
@@ -200,7 +265,7 @@ def _property(field: pa.Field[Any]) -> bytes:
     return (field.metadata or {}).get(PROPERTY_ID.encode(), b"") or b"=" + field.name.encode()
 
 
-def _is_blob(field: pa.Field[Any]) -> bool:
+def is_blob(field: pa.Field[Any]) -> bool:
     return BLOB_MARK in (field.metadata or {})
 
 

@@ -15,11 +15,11 @@ from omnigraph.engine.clone.marker import CloneMarker
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.verify import verify
-from omnigraph.engine.scope import GRAPH, on
+from omnigraph.engine.scope import ALLOW_ALL, GRAPH, on
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN
+from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES
 from omnigraph.store.store import Store
 from omnigraph.store.uri import Location
 
@@ -81,9 +81,18 @@ def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | N
 def _require_everything(core: Core) -> None:
     """Refuse an actor that may not export all types of all branches: a copy has no policy that would hide them."""
     core.require("export", GRAPH)
+    if core.policy is ALLOW_ALL:
+        return
     for snapshot in core.kernel.live_snapshots():
-        core.require("export", on(snapshot.branch))
-        if core.forbidden(snapshot, "export") or core.hidden(snapshot):
+        names = core.names_of(snapshot)
+        core.require("export", on(names))
+        # The history of branches that are gone comes along, whatever they were called.
+        hidden = [
+            core.hidden_in(core.catalog(snapshot), one, action)
+            for one in (names, UNKNOWN_NAMES)
+            for action in ("export", "read")
+        ]
+        if any(hidden):
             raise PolicyDenied(
                 f"a clone holds all types of branch `{snapshot.branch}`, and the policy hides some of them",
                 action="export",

@@ -19,13 +19,14 @@ from omnigraph.engine.embed.plan import Needs, Target, TypePlan, matrix_of, rows
 from omnigraph.engine.read.search.embed import Embedder
 from omnigraph.engine.write.stage import physical
 from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
+from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.kernels import Column, arrays, pc
-from omnigraph.store.change import append
+from omnigraph.store.blob_rows import StoredBlobs
+from omnigraph.store.blobs import blob_columns
 from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments
-from omnigraph.store.lookup import ROW_ADDRESS
+from omnigraph.store.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
+from omnigraph.store.lookup import ROW_ADDRESS, ROW_ID
 from omnigraph.store.store import Store
 
 
@@ -110,7 +111,11 @@ def stage_part(site: Site, plan: TypePlan, operation_id: str, part: Part) -> Sta
 
 def _write(dataset: Dataset, ready: list[pa.Table], operation_id: str) -> list[FragmentText]:
     rows = pa.concat_tables(ready).combine_chunks()
-    return write_fragments(dataset, physical(rows, dataset), append, operation_id)
+    names, count = blob_columns(dataset), rows.num_rows
+    # Vectors change, and blobs stay what they are.
+    row_ids = rows.column(ROW_ID).to_numpy()
+    kept = StoredBlobs(dataset, np.arange(count), row_ids, {name: np.ones(count, np.bool_) for name in names})
+    return write_fragments_with_blobs(dataset, physical(rows, dataset), [kept] if names else [], operation_id)
 
 
 def _filled_windows(site: Site, plan: TypePlan, dataset: Dataset, part: Part, staged: StagedPart) -> Iterator[pa.Table]:
@@ -142,14 +147,14 @@ def _rows_in_need(
 ) -> Iterator[pa.Table]:
     """Yield whole rows that change, and note where they lie."""
     layout = arrow_schema(plan.type)
-    batch_rows = CHANGE_WINDOW_BLOB_ROWS if plan.type.has_blobs else EMBED_WINDOW_TEXTS
-    for batch in scan_whole_rows(dataset, fragment_id, layout.names, batch_rows):
+    with_row_ids = layout.append(pa.field(ROW_ID, pa.uint64()))
+    for batch in scan_whole_rows(dataset, fragment_id, layout.names, EMBED_WINDOW_TEXTS):
         rows = pa.Table.from_batches([batch])
         changed, _ = rows_in_need(plan, rows, made)
         if changed.any():
             rows = rows.filter(pa.array(changed))
             gone.append(rows.column(ROW_ADDRESS).to_numpy())
-            yield rows.select(layout.names).cast(layout)
+            yield rows.select(with_row_ids.names).cast(with_row_ids)
 
 
 def _filled(site: Site, plan: TypePlan, made: dict[str, Made], rows: pa.Table, staged: StagedPart) -> pa.Table:

@@ -7,6 +7,8 @@ sound.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -25,12 +27,12 @@ from omnigraph.engine.scope import GRAPH
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Pin, Snapshot
 from omnigraph.manifest.sweep import SweepReport, preview
 from omnigraph.store.dataset import DatasetRef
 from omnigraph.store.integrity import blob_faults, index_faults
-from omnigraph.store.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ def verify(core: Core, actor: str | None = None, look: Look | None = None, *, da
     core = core.acting_as(actor)
     core.require("read", GRAPH)
     # Handles that are in use answer from memory; what lies in storage shows itself to new ones.
-    kernel = Kernel(Store(core.kernel.store.root, core.kernel.store.meter), read_only=core.kernel.read_only)
+    kernel = Kernel(core.kernel.store.opened_once(), read_only=core.kernel.read_only)
     try:
         return _Verification(replace(core, kernel=kernel), look or look_here).run(data)
     finally:
@@ -108,25 +110,29 @@ class _Verification:
         self._core = core
         self._look = look
         self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
-        self._parts: dict[DatasetRef, list[tuple[str, str]]] = {}
+        self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
 
     def run(self, data: bool) -> VerifyReport:
         kernel = self._core.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
-        states: list[Snapshot] = []
+        pins: dict[DatasetRef, Pin] = {}
         branches = (MAIN, *sorted(main.state.branches))
-        for number, branch in enumerate(branches, start=1):
-            try:
-                view = self._view(branch)
-            except OmniGraphError as error:
-                view = None
-                findings.append(Finding("error", branch, "", error.message))
-            if view is not None:
-                states.append(view.snapshot)
-                findings += self._verified(view)
-            progress.tell("branches verified", number, len(branches))
-        findings += self._names(main, states)
+        done = count(1)
+        for begin in range(0, len(branches), VERIFY_BATCH_BRANCHES):
+            batch = branches[begin : begin + VERIFY_BATCH_BRANCHES]
+            opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
+            views = [one for one in opened if isinstance(one, View)]
+            pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
+            self._look_at(views)
+            verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
+            of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
+            for branch, one in zip(batch, opened, strict=True):
+                if isinstance(one, OmniGraphError):
+                    findings.append(Finding("error", branch, "", one.message))
+                findings += of_branch.get(branch, ())
+                progress.tell("branches verified", next(done), len(branches))
+        findings += self._names(main, pins)
         try:
             residue = preview(kernel, 0)
         except OmniGraphError as error:
@@ -134,45 +140,68 @@ class _Verification:
             findings.append(Finding("error", MAIN, "", f"what nothing names cannot be told: {error.message}"))
         if not data:
             return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
-        files = verify_files(kernel, states)
+        files = verify_files(kernel, pins.values())
         findings += [Finding("error", "", path, f"{fault}") for path, fault in sorted(files.faults.items())]
         counts = (residue.files_removed, residue.bytes_removed, files.checked, files.unchecked)
         return VerifyReport(tuple(findings), *counts)
 
-    def _view(self, branch: str) -> View | None:
+    def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
             return self._core.view(branch)
-        except GraphError as error:
+        except OmniGraphError as error:
             # Of a branch that was deleted since they were listed, there is nothing to find.
-            if error.code != "branch.not_found":
-                raise
-            return None
+            return None if error.code == "branch.not_found" else error
 
-    def _verified(self, view: View) -> Iterator[Finding]:
-        types: list[NodeType | EdgeType] = [*view.catalog.nodes.values(), *view.catalog.edges.values()]
-        keys = {one.table_key: _identity(view, one) for one in types}
-        wanted = [one for one in types if keys[one.table_key] not in self._looked]
-        # Edges are held against the ids of their ends, which a branch that shares those has to read for them.
-        ends = {end for one in wanted if isinstance(one, EdgeType) for end in (one.source, one.target)}
-        read = [one for one in types if one in wanted or (isinstance(one, NodeType) and one.name in ends)]
-        for key, looked in self._look(view, read).items() if read else ():
-            self._looked[keys[key]] = looked
-        for one in types:
+    def _look_at(self, views: Sequence[View]) -> None:
+        """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
+        waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
+        parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
+        claimed: set[tuple[DatasetRef, ...]] = set(self._looked)
+        for view in views:
+            types = _types(view)
+            wanted = [one for one in types if _identity(view, one) not in claimed]
+            claimed |= {_identity(view, one) for one in wanted}
+            # Edges are held against the ids of their ends, which a branch that shares those has to read for them.
+            ends = {end for one in wanted if isinstance(one, EdgeType) for end in (one.source, one.target)}
+            read = [one for one in types if one in wanted or (isinstance(one, NodeType) and one.name in ends)]
+            if read:
+                waiting.append((view, read))
+            for one in types:
+                ref = view.snapshot.state.pins[one.table_key].ref
+                if ref not in self._parts:
+                    parts.setdefault(ref, partial(_part_findings, view, one.table_key))
+        # A cluster is asked from one thread.
+        for group in _by_rows(waiting) if self._look is look_here else ([one] for one in waiting):
+            self._look_side_by_side(group)
+        self._parts |= zip(parts, self._core.kernel.store.in_parallel([*parts.values()]), strict=True)
+
+    def _look_side_by_side(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
+        if len(group) == 1:
+            looked = [self._look(*group[0])]
+        else:
+            # Threads of their own: each look waits for the store's.
+            with ThreadPoolExecutor(STORAGE_THREADS) as pool:
+                looking = [pool.submit(copy_context().run, self._look, view, types) for view, types in group]
+            looked = [one.result() for one in looking]
+        for (view, types), found in zip(group, looked, strict=True):
+            keys = {one.table_key: _identity(view, one) for one in types}
+            self._looked |= {keys[key]: one for key, one in found.items()}
+
+    def _verified(self, view: View) -> list[Finding]:
+        findings: list[Finding] = []
+        for one in _types(view):
+            parts = self._parts[view.snapshot.state.pins[one.table_key].ref]
             try:
-                found = [*_findings(view, one, self._looked[keys[one.table_key]]), *self._part_findings(view, one)]
+                if isinstance(parts, OmniGraphError):
+                    raise parts
+                found = [*_findings(view, one, self._looked[_identity(view, one)]), *parts]
             except OmniGraphError as error:
                 found = [("error", error.message)]
-            yield from (Finding(severity, view.snapshot.branch, one.table_key, text) for severity, text in found)
+            findings += [Finding(severity, view.snapshot.branch, one.table_key, text) for severity, text in found]
+        return findings
 
-    def _part_findings(self, view: View, one: NodeType | EdgeType) -> list[tuple[str, str]]:
-        dataset = view.dataset(one.table_key)
-        if dataset.ref not in self._parts:
-            found = [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
-            self._parts[dataset.ref] = [*found, *(("error", fault) for fault in blob_faults(dataset))]
-        return self._parts[dataset.ref]
-
-    def _names(self, main: Snapshot, states: list[Snapshot]) -> Iterator[Finding]:
-        """Yield the tags, and the commits at which branches began, that cannot be read; add the others."""
+    def _names(self, main: Snapshot, pins: dict[DatasetRef, Pin]) -> Iterator[Finding]:
+        """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
         points: list[tuple[str, DatasetRef, CommitId | None]] = []
         for tag in main.state.tags.values():
             points.append(
@@ -189,9 +218,9 @@ class _Verification:
             if isinstance(found, OmniGraphError):
                 yield Finding("error", MAIN, "", f"{label} cannot be read: {found.message}")
             else:
-                states.append(found)
+                pins |= {pin.ref: pin for pin in found}
 
-    def _point(self, ref: DatasetRef, commit: CommitId | None) -> Snapshot | OmniGraphError:
+    def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
         kernel = self._core.kernel
         try:
             snapshot = kernel.at_ref(ref)
@@ -202,7 +231,40 @@ class _Verification:
                 kernel.dataset(snapshot, key)
         except OmniGraphError as error:
             return error
-        return snapshot
+        # Not the state: each of main's holds all names of branches that there were.
+        return [*snapshot.state.pins.values()]
+
+
+def _types(view: View) -> list[NodeType | EdgeType]:
+    return [*view.catalog.nodes.values(), *view.catalog.edges.values()]
+
+
+def _by_rows(
+    waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
+) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
+    """Yield groups that may be read at the same time: memory follows the entities of one, or of several small ones."""
+    group: list[tuple[View, list[NodeType | EdgeType]]] = []
+    rows = 0
+    for view, types in waiting:
+        own = sum(view.snapshot.state.pins[one.table_key].row_count for one in types)
+        if group and rows + own > VERIFY_BATCH_ROWS:
+            yield group
+            group, rows = [], 0
+        group.append((view, types))
+        rows += own
+    if group:
+        yield group
+
+
+def _part_findings(view: View, table_key: str) -> list[tuple[str, str]] | OmniGraphError:
+    """Return what is wrong with what a version has beside its rows, and how far its indexes know these."""
+    try:
+        dataset = view.dataset(table_key)
+        found = [("note", message) for message in describe_coverage(dataset)]
+        found += [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
+        return [*found, *(("error", fault) for fault in blob_faults(dataset))]
+    except OmniGraphError as error:
+        return error
 
 
 def _identity(view: View, one: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
@@ -271,7 +333,5 @@ def _findings(view: View, one: NodeType | EdgeType, looked: Looked | OmniGraphEr
         for column, end in (("src", one.source), ("dst", one.target)):
             if looked.lost[column]:
                 yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
-    for message in describe_coverage(view.dataset(one.table_key)):
-        yield "note", message
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
         yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

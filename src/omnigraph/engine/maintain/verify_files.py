@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from functools import partial
 from hashlib import md5
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 from zlib import crc32
 
@@ -19,7 +20,7 @@ from omnigraph.manifest import rows
 from omnigraph.manifest.audit import AUDIT_PATH
 from omnigraph.manifest.commit_log import LOG_PATH
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MANIFEST_PATH, Snapshot
+from omnigraph.manifest.model import MANIFEST_PATH, Pin
 from omnigraph.store.checksums import ChecksumKind, path_key, read_overwritten_checksums, unpack
 from omnigraph.store.dataset import DatasetRef, version_of
 from omnigraph.store.footers import is_inlined
@@ -44,8 +45,8 @@ class FilesReport:
     faults: Mapping[str, str]
 
 
-def verify_files(kernel: Kernel, snapshots: Iterable[Snapshot]) -> FilesReport:
-    """Compare all files with their checksums; `snapshots` are states whose pins speak for versions of types."""
+def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
+    """Compare all files with their checksums; `pins` speak for versions of types."""
     infos = {info.path: info for info in kernel.store.objects.list("") if _is_covered(info.path)}
     catalogs = [path for path in infos if path.startswith(f"{MANIFEST_PATH}/") and path.endswith(".manifest")]
     recorded: Recorded = {}
@@ -56,8 +57,8 @@ def verify_files(kernel: Kernel, snapshots: Iterable[Snapshot]) -> FilesReport:
     except OmniGraphError as error:
         faults[LOG_PATH] = f"history cannot be read, and with it checksums: {error.message}"
     # What the versions that are kept publish is in their metadata; the oldest of them also pin what came before.
-    oldest = [states for states in map(partial(_oldest_state, kernel), _oldest(catalogs)) if states is not None]
-    for pin in (pin for snapshot in (*oldest, *snapshots) for pin in snapshot.state.pins.values()):
+    oldest = kernel.store.in_parallel([partial(_oldest_pins, kernel, path) for path in _oldest(catalogs)])
+    for pin in chain(*oldest, pins):
         _add_text(recorded, pin.ref.manifest_path, pin.checksum)
     for log in _LOGS:
         try:
@@ -95,12 +96,12 @@ def _oldest(catalogs: Iterable[str]) -> list[str]:
     return list(by_folder.values())
 
 
-def _oldest_state(kernel: Kernel, path: str) -> Snapshot | None:
+def _oldest_pins(kernel: Kernel, path: str) -> Sequence[Pin]:
     try:
-        return kernel.at_ref(_ref(path))
+        return [*kernel.at_ref(_ref(path)).state.pins.values()]
     except OmniGraphError:
         # Whatever is wrong with it shows when its own file is looked at.
-        return None
+        return ()
 
 
 def _ref(path: str) -> DatasetRef:

@@ -14,13 +14,13 @@ from omnigraph.engine.core import Core, View
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, refusal
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
-from omnigraph.engine.merge.resolution import Resolution
+from omnigraph.engine.merge.resolution import Resolution, refuse_unsettled
 from omnigraph.engine.merge.settle import Resolutions
 from omnigraph.engine.merge.stage import forks_of
 from omnigraph.engine.merge.three import Counted, Three, merge_all
 from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
-from omnigraph.engine.write.gate import rights, tells_of, unseen
-from omnigraph.ids import CommitId
+from omnigraph.engine.write.gate import Rights, rights, tells_of, unseen
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intent import Declared, declared
@@ -93,6 +93,8 @@ class Application:
     properties: Mapping[str, str] = field(default_factory=dict)
     may_adopt: bool = False
     workers: Workers = field(default_factory=ThisProcess)
+    # The incarnation of the target that the actor was allowed to change; None is main, or no such branch.
+    expected: BranchId | None = None
     _hidden: frozenset[str] = frozenset()
     _held: Declared | None = None
     _earlier: _Prepared | None = None
@@ -100,6 +102,7 @@ class Application:
     def preview(self) -> MergeReceipt:
         """Return what would come out; writes nothing at all."""
         ours = self.core.whole(self.target)
+        BranchIs(self.expected).check(ours.snapshot)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
@@ -108,32 +111,38 @@ class Application:
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
         if not merged.conflicts:
             return receipt
+        told = self._told(merged.conflicts)
+        if not told:
+            # The merge would be refused so, and a preview says what the merge would.
+            raise unseen(self.core.actor)
         return MergeReceipt(
             self.source,
             self.target,
             Outcome.CONFLICTED,
             sides.base_ids,
             types=receipt.types,
-            conflicts=tuple(self._told(merged.conflicts)),
+            conflicts=tuple(told),
             dry_run=True,
             actor=self.core.actor,
         )
 
     def run(self) -> MergeReceipt:
         """Apply and publish; a conflict is an error that lists them all."""
-        expected = self.core.kernel.resolve(self.target)
+        self.core.kernel.resolve(self.target)
         made: list[MergeReceipt] = []
         with ExitStack() as stack:
 
             def prepare(snapshot: Snapshot) -> Plan | None:
-                BranchIs(expected).check(snapshot)
+                BranchIs(self.expected).check(snapshot)
                 plan, receipt = self._prepare(snapshot, stack)
                 made[:] = [receipt]
                 return plan
 
             published = self.core.kernel.commit(self.target, prepare, Work.MERGE)
         [receipt] = made
-        return receipt if published is None else receipt.published(published.commit)
+        if published is None or published.commit is None:
+            return receipt
+        return receipt.published(*self.core.told([published.commit]))
 
     def _prepare(self, snapshot: Snapshot, stack: ExitStack) -> tuple[Plan | None, MergeReceipt]:
         kernel = self.core.kernel
@@ -191,9 +200,22 @@ class Application:
         """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
         three = Three(base, ours, theirs)
         self._hidden = self.core.hidden(ours.snapshot) | self.core.hidden(theirs.snapshot)
+        may = rights(self.core, ours.snapshot)
         if self.kind != "merge":
-            rights(self.core, ours.snapshot).check(one.name for one in three.types())
+            may.check(one.name for one in three.types())
+        self._check_resolutions(three, may)
         return three
+
+    def _check_resolutions(self, three: Three, may: Rights) -> None:
+        """Refuse what resolutions may not decide: hidden types, exactly like types that do not exist; and others.
+
+        One that gives values writes them, which takes `change` of the type. In a revert or cherry-pick, which takes
+        that of all it touches, so does one that picks a side: it may name an entity that the commit did not touch.
+        """
+        seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
+        refuse_unsettled([(one.type_key, one.entity_id) for one in self.resolutions if one.type_key not in seen])
+        writing = [one for one in self.resolutions if one.take is None or self.kind != "merge"]
+        may.check(seen[one.type_key].name for one in writing)
 
     def _told(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that do not speak of types which the actor may not read."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 import pyarrow as pa
 
+from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.jsontext import json_text
 from omnigraph.engine.merge.rows import Clash, Kind
 from omnigraph.errors import MergeConflict
@@ -56,8 +57,8 @@ class Conflict:
         }
 
 
-def conflict_of(type_key: str, clash: Clash) -> Conflict:
-    """Return a clash as a conflict."""
+def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
+    """Return a clash as a conflict; `blobs` knows the bytes of blobs in its rows."""
     name = f"`{clash.entity_id}` of `{type_key.partition(':')[2]}`"
     if clash.kind is Kind.DELETE_VS_UPDATE:
         did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
@@ -65,7 +66,7 @@ def conflict_of(type_key: str, clash: Clash) -> Conflict:
     else:
         did = "inserted" if clash.kind is Kind.DIVERGENT_INSERT else "changed"
         message = f"{name}: both sides {did} it, with different {', '.join(f'`{one}`' for one in clash.columns)}"
-    images = [image_of(one) for one in (clash.base, clash.ours, clash.theirs)]
+    images = [image_of(blobs.with_bytes(one)) for one in (clash.base, clash.ours, clash.theirs)]
     return Conflict(type_key, clash.entity_id, clash.kind, message, clash.columns, *images)
 
 

@@ -6,13 +6,13 @@ Which outcome it is follows from history; the rest is `apply`.
 from __future__ import annotations
 
 from omnigraph.engine.core import Core, View
+from omnigraph.engine.flow import check_flow
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.merge.workers import ThisProcess, Workers
 from omnigraph.engine.scope import transition
-from omnigraph.engine.write.gate import admit
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.manifest.history import CommitSource
@@ -33,11 +33,14 @@ def merge(
     source, into = source.strip(), into.strip()
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
-    core = admit(core, "branch_merge", transition(source, into), actor)
+    core = core.acting_as(actor)
+    target, names = core.find_branch(into)
+    core.require("branch_merge", transition(source, names))
     # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
     core.kernel.refuse_repeated(into)
     given = read_resolutions(resolutions)
-    theirs = core.whole(source)
+    theirs = core.whole_of(core.head(source))
+    check_flow(core, theirs.snapshot, names)
     application = Application(
         core,
         "merge",
@@ -48,6 +51,7 @@ def merge(
         {"source": source},
         may_adopt=True,
         workers=workers or ThisProcess(),
+        expected=target,
     )
     return application.preview() if dry_run else application.run()
 

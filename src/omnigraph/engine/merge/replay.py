@@ -7,16 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from omnigraph.engine.core import Core, View
+from omnigraph.engine.core import Core, View, no_moment
+from omnigraph.engine.flow import check_flow
 from omnigraph.engine.merge.ancestry import MergeBase, is_ancestor
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
-from omnigraph.engine.scope import on
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.scope import ALLOW_ALL, on
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.ids import BranchId
 from omnigraph.manifest.history import CommitSource
-from omnigraph.manifest.model import MAIN, Commit
+from omnigraph.manifest.model import MAIN, BranchNames, Commit
 
 
 def revert(
@@ -29,8 +30,8 @@ def revert(
     actor: str | None = None,
 ) -> MergeReceipt:
     """Take the change of a commit back on a branch that has it."""
-    core = admit(core, "change", on(branch), actor)
-    commit, before, after = _states(core, commit_id)
+    core, target, names = _admit(core, branch, actor)
+    commit, before, after = _states(core, commit_id, names)
 
     def choose(ours: View) -> Sides:
         head = ours.snapshot.head
@@ -43,7 +44,7 @@ def revert(
             )
         return Sides(Outcome.MERGED, (commit.commit_id,), MergeBase(after), before)
 
-    return _apply(core, "revert", commit, branch, choose, dry_run, resolutions)
+    return _apply(core, "revert", commit, branch, choose, dry_run, resolutions, target)
 
 
 def cherry_pick(
@@ -56,19 +57,32 @@ def cherry_pick(
     actor: str | None = None,
 ) -> MergeReceipt:
     """Apply the change of a commit of another branch."""
-    core = admit(core, "change", on(branch), actor)
-    commit, before, after = _states(core, commit_id)
+    core, target, names = _admit(core, branch, actor)
+    commit, before, after = _states(core, commit_id, names)
     assert commit.parent is not None, "a commit without a parent was refused"
     sides = Sides(Outcome.MERGED, (commit.parent,), MergeBase(before), after)
-    return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions)
+    return _apply(core, "cherry_pick", commit, branch, lambda _: sides, dry_run, resolutions, target)
 
 
-def _states(core: Core, commit_id: str) -> tuple[Commit, View, View]:
-    """Return a commit, which a tag may name, and the graph before and after it."""
-    after = core.whole(at=commit_id.strip())
-    core.require("read", on(after.snapshot.branch))
-    assert after.snapshot.head is not None, "every state has a commit that made it"
-    commit = core.kernel.find_commit(after.snapshot.head)
+def _admit(core: Core, branch: str, actor: str | None) -> tuple[Core, BranchId | None, BranchNames]:
+    """Return the core of the actor, if it may change the branch, and which branch that is."""
+    core = core.acting_as(actor)
+    branch_id, names = core.find_branch(branch)
+    core.require("change", on(names))
+    return core, branch_id, names
+
+
+def _states(core: Core, commit_id: str, target: BranchNames) -> tuple[Commit, View, View]:
+    """Return a commit, which a tag may name, and the graph before and after it, if it may go to the target.
+
+    What was before a commit was on the same branch, or is what that branch was made of.
+    """
+    commit = core.commit_at(MAIN, commit_id.strip())
+    if core.policy is not ALLOW_ALL:
+        if not core.may("read", on(core.names_of(commit))):
+            raise no_moment(MAIN, commit_id.strip())
+        check_flow(core, core.kernel.snapshot_of(commit), target)
+    after = core.whole(at=commit.commit_id)
     if commit.parent is None:
         raise GraphError(
             f"commit {commit.commit_id} is the first of the graph; it has no change to apply or take back",
@@ -86,8 +100,11 @@ def _apply(
     choose: Callable[[View], Sides],
     dry_run: bool,
     resolutions: Given,
+    expected: BranchId | None,
 ) -> MergeReceipt:
     given = read_resolutions(resolutions)
     properties = {"commit": commit.commit_id}
-    application = Application(core, kind, commit.commit_id, branch.strip(), choose, given, properties)
+    application = Application(
+        core, kind, commit.commit_id, branch.strip(), choose, given, properties, expected=expected
+    )
     return application.preview() if dry_run else application.run()

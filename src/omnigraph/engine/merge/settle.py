@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from omnigraph.engine.changes.blob_values import BlobValues, literal_values
 from omnigraph.engine.merge.conflict import image_of
-from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse
+from omnigraph.engine.merge.resolution import IMAGES, Resolution, refuse, refuse_unsettled
 from omnigraph.engine.merge.rows import Clash, Kind, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.lang.schema.keys import key_ids
+from omnigraph.lang.types import Scalar
 from omnigraph.rules.columns import decode_column
 from omnigraph.rules.delta import is_among, one_array, without
 from omnigraph.rules.violation import Violation
@@ -51,16 +53,33 @@ class Resolutions:
         return tuple(one for entity in self._open.values() for one in entity.values())
 
     def refuse_open(self) -> None:
-        """Raise if a resolution has settled nothing."""
-        for type_key, entity_id in self._open:
-            raise refuse(
-                f"there is no conflict about `{entity_id}` of `{type_key}`; run the merge dry again and leave the"
-                " resolution out",
-                type_key=type_key,
-                entity_id=entity_id,
-            )
+        """Raise if a resolution has settled nothing, and name all that have not."""
+        refuse_unsettled(list(self._open))
 
-    def settle(self, type_: Type, merge: RowMerge) -> RowMerge:
+    def refuse_unknown(self, three: Three) -> None:
+        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
+        types = three.by_key
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
+            ]
+        )
+
+    def refuse_idle(self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]) -> None:
+        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names."""
+        self.refuse_unknown(three)
+        named = {(one.type_key, one.entity_id) for one in violations}
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if (key, entity_id) not in named and not (key in merges and _touches(merges[key], entity_id))
+            ]
+        )
+
+    def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
         """Return a merge in which every clash that is decided has become a change, or none."""
         left: list[Clash] = []
         states: dict[str, State] = {}
@@ -69,7 +88,7 @@ class Resolutions:
             if decided is None:
                 left.append(clash)
                 continue
-            self._check_seen(type_.table_key, clash, decided)
+            self._check_seen(type_.table_key, clash, decided, blobs)
             undecided: tuple[str, ...] = ()
             state: pa.Table | None
             if None in decided:
@@ -103,7 +122,7 @@ class Resolutions:
             type_ = types[key]
             rows = three.rows(type_, entity_id)
             clash = Clash(Kind.DELETE_VS_UPDATE, entity_id, (), *rows)
-            self._check_seen(key, clash, {None: resolution})
+            self._check_seen(key, clash, {None: resolution}, three.blobs)
             if merge is None:
                 nothing = arrow_schema(type_).empty_table()
                 merge = RowMerge(nothing, nothing, one_array(nothing.column("id")))
@@ -112,8 +131,11 @@ class Resolutions:
         return changed
 
     @staticmethod
-    def _check_seen(type_key: str, clash: Clash, decided: Mapping[str | None, Resolution]) -> None:
-        images = dict(zip(IMAGES, map(image_of, (clash.base, clash.ours, clash.theirs)), strict=True))
+    def _check_seen(type_key: str, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues) -> None:
+        if not any(resolution.seen for resolution in decided.values()):
+            return
+        rows = map(blobs.with_bytes, (clash.base, clash.ours, clash.theirs))
+        images = dict(zip(IMAGES, map(image_of, rows), strict=True))
         for resolution in decided.values():
             stale = [name for name, image in resolution.seen.items() if image != images[name]]
             if stale:
@@ -238,7 +260,8 @@ def _value(type_: Type, name: str, value: object) -> Any:
         if not isinstance(value, str):
             raise refuse(f"`{name}` of `{type_.name}` is an id, which is a text")
         return pa.array([value], pa.string())
-    column, faults = decode_column([value], type_.properties[name].type)
+    wanted = type_.properties[name].type
+    column, faults = decode_column([value], wanted)
     if faults:
         raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
-    return column
+    return literal_values(column) if wanted.scalar is Scalar.BLOB else column

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
+from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.core import View
 from omnigraph.engine.merge.rows import RowMerge
 from omnigraph.engine.write.stage import physical
@@ -17,7 +18,7 @@ from omnigraph.manifest.plan import Effect
 from omnigraph.manifest.publish import drift
 from omnigraph.manifest.requirements import HeadIs
 from omnigraph.rules.delta import Ids, one_array
-from omnigraph.store.change import Change, append
+from omnigraph.store.change import Change
 from omnigraph.store.dataset import Dataset
 from omnigraph.store.delete import delete_found
 from omnigraph.store.lookup import PLACE, ROW_ID, find
@@ -25,12 +26,12 @@ from omnigraph.store.store import Staged, StaleBase
 from omnigraph.store.upsert import upsert
 
 
-def stage(view: View, merges: Mapping[str, RowMerge]) -> tuple[Effect, ...]:
+def stage(view: View, merges: Mapping[str, RowMerge], blobs: BlobValues) -> tuple[Effect, ...]:
     """Return one effect for each type that a merge changes."""
-    return tuple(_effect(view, key, one) for key, one in sorted(merges.items()) if not one.changes_nothing)
+    return tuple(_effect(view, key, one, blobs) for key, one in sorted(merges.items()) if not one.changes_nothing)
 
 
-def _effect(view: View, key: str, merge: RowMerge) -> Effect:
+def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
     dataset = view.kernel.writable(view.snapshot, key)
     rows = pa.concat_tables([merge.updated, merge.inserted])
     known = _found(dataset, one_array(merge.updated.column("id")))
@@ -38,12 +39,12 @@ def _effect(view: View, key: str, merge: RowMerge) -> Effect:
     if not rows.num_rows:
         return Effect(key, dataset, (_changed(delete_found(dataset, gone)),))
     if not gone.num_rows:
-        return Effect(key, dataset, (_write(dataset, rows, known),))
+        return Effect(key, dataset, (_write(dataset, rows, known, blobs),))
     # Where rows lie is asked at the published version alone: what is staged on top may never come to be.
     begun = _begin(view, dataset, _changed(delete_found(dataset, gone)))
     if known.num_rows:
         known = begun.dataset.take(known.column(ROW_ID).to_numpy().tolist(), PLACE)
-    return Effect(key, dataset, (_write(begun.dataset, rows, known),), begun)
+    return Effect(key, dataset, (_write(begun.dataset, rows, known, blobs),), begun)
 
 
 def _found(dataset: Dataset, ids: Ids) -> pa.Table:
@@ -52,9 +53,9 @@ def _found(dataset: Dataset, ids: Ids) -> pa.Table:
     return found
 
 
-def _write(dataset: Dataset, rows: pa.Table, known: pa.Table) -> Change:
-    rows = physical(rows, dataset)
-    return _changed(upsert(dataset, rows, known)) if known.num_rows else append(dataset, rows)
+def _write(dataset: Dataset, rows: pa.Table, known: pa.Table, blobs: BlobValues) -> Change:
+    rows, stored = blobs.taken_over(rows, dataset, known)
+    return _changed(upsert(dataset, physical(rows, dataset), known, stored))
 
 
 def _changed(change: Change | None) -> Change:

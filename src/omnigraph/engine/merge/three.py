@@ -6,11 +6,12 @@ Reads only. Row conflicts end it before the rules are asked; either list is comp
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
 
+from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.changes.rows import AFTER, BEFORE, compare, row_changes
 from omnigraph.engine.core import View
 from omnigraph.engine.merge.ancestry import MergeBase
@@ -41,16 +42,21 @@ class Three:
     base: MergeBase[View]
     ours: View
     theirs: View
+    # Rows hold these in place of the bytes of blobs.
+    blobs: BlobValues = field(default_factory=BlobValues)
 
     def __post_init__(self) -> None:
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         if len(hashes) > 1:
+            theirs, ours = self.theirs.snapshot.branch, self.ours.snapshot.branch
+            what = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
+            if theirs == ours:
+                what = f"the schema of `{ours}` has changed since that commit"
             raise GraphError(
-                f"`{self.theirs.snapshot.branch}` and `{self.ours.snapshot.branch}` do not have the same schema, or not"
-                " the one they started from; export the change and ingest it instead",
+                f"{what}; nothing was changed. Export the change and ingest it instead",
                 code="merge.schema_differs",
-                source=self.theirs.snapshot.branch,
-                target=self.ours.snapshot.branch,
+                source=theirs,
+                target=ours,
             )
 
     @property
@@ -91,16 +97,17 @@ class Three:
             *(view.sound_dataset(type_.table_key) for view in (self.ours, self.theirs)),
         )
         if base.is_virtual:
-            return _merge_from_virtual(type_, base, ours, theirs)
-        changes = row_changes(base.first, theirs)
+            return _merge_from_virtual(type_, base, ours, theirs, self.blobs)
+        changes = row_changes(base.first, theirs, self.blobs)
         if self.is_ours_unchanged(type_):
-            return as_merge(changes)
-        return merge_rows(type_, row_changes(base.first, ours), changes)
+            return as_merge(*self.blobs.unified([changes]))
+        ours_changes, changes = self.blobs.unified([row_changes(base.first, ours, self.blobs), changes])
+        return merge_rows(type_, ours_changes, changes)
 
     def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
         """Return one entity before either side, on ours and on theirs, as tables of one row."""
-        image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id))
-        sides = [_row(view.sound_dataset(type_.table_key), entity_id) for view in (self.ours, self.theirs)]
+        image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id, self.blobs))
+        sides = [_row(view.sound_dataset(type_.table_key), entity_id, self.blobs) for view in (self.ours, self.theirs)]
         base, ours, theirs = (one if one.num_rows else None for one in (image.unknown.known_of(image.rows), *sides))
         return base, ours, theirs
 
@@ -112,20 +119,22 @@ class Three:
         return view.snapshot.state.pins[type_.table_key]
 
 
-def _merge_from_virtual(type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset) -> RowMerge:
+def _merge_from_virtual(
+    type_: Type, base: MergeBase[Dataset], ours: Dataset, theirs: Dataset, blobs: BlobValues
+) -> RowMerge:
     """Merge a type whose base is virtual: the cost follows what differs between all states of it."""
     reference, *others = {dataset.ref: dataset for dataset in base.states()}.values()
-    deltas = {dataset.ref: row_changes(reference, dataset) for dataset in (*others, ours, theirs)}
-    old, rows = images(deltas)
+    deltas = {dataset.ref: row_changes(reference, dataset, blobs) for dataset in (*others, ours, theirs)}
+    old, rows = images(dict(zip(deltas, blobs.unified(list(deltas.values())), strict=True)))
     image = build_image(type_, base, lambda dataset: rows.get(dataset.ref, old))
     return merge_from_virtual(type_, image, rows.get(ours.ref, old), rows.get(theirs.ref, old))
 
 
-def _row(dataset: Dataset, entity_id: str) -> pa.Table:
+def _row(dataset: Dataset, entity_id: str, blobs: BlobValues) -> pa.Table:
     """Return one entity as a table of one row, or of none."""
     found = find(dataset, pa.array([entity_id], pa.string()))
     rows = pa.table({"id": found.column("id"), BEFORE: pa.nulls(found.num_rows), AFTER: found.column(ROW_ID)})
-    return compare(None, dataset, rows).inserted
+    return compare(None, dataset, rows, blobs).inserted
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,9 +172,12 @@ class GraphMerge:
 
 def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     """Merge all types, apply the resolutions, and hold what comes out against every rule."""
-    merges = {one.table_key: resolutions.settle(one, three.merge(one)) for one in three.types()}
-    clashes = [conflict_of(key, clash) for key, one in merges.items() for clash in one.clashes]
+    merges = {one.table_key: resolutions.settle(one, three.merge(one), three.blobs) for one in three.types()}
+    clashes = [conflict_of(key, clash, three.blobs) for key, one in merges.items() for clash in one.clashes]
     if clashes:
+        if resolutions.has_open:
+            # What is still open may be about a rule that breaks once the clashes are settled.
+            resolutions.refuse_idle(three, merges, violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
@@ -192,4 +204,5 @@ def described(three: Three, violation: Violation) -> Conflict:
     if violation.entity_id is None or violation.type_key is None:
         return conflict_from(violation)
     type_ = three.by_key[violation.type_key]
-    return conflict_from(violation, *(image_of(row) for row in three.rows(type_, violation.entity_id)))
+    rows = map(three.blobs.with_bytes, three.rows(type_, violation.entity_id))
+    return conflict_from(violation, *map(image_of, rows))

@@ -80,8 +80,10 @@ def merge_columns(
 
     Without a base, or where it is unknown, nothing is known to be older: every difference is a change on both sides.
     """
+    if not ours.num_rows:
+        return ours, []
     ids = one_array(ours.column("id"))
-    merged = ours
+    merged: dict[str, Column] = {}
     unsettled: list[tuple[Unit, Mask]] = []
     for unit in units:
         differs = ~_same(unit, ours, theirs)
@@ -96,9 +98,9 @@ def merge_columns(
         for name in unit.columns:
             mine, yours = (one_array(one.column(name)) for one in (ours, theirs))
             older = None if base is None else _where(known, one_array(base.column(name)))
-            column = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
-            merged = merged.set_column(merged.schema.get_field_index(name), merged.schema.field(name), column)
-    return merged, unsettled
+            merged[name] = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
+    columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
 
 
 def _where(known: Mask, values: Column) -> Column:

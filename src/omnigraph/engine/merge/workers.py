@@ -66,7 +66,7 @@ class ThisProcess:
             return Settled(counts, merged.conflicts, adopted=adopted)
         # Only now is there something to leave behind, if this process dies.
         held = task.hold()
-        effects = stage(task.three.ours, staged)
+        effects = stage(task.three.ours, staged, task.three.blobs)
         held.staging(*staged_files(effects))
         return Settled(counts, effects=effects, adopted=adopted)
 

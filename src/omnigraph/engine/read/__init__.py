@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from omnigraph import clock
-from omnigraph.engine.core import View
+from omnigraph.engine.core import View, compiled_bytes
 from omnigraph.engine.params import decode_params
-from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending, charging
+from omnigraph.engine.read.budget import DEFAULT_BUDGET, Budget, CancelToken, Spending, charging, within_arrow
 from omnigraph.engine.read.caches import Caches
 from omnigraph.engine.read.context import Run
 from omnigraph.engine.read.explain import Explanation, Profile, explain_plan
@@ -36,15 +36,16 @@ def run(
     budget: Budget = DEFAULT_BUDGET,
     caches: Caches,
     embedder: Embedder | None = None,
+    started: float | None = None,
 ) -> Result:
-    """Run a compiled read on one view."""
-    plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
+    """Run a compiled read on one view; its time counts from `started`, an instant of `clock.elapsed`, or from now."""
+    plan, running = _prepare(view, query, params, now_us, Spending(budget, started), caches, embedder)
     try:
-        with charging(running.spending):
+        with charging(running.spending), within_arrow(running.spending):
             table = plan.run(running)
     finally:
         caches.trim()
-    return Result(table, query.name, view.snapshot.branch, view.snapshot.head)
+    return Result(table, query.name, view.snapshot.branch, view.snapshot.head, running.spending)
 
 
 def explain(
@@ -57,16 +58,17 @@ def explain(
     budget: Budget = DEFAULT_BUDGET,
     caches: Caches,
     embedder: Embedder | None = None,
+    started: float | None = None,
 ) -> Explanation:
     """Return the physical plan of a read; with `profile` it is run, and the plan says what happened."""
-    plan, running = _prepare(view, query, params, now_us=now_us, budget=budget, caches=caches, embedder=embedder)
+    plan, running = _prepare(view, query, params, now_us, Spending(budget, started), caches, embedder)
     if not profile:
         return explain_plan(query.name, plan, running, None, {})
     started = clock.elapsed()
     with own_requests() as requests:
         running.observer = watch = Profile(requests)
         try:
-            with charging(running.spending):
+            with charging(running.spending), within_arrow(running.spending):
                 table = plan.run(running)
         finally:
             caches.trim()
@@ -84,22 +86,24 @@ def _prepare(
     view: View,
     query: CompiledQuery,
     params: Mapping[str, object],
-    *,
     now_us: int,
-    budget: Budget,
+    spending: Spending,
     caches: Caches,
     embedder: Embedder | None,
 ) -> tuple[ReadPlan, Run]:
     """Return the plan of a read, made once per query, and a run of it that has not begun."""
     read = require_kind(query, "read").ir
     assert isinstance(read, ReadIR)
-    plan = caches.plans.get(query.key, lambda: ReadPlan(read, view.catalog))
+    spending.check("compiling")
+    size = compiled_bytes(query.source.text)
+    plan = caches.plans.get(query.key, lambda: ReadPlan(read, view.catalog), size)
     assert isinstance(plan, ReadPlan)
+    spending.check("planning")
     running = Run(
         view,
         decode_params(query.params, params),
         now_us // 1_000,
-        Spending(budget),
+        spending,
         caches,
         embedder,
     )

@@ -12,9 +12,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
+import pyarrow as pa
+
 from omnigraph import clock
 from omnigraph.errors import BudgetExceeded, QueryCancelled
-from omnigraph.limits import QUERY_BYTES_MAX, QUERY_ROWS_MAX, QUERY_SECONDS_MAX
+from omnigraph.limits import ARROW_TEXT_BYTES_MAX, QUERY_BYTES_MAX, QUERY_ROWS_MAX, QUERY_SECONDS_MAX
 
 
 class CancelToken:
@@ -51,9 +53,9 @@ class Spending:
 
     __slots__ = ("budget", "bytes_peak", "rows_peak", "started")
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, started: float | None = None) -> None:
         self.budget = budget
-        self.started = clock.elapsed()
+        self.started = clock.elapsed() if started is None else started
         self.rows_peak = 0
         self.bytes_peak = 0
 
@@ -109,6 +111,38 @@ def charging(spending: Spending) -> Iterator[None]:
         yield
     finally:
         _running.reset(token)
+
+
+def charge_running(needed: int, where: str) -> None:
+    """Raise unless the query that this thread runs, if it runs one, may hold so many bytes."""
+    spending = _running.get()
+    if spending is not None:
+        spending.reserve_bytes(needed, where)
+
+
+def check_running() -> None:
+    """Raise when the query that this thread runs was cancelled or has run for too long."""
+    spending = _running.get()
+    if spending is not None:
+        spending.check("a search")
+
+
+@contextmanager
+def within_arrow(spending: Spending) -> Iterator[None]:
+    """Tell what one Arrow array cannot hold, such as 2 GiB of text, as what the query may not hold."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowCapacityError) as error:
+        # There is no class of its own for it; other invalid arguments are our bug and stay what they are.
+        if not isinstance(error, pa.ArrowCapacityError) and "overflow" not in str(error):
+            raise
+        raise BudgetExceeded(
+            f"a column of the query would hold more than {ARROW_TEXT_BYTES_MAX:,} bytes of text; {_ADVICE}",
+            limit="bytes",
+            allowed=min(ARROW_TEXT_BYTES_MAX, spending.budget.bytes_max),
+            needed=ARROW_TEXT_BYTES_MAX,
+            where="a column of texts",
+        ) from None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from omnigraph.engine.core import Lru
 from omnigraph.lang.query import QueryKey
-from omnigraph.limits import PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
+from omnigraph.limits import PLAN_CACHE_BYTES_MAX, PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
 
 if TYPE_CHECKING:
     from omnigraph.engine.read.entities import Entities
@@ -45,7 +45,7 @@ class Caches:
 
     def __init__(self, bytes_max: int = READ_CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX)
+        self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX, PLAN_CACHE_BYTES_MAX)
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
         # The keys of the versions of one thing, the one used last at the end; some may be forgotten already.
         self._families: dict[Hashable, OrderedDict[Hashable, None]] = {}

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from omnigraph.engine.read.budget import charge_running
+from omnigraph.engine.read.ordering import text_ranks
 from omnigraph.engine.read.vectors import Ids, Lists, Numbers, Texts, arrow_of, vector_of
 
 # A text column is worth coding when its first values repeat this often.
@@ -42,10 +44,26 @@ class Column:
             array = self.array
             few = [array[place].as_py() if place >= 0 else None for place in ids.tolist()]
             return Texts(pa.array(few, array.type))
+        charge_running(len(ids) * self._value_bytes, "reading values")
         if isinstance(vector, Texts) and self.is_coded_for(len(ids)):
             coded: Any = pa.DictionaryArray.from_arrays(_arrow_places(self.codes_of(ids)), self.dictionary)
             return Texts(coded.cast(pa.string()))
         return type(vector)(vector.array.take(_arrow_places(ids)))
+
+    @cached_property
+    def _value_bytes(self) -> int:
+        return int(self.array.nbytes) // max(len(self.array), 1)
+
+    def ranks_of(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """Return the rank of each text among the distinct ones of the column; -1 for null and for a negative id.
+
+        Sorting by them needs no text of any row, of which there may be many more than entities.
+        """
+        return self._ranks.take(ids, mode="wrap")
+
+    @cached_property
+    def _ranks(self) -> npt.NDArray[np.int64]:
+        return np.append(text_ranks(self.array), np.int64(-1))
 
     def take_arrow(self, ids: Ids, wanted: Any) -> Any:
         """Return the values of entities as an Arrow array, in a type that the column has or can be cast to."""
@@ -97,8 +115,7 @@ class Column:
             total += int(self.vector.data.nbytes) + (0 if self.vector.valid is None else int(self.vector.valid.nbytes))
         if "_encoded" in held:
             total += int(self._encoded.nbytes) * 2
-        if "_codes" in held:
-            total += int(self._codes.nbytes)
+        total += sum(int(held[name].nbytes) for name in ("_codes", "_ranks") if name in held)
         return total
 
 

@@ -181,7 +181,10 @@ class Finish:
             expression = self.query.columns[place].expression
         if isinstance(expression, ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
             return lambda run, rows: Constant(None, expression.type)
-        return compile_value(expression)
+        evaluate = compile_value(expression)
+        if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
+            return _by_ranks(expression, evaluate)
+        return evaluate
 
     def ties(self, run: Run, rows: Rows, places: Places) -> list[SortKey]:
         """Return the ids of all bound variables, in the order of their names, hops last."""
@@ -219,6 +222,19 @@ class Finish:
             found = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
         assert found is not None, "the checker lets only returned columns order groups and distinct rows"
         return found
+
+
+def _by_ranks(place: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
+    """Return a text as its rank where rows are many, and as it is where ranking all entities would cost more."""
+    (key, property_), variable = place_of(place), place.variable
+
+    def values(run: Run, rows: Rows) -> Vector:
+        entities = run.entities(key)
+        if rows.count * 4 < entities.count:
+            return evaluate(run, rows)
+        return Numbers(entities.column(property_).ranks_of(rows.columns[variable]), None)
+
+    return values
 
 
 def ready(array: Any) -> Deferred:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from omnigraph.engine.read import steps
-from omnigraph.engine.read.expressions import compile_test, variables_of
+from omnigraph.engine.read.expressions import compile_test, variables_of, walk
 from omnigraph.engine.read.join import compile_join
 from omnigraph.engine.read.keys import compile_key
 from omnigraph.engine.read.roots import reroot
@@ -39,13 +39,14 @@ class Planner:
         made = [self._step(operator, conditions) for operator, conditions in placed]
         self._join(placed, made, set(outer))
         uses = [_uses(operator, conditions) for operator, conditions in placed]
+        before = _bound_before(placed, outer)
         live = set(needed)
         outputs = frozenset(live)
         for index in reversed(range(len(made))):
             step, (operator, _) = made[index], placed[index]
             step.keep = frozenset(live)
             if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
-                self._plan_inner(step, operator, live, _bound_before(placed, index, outer))
+                self._plan_inner(step, operator, live, before[index])
             elif as_set and isinstance(step, steps.Scan | steps.Expand):
                 step.is_existence = _is_existence(step, live)
             live = (live - _defines(operator)) | uses[index]
@@ -120,7 +121,10 @@ _NOTHING = Pipeline((), False, frozenset())
 
 def condition_of(condition: ir.Expr) -> Condition:
     """Return a compiled condition."""
-    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition))
+    searched = tuple(
+        (part.field.owner, part.field.property) for part in walk(condition) if isinstance(part, ir.TextMatch)
+    )
+    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition), searched)
 
 
 def text_of(condition: ir.Expr) -> str:
@@ -136,30 +140,48 @@ def place_filters(operators: Sequence[ir.Operator], outer: Bound) -> list[Placed
     the last of them.
     """
     others = [operator for operator in operators if not isinstance(operator, ir.Filter)]
-    waiting = [operator.condition for operator in operators if isinstance(operator, ir.Filter)]
-    bound = set(outer)
-    placed: list[Placed] = []
-
-    def take_ready() -> list[ir.Expr]:
-        ready = [item for item in waiting if variables_of(item) <= bound]
-        waiting[:] = [item for item in waiting if not variables_of(item) <= bound]
-        return ready
-
-    placed.extend(_filters(take_ready()))
+    waiting = _Waiting([operator.condition for operator in operators if isinstance(operator, ir.Filter)])
+    placed: list[Placed] = _filters([item for item, _ in waiting.bind(outer)])
     for operator in others:
-        bound |= _defines(operator)
+        defined = _defines(operator)
+        is_binding = isinstance(operator, ir.NodeScan | ir.Expand)
         own = list(operator.filters) if isinstance(operator, ir.NodeScan | ir.Expand) else []
         behind: list[ir.Expr] = []
-        ready = take_ready()
-        closing = [item for item in ready if _closes(operator, item)]
-        for item in ready:
-            inside = isinstance(operator, ir.NodeScan | ir.Expand) and variables_of(item) <= _defines(operator)
+        ready = waiting.bind(defined)
+        has_closing = any(_closes(operator, item) for item, _ in ready)
+        for item, used in ready:
             # A walk that closes a cycle checks that alone.
-            (own if item in closing or (inside and not closing) else behind).append(item)
+            is_own = _closes(operator, item) if has_closing else is_binding and used <= defined
+            (own if is_own else behind).append(item)
         placed.append((operator, tuple(own)))
         placed.extend(_filters(behind))
-    assert not waiting, "every condition reads bound variables"
+    assert not waiting.count, "every condition reads bound variables"
     return placed
+
+
+class _Waiting:
+    """Conditions that wait until all that they read is bound; each is looked at once for each variable it reads."""
+
+    def __init__(self, conditions: Sequence[ir.Expr]) -> None:
+        self._conditions = [(item, variables_of(item)) for item in conditions]
+        self._missing = [len(used) for _, used in self._conditions]
+        self._readers: dict[str, list[int]] = {}
+        for place, (_, used) in enumerate(self._conditions):
+            for name in used:
+                self._readers.setdefault(name, []).append(place)
+        self._free = [place for place, missing in enumerate(self._missing) if not missing]
+        self.count = len(self._conditions)
+
+    def bind(self, names: Iterable[str]) -> list[tuple[ir.Expr, set[str]]]:
+        """Return the conditions that wait for nothing more once these are bound, in written order."""
+        ready, self._free = self._free, []
+        for name in names:
+            for place in self._readers.pop(name, ()):
+                self._missing[place] -= 1
+                if not self._missing[place]:
+                    ready.append(place)
+        self.count -= len(ready)
+        return [self._conditions[place] for place in sorted(ready)]
 
 
 def _filters(conditions: Sequence[ir.Expr]) -> list[Placed]:
@@ -226,11 +248,15 @@ def free_variables(operators: Iterable[ir.Operator]) -> set[str]:
     return free
 
 
-def _bound_before(placed: Sequence[Placed], index: int, outer: Iterable[str]) -> set[str]:
+def _bound_before(placed: Sequence[Placed], outer: Iterable[str]) -> dict[int, set[str]]:
+    """Return what is bound before each operator that has operators of its own."""
     bound = set(outer)
-    for operator, _ in placed[:index]:
+    found: dict[int, set[str]] = {}
+    for index, (operator, _) in enumerate(placed):
+        if isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
+            found[index] = set(bound)
         bound |= _defines(operator)
-    return bound
+    return found
 
 
 def _is_existence(step: steps.Scan | steps.Expand, live: Bound) -> bool:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from omnigraph.errors import UsageError
 from omnigraph.limits import RESULT_BATCH_ROWS
+
+if TYPE_CHECKING:
+    from omnigraph.engine.read.budget import Spending
 
 _SHOWN_ROWS: Final = 20
 _INSTANT: Final[Any] = pa.timestamp("ms", "UTC")
@@ -23,10 +26,18 @@ _SAFE_INTEGER: Final = 2**53 - 1
 class Result:
     """The rows of one read, and where they were read."""
 
-    __slots__ = ("_table", "branch", "graph_commit_id", "query_name")
+    __slots__ = ("_spending", "_table", "branch", "graph_commit_id", "query_name")
 
-    def __init__(self, table: pa.Table, query_name: str, branch: str, graph_commit_id: str | None) -> None:
+    def __init__(
+        self,
+        table: pa.Table,
+        query_name: str,
+        branch: str,
+        graph_commit_id: str | None,
+        spending: Spending | None = None,
+    ) -> None:
         self._table = table
+        self._spending = spending
         self.query_name = query_name
         self.branch = branch
         self.graph_commit_id = graph_commit_id
@@ -59,9 +70,33 @@ class Result:
 
         `integers_as_text` writes integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
         """
-        values = [_json_values(column, integers_as_text) for column in self._table.columns]
-        names = self.columns
-        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+        return json_rows(self._table, integers_as_text=integers_as_text)
+
+    def json_pieces(self) -> Iterator[bytes]:
+        """Yield the rows as JSON text in pieces, with commas between rows, inside the budget of the query.
+
+        Its time goes on while pieces are taken: whoever takes them too slowly gets `BudgetExceeded`, and after a cancel
+        `QueryCancelled`.
+        """
+        from omnigraph.engine.read.encoding import json_pieces
+
+        return json_pieces(self._table, self._spending)
+
+    def arrow_pieces(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches of bounded size, inside the budget of the query."""
+        from omnigraph.engine.read.encoding import pieces
+
+        for part in pieces(self._table):
+            if self._spending is not None:
+                self._spending.check("the answer")
+            yield from part.to_batches()
+
+    @property
+    def is_one_piece(self) -> bool:
+        """Whether the rows fit into one piece of an answer."""
+        from omnigraph.engine.read.encoding import is_one_piece
+
+        return is_one_piece(self._table)
 
     def to_pandas(self) -> Any:
         """Return a pandas DataFrame."""
@@ -92,6 +127,13 @@ class Result:
         )
         more = f"<p>{len(self)} rows, the first {_SHOWN_ROWS} shown</p>" if len(self) > _SHOWN_ROWS else ""
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of what JSON has for their values."""
+    values = [_json_values(column, integers_as_text) for column in table.columns]
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
 
 
 def _with_instants(table: pa.Table) -> pa.Table:

@@ -6,7 +6,7 @@ down most, not at the one that was written first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -23,7 +23,10 @@ _BY_KEY, _BY_EQUALITY, _BY_NOTHING = 2, 1, 0
 
 def reroot(catalog: Catalog, operators: Sequence[ir.Operator]) -> Sequence[ir.Operator]:
     """Return the operators with each scan moved to the best variable that single hops join it to."""
-    conditions = [operator.condition for operator in operators if isinstance(operator, ir.Filter)]
+    conditions: dict[str, list[ir.Expr]] = {}
+    for operator in operators:
+        if isinstance(operator, ir.Filter) and len(used := variables_of(operator.condition)) == 1:
+            conditions.setdefault(used.pop(), []).append(operator.condition)
     moved = list(operators)
     for scan in [operator for operator in operators if isinstance(operator, ir.NodeScan)]:
         best = _best(catalog, scan, _tree(scan, operators), conditions)
@@ -44,20 +47,31 @@ def _tree(scan: ir.NodeScan, operators: Iterable[ir.Operator]) -> list[ir.Expand
 
 
 def _best(
-    catalog: Catalog, scan: ir.NodeScan, walks: Sequence[ir.Expand], conditions: Sequence[ir.Expr]
+    catalog: Catalog, scan: ir.NodeScan, walks: Sequence[ir.Expand], conditions: Mapping[str, Sequence[ir.Expr]]
 ) -> ir.Expand | None:
-    """Return the walk to the variable to start from; None when the scan is as good as any."""
-    most = _narrowness(catalog, scan.variable, scan.node_type, [*scan.filters, *conditions])
+    """Return the walk to the variable to start from; None when the scan is as good as any.
+
+    `conditions` are those that read one variable alone, by that variable.
+    """
+    most = _narrowness(catalog, scan.variable, scan.node_type, scan.filters, conditions)
     best = None
     for walk in walks:
-        found = _narrowness(catalog, walk.target, walk.target_type, [*walk.filters, *conditions])
-        if found > most and not walk.target.startswith("~"):
+        if walk.target.startswith("~"):
+            continue
+        found = _narrowness(catalog, walk.target, walk.target_type, walk.filters, conditions)
+        if found > most:
             most, best = found, walk
     return best
 
 
-def _narrowness(catalog: Catalog, variable: str, node_type: str, conditions: Sequence[ir.Expr]) -> int:
-    own = [item for item in conditions if variables_of(item) == {variable}]
+def _narrowness(
+    catalog: Catalog,
+    variable: str,
+    node_type: str,
+    filters: Sequence[ir.Expr],
+    conditions: Mapping[str, Sequence[ir.Expr]],
+) -> int:
+    own = [*(item for item in filters if variables_of(item) == {variable}), *conditions.get(variable, ())]
     if compile_key(catalog.nodes[node_type], variable, own)[0] is not None:
         return _BY_KEY
     is_equal = any(isinstance(item, ir.Compare) and item.op is ir.CompareOp.EQ for item in own)

@@ -17,6 +17,7 @@ from omnigraph.lang.query.ir import CompareOp
 from omnigraph.lang.schema.arrow import arrow_schema
 from omnigraph.rules.delta import Ids, one_array, without
 from omnigraph.rules.kernels import Column, arrays, pc
+from omnigraph.store.blobs import blob_columns, without_blob_bytes
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.lookup import PLACE, find, find_rows
 
@@ -58,11 +59,10 @@ class CommittedRows:
         return answer
 
     def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
-        """Stream whole rows that pass a test, blobs included, in the type's own columns."""
+        """Stream whole rows that pass a test, in the type's own columns; of a blob only whether there is one."""
         dataset = self._dataset(type_.table_key)
         logical = arrow_schema(type_)
-        # Only a scan gives blobs as bytes.
-        where = None if type_.has_blobs else _looked_up(type_, test)
+        where = _looked_up(type_, test)
         parts: Iterator[pa.Table]
         if where is not None:
             parts = iter([find_rows(dataset, logical.names, where)])
@@ -71,7 +71,7 @@ class CommittedRows:
         for found in parts:
             if found.num_rows:
                 self._see(type_.table_key, found)
-                yield found.select(logical.names).cast(logical)
+                yield without_blob_bytes(found.select(logical.names), blob_columns(dataset)).cast(logical)
 
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
@@ -107,7 +107,6 @@ def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[
         scanner = dataset.lance.scanner(
             columns=list(columns),
             filter=condition,
-            blob_handling="all_binary",
             with_row_id=True,
             with_row_address=True,
             # A write may touch few rows, so the other columns are fetched for those alone.

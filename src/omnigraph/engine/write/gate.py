@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.scope import Scope
+from omnigraph.engine.flow import check_flow
+from omnigraph.engine.scope import Scope, transition
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.manifest.model import Snapshot
 
@@ -59,10 +60,23 @@ class Rights:
             )
 
 
-def rights(core: Core, snapshot: Snapshot) -> Rights:
-    """Return what the actor may write to a state: types that it may neither read nor change are not there for it."""
-    hidden = core.hidden(snapshot, "read", "change")
-    return Rights(core.without(snapshot, hidden), core.forbidden(snapshot, "change") - hidden, hidden, core.actor)
+def rights(core: Core, snapshot: Snapshot, branch: str | None = None) -> Rights:
+    """Return what the actor may write to a state: types that it may neither read nor change are not there for it.
+
+    `branch` is the name of one that is to be made of the state, where other rules may hold.
+    """
+    if branch is None:
+        hidden = core.hidden(snapshot, "read", "change")
+    else:
+        hidden = core.hidden_in(core.catalog(snapshot), branch, "read", "change")
+    fixed = core.forbidden(snapshot, "change", branch) - hidden
+    return Rights(core.without(snapshot, hidden), fixed, hidden, core.actor)
+
+
+def check_base(core: Core, base: str, branch: str) -> None:
+    """Refuse a load that has to make its branch first, if the actor may not make it of the base."""
+    core.require("branch_create", transition(base, branch))
+    check_flow(core, core.head(base), branch)
 
 
 @contextmanager

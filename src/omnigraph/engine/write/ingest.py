@@ -5,13 +5,12 @@ Larger inputs belong to the pipeline, which takes the same files.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.scope import on, transition
+from omnigraph.engine.scope import on
 from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit, missing_base, rights, unheard
+from omnigraph.engine.write.gate import admit, check_base, missing_base, rights, unheard
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records
 from omnigraph.engine.write.receipt import IngestReceipt
@@ -44,7 +43,8 @@ def ingest(
     """Write NDJSON: a path, bytes, a file object, or dictionaries of the same shape.
 
     `append` adds entities that must be new, `merge` adds or replaces them by id, `overwrite` replaces every type that
-    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit.
+    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit; an input
+    without entities makes none.
     """
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
@@ -52,10 +52,9 @@ def ingest(
     core = admit(core, "change", on(branch), actor)
     base = missing_base(core, branch, from_branch)
     if base is not None:
-        core.require("branch_create", transition(base, branch))
-        core.require("read", on(base))
+        check_base(core, base, branch)
     view = core.whole(base if base is not None else branch)
-    may = rights(core, replace(view.snapshot, branch=branch))
+    may = rights(core, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
     loaded = Reader(may.seen.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
     may.check(one.type.name for one in loaded.values())
@@ -67,11 +66,16 @@ def ingest(
 def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, base: str | None) -> IngestReceipt:
     # What cannot be written must not leave an empty branch behind.
     created = base is not None and _create(core, view, branch, changes)
+    if not changes.deltas:
+        # An input without entities changes nothing, and what changes nothing is no commit.
+        return IngestReceipt(branch, base, created, mode, {}, {}, None, core.actor)
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
+        # The name may belong to another branch by now.
+        rights(core, snapshot).check(one.type.name for one in changes.deltas.values())
         now = View(core.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
         validate(changes, committed).raise_if_any()

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 from omnigraph.errors import LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
-from omnigraph.limits import WRITE_BYTES_MAX, WRITE_ENTITIES_MAX, WRITE_KEPT_BLOB_BYTES_MAX
+from omnigraph.limits import WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 
 
-def check_size(type_: NodeType | EdgeType, entities: int, size: int, kept: int = 0) -> None:
-    """Refuse more entities or bytes of one type than one write may hold (E12); `kept` are those of unchanged blobs."""
-    if kept > WRITE_KEPT_BLOB_BYTES_MAX:
-        resource = f"kept blob bytes for {type_.table_key}"
-        raise too_large(resource, WRITE_KEPT_BLOB_BYTES_MAX, kept, type_.name, "bytes of blobs")
+def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
+    """Refuse more entities or bytes of one type than one write may hold (E12); blobs that are kept do not count."""
     if entities > WRITE_ENTITIES_MAX:
         raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")
     if size > WRITE_BYTES_MAX:

@@ -16,7 +16,7 @@ import orjson
 
 from omnigraph.engine.write.lines import Lines
 from omnigraph.errors import UsageError
-from omnigraph.limits import DECODE_BLOCK_BYTES, INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX
+from omnigraph.limits import DECODE_BLOCK_BYTES, INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX, LOAD_LINE_BYTES_MAX
 from omnigraph.rules.violation import Findings, Violation
 
 # A path, bytes, a file object, or an iterable of dictionaries; a file object has no better type than `Any`.
@@ -47,7 +47,10 @@ def read_blocks(data: Data) -> Iterator[bytes]:
 
 def line_too_long(number: int, limit: int) -> Violation:
     """Return the refusal of a line."""
-    message = f"the line is longer than {limit} bytes; give large blobs as Parquet, with a load"
+    remedy = "give large blobs as Parquet"
+    if limit < LOAD_LINE_BYTES_MAX:
+        remedy = f"`load` the file, which takes lines of {LOAD_LINE_BYTES_MAX} bytes"
+    message = f"the line is longer than {limit} bytes; {remedy}"
     return Violation("N11", message, line=number)
 
 

@@ -5,6 +5,7 @@ Reads see committed rows and pending ones as one; nothing here is durable.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pyarrow as pa
@@ -28,9 +29,8 @@ class PendingType:
         self.type = type_
         self.deleted: Ids = NO_IDS
         self.has_updates = False
-        # Bytes of committed blobs in the rows that `matching` gave last, and in all rows that keep theirs.
-        self._found_blobs: dict[str, int] = {}
-        self._kept_blobs = 0
+        # By column, the ids of pending rows that keep the blob of the committed row.
+        self._kept: dict[str, Ids] = dict.fromkeys(_blob_names(type_), NO_IDS)
         self._committed = committed
         self._schema = arrow_schema(type_)
         self._rows = self._schema.empty_table()
@@ -49,26 +49,27 @@ class PendingType:
         if self._inserted:
             added = self._table(self._inserted)
             self._inserted = []
+            ids = one_array(added.column("id"))
+            self._kept = {name: without(kept, ids) for name, kept in self._kept.items()}
             self._put(added)
         return self._rows
 
     def matching(self, test: ColumnTest, lookup: ColumnTest) -> pa.Table:
         """Return whole rows of the type as it stands: committed ones that nothing shadows, and pending ones.
 
+        The bytes of committed blobs are not read: rows hold empty ones in their place.
+
         `lookup` is a test that committed rows pass when they pass `test`, and by which they are found faster.
         """
-        pending, self._found_blobs = self.rows(), {}
+        pending = self.rows()
         found = [pending.filter(pa.array(test.mask(pending)))]
         if not test.is_never:
             shadowed = pa.concat_arrays([one_array(pending.column("id")), self.deleted])
-            count, size, kept = found[0].num_rows, found[0].nbytes, 0
+            count, size = found[0].num_rows, found[0].nbytes
             for rows in self._committed.rows(self.type, lookup):
                 rows = rows.filter(pa.array(~is_among(one_array(rows.column("id")), shadowed)))
-                blobs = self._blob_bytes(rows)
-                self._found_blobs = {name: self._found_blobs.get(name, 0) + blobs[name] for name in blobs}
-                kept += sum(blobs.values())
-                count, size = count + rows.num_rows, size + rows.nbytes - sum(blobs.values())
-                check_size(self.type, count, size, kept)
+                count, size = count + rows.num_rows, size + rows.nbytes
+                check_size(self.type, count, size)
                 found.append(rows)
         return pa.concat_tables(found).combine_chunks()
 
@@ -79,12 +80,14 @@ class PendingType:
             column = from_fitted([value] * rows.num_rows, self.type.properties[name].type)
             rows = rows.set_column(place, self._schema.field(name), column)
         self.has_updates = True
-        self._kept_blobs += sum(size for name, size in self._found_blobs.items() if name not in values)
+        self._keep_blobs(one_array(rows.column("id")), values)
         self._put(rows)
 
-    def _blob_bytes(self, rows: pa.Table) -> dict[str, int]:
-        properties = self.type.properties.items()
-        return {name: rows.column(name).nbytes for name, item in properties if item.type.scalar is Scalar.BLOB}
+    def _keep_blobs(self, ids: Ids, changed: Collection[str]) -> None:
+        """Take note that updated rows keep the blobs that are not changed; those of pending rows are in these."""
+        committed = without(ids, one_array(self._rows.column("id")))
+        for name, kept in self._kept.items():
+            self._kept[name] = without(kept, ids) if name in changed else pa.concat_arrays([kept, committed])
 
     def ids_matching(self, lookup: ColumnTest) -> Ids:
         """Return the ids of the rows that a delete takes out; pending rows cannot be among them, by the D2 rule."""
@@ -101,10 +104,13 @@ class PendingType:
     def delta(self) -> Delta:
         """Return what is pending, as the rules see it."""
         rows = self.rows()
-        check_size(self.type, rows.num_rows, rows.nbytes - self._kept_blobs, self._kept_blobs)
+        check_size(self.type, rows.num_rows, rows.nbytes)
         is_keyed = isinstance(self.type, NodeType) and bool(self.type.key)
         is_strict = not is_keyed and not self.has_updates and len(self.deleted) == 0
-        return Delta(self.type, rows, Intent.INSERT if is_strict else Intent.UPSERT, self.deleted)
+        intent = Intent.INSERT if is_strict else Intent.UPSERT
+        return Delta(
+            self.type, rows, intent, self.deleted, kept={name: ids for name, ids in self._kept.items() if len(ids)}
+        )
 
     def _put(self, rows: pa.Table) -> None:
         both = pa.concat_tables([self._rows, rows]).combine_chunks()
@@ -119,6 +125,10 @@ class PendingType:
             columns.append(from_fitted(values, item.type if item else _TEXT))
         # Nulls in required columns are for the rules to find, so the schema is not enforced here.
         return pa.Table.from_arrays(columns, schema=self._schema)
+
+
+def _blob_names(type_: NodeType | EdgeType) -> list[str]:
+    return [name for name, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
 
 
 def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:

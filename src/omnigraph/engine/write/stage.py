@@ -9,14 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.core import View
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.plan import Effect
-from omnigraph.rules.delta import Delta, Intent
+from omnigraph.rules.delta import Delta, Intent, is_among, one_array
 from omnigraph.rules.kernels import arrays, pc
+from omnigraph.store.blob_rows import StoredBlobs
 from omnigraph.store.change import Change, append, overwrite
 from omnigraph.store.compact import fold_tail
 from omnigraph.store.dataset import Dataset
@@ -45,8 +47,9 @@ class Stager:
         if delta.intent is Intent.REPLACE:
             return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
         found = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
-        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX)
-        if len(delta.deleted) == 0 and (found is None or found.num_rows == 0):
+        is_append = len(delta.deleted) == 0 and (found is None or found.num_rows == 0)
+        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
+        if is_append:
             change = self._append(dataset, delta)
             return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
         assert found is not None, "a strict insert takes nothing out"
@@ -83,8 +86,22 @@ def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, found: pa.Tabl
         assert delta.rows.num_rows == 0, "one write does not mix deletes with other changes of a type"
         change = delete_found(base, found)
     else:
-        change = upsert(base, physical(delta.rows, base), found)
+        change = upsert(base, physical(delta.rows, base), found, kept_blobs(base, delta, found))
     return Effect(delta.key, dataset, (change,), begun) if change is not None else None
+
+
+def kept_blobs(base: Dataset, delta: Delta, found: pa.Table) -> list[StoredBlobs]:
+    """Return the blobs that rows of a delta keep; `found` says where the rows that they replace lie."""
+    if not delta.kept:
+        return []
+    rows = pc.index_in(delta.ids, value_set=one_array(found.column("id")))
+    places = np.flatnonzero(pc.is_valid(rows))
+    ids, row_ids = delta.ids.take(pa.array(places)), one_array(found.column(ROW_ID)).take(rows.drop_null())
+    columns = {name: np.asarray(is_among(ids, kept), np.bool_) for name, kept in delta.kept.items()}
+    is_kept = np.logical_or.reduce(list(columns.values()))
+    assert is_kept.sum() == len(pc.unique(pa.concat_arrays(list(delta.kept.values())))), "what is kept is there"
+    columns = {name: mask[is_kept] for name, mask in columns.items()}
+    return [StoredBlobs(base, places[is_kept], row_ids.to_numpy()[is_kept], columns)]
 
 
 def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:

@@ -67,6 +67,7 @@ class Context:
     catalog: Catalog
     params: dict[str, Parameter] = field(default_factory=dict)
     findings: list[Diagnostic] = field(default_factory=list)
+    pattern_clauses: int = 0
 
     def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         self.findings.append(Diagnostic(code, message, self.source, span, hint))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Final
 
 from lark import Lark, UnexpectedInput
@@ -18,10 +19,12 @@ from omnigraph.lang.query.build import Builder
 from omnigraph.lang.query.constants import SyntaxRefusal
 from omnigraph.lang.query.syntax import before_at, describe_expected, found_at, hint_for
 from omnigraph.lang.source import Source, Span
-from omnigraph.limits import SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
+from omnigraph.limits import QUERY_TOKENS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 
 # What is never closed runs to the end, so that no text is scanned twice.
 _BRACKETS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"?|//[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*)|[\[\](){}]')
+
+_TOKENS: Final = re.compile(r'"[^"\\]*(?:\\[\s\S][^"\\]*)*"?|(?://[^\n]*|/\*(?:[\s\S]*?\*/|[\s\S]*))|\w+|[^\w\s]')
 
 
 def parse_queries(source: Source) -> tuple[ast.Query, ...]:
@@ -61,6 +64,16 @@ def _guard(source: Source) -> None:
                 raise _refused(source, SyntaxRefusal(Span(match.start(), match.end()), message))
         elif bracket in (")", "]", "}"):
             depth -= 1
+    # A token has a character at least, so what is short need not be counted.
+    if len(text) > QUERY_TOKENS_MAX and _count_tokens(text) > QUERY_TOKENS_MAX:
+        message = f"the source has more than {QUERY_TOKENS_MAX} words and signs"
+        hint = "split it, or pass long lists as parameters"
+        raise _refused(source, SyntaxRefusal(Span(0, 0), message, hint))
+
+
+def _count_tokens(text: str) -> int:
+    """Return how many words and signs a text has, about as the parser counts them; stops beyond the bound."""
+    return sum(1 for _ in islice(_TOKENS.finditer(text), QUERY_TOKENS_MAX + 1))
 
 
 def _refused(source: Source, refusal: SyntaxRefusal) -> LanguageError:

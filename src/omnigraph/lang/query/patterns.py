@@ -14,7 +14,7 @@ from omnigraph.lang.query.filters import check_condition, variables_of
 from omnigraph.lang.query.traversals import Walk, check_traversal
 from omnigraph.lang.query.values import match_value
 from omnigraph.lang.query.words import suggestion
-from omnigraph.limits import QUERY_VARIABLES_MAX
+from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,7 @@ def check_block(ctx: Context, clauses: tuple[ast.Clause, ...], outer: Scope) -> 
     loose: set[str] = set()
     late: list[ast.Condition] = []
     for clause in clauses:
+        _count_clause(ctx, clause)
         _refuse_crowd(ctx, scope, clause)
         if isinstance(clause, ast.Binding):
             if not _is_loose(ctx, scope, loose, clause, [clause.variable]):
@@ -134,6 +135,16 @@ def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
         word = name.text[0].lower() + name.text[1:]
         hint = f"`{name.text}` is an edge: traverse it, as in `$a {word} $b`"
     ctx.report("T1", name.span, f"there is no node type `{name.text}`", hint)
+
+
+def _count_clause(ctx: Context, clause: ast.Clause) -> None:
+    """Refuse more clauses than a planner can compare with each other in good time; conditions are not among them."""
+    if isinstance(clause, ast.Binding | ast.Traversal | ast.Optional | ast.Negation):
+        ctx.pattern_clauses += 1
+        if ctx.pattern_clauses > QUERY_CLAUSES_MAX:
+            message = f"a query has at most {QUERY_CLAUSES_MAX} bindings, walks and blocks"
+            ctx.report("Q000", clause.span, message, "split the query")
+            raise EnoughFound
 
 
 def _refuse_crowd(ctx: Context, scope: Scope, clause: ast.Clause) -> None:

@@ -62,10 +62,13 @@ def check_projections(
 def _distinctly_named(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
     """Return the columns under names that differ: an alias stays, any other name that is taken gets a number."""
     made: list[Returned] = []
+    # Where to go on counting, so that many columns of one name do not start from the first number each.
+    numbers: dict[str, int] = {}
     for one in returned:
-        name, number = one.column.name, 2
+        name = own = one.column.name
         while one.alias is None and name in taken:
-            name, number = f"{one.column.name}_{number}", number + 1
+            numbers[own] = numbers.get(own, 1) + 1
+            name = f"{own}_{numbers[own]}"
         taken.add(name)
         made.append(replace(one, column=replace(one.column, name=name)))
     return tuple(made)

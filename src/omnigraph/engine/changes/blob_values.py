@@ -1,0 +1,209 @@
+"""Blobs as short values that are equal when the blobs are, so that rows are compared and merged without their bytes.
+
+The value of a small blob holds its bytes, that of a larger one names the place where it was written, which never holds
+others. Blobs with the same bytes at different places are told to be the same by `unified`, which has to read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from numpy.typing import NDArray
+
+from omnigraph.engine.changes.rows import RowChanges, is_blob
+from omnigraph.limits import BLOB_VALUE_BYTES_MAX
+from omnigraph.store.blob_rows import StoredBlobs
+from omnigraph.store.blobs import blob_places, have_same_bytes, read_range
+from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.lookup import ROW_ADDRESS
+from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+# The first byte of a value: what follows are the bytes of the blob, or it names where they lie.
+_LITERAL: Final = b"\0"
+_STORED: Final = b"\1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A row that holds a blob."""
+
+    dataset: Dataset
+    column: str
+    row_id: int
+    size: int
+
+
+def literal_values(payloads: Any) -> Any:
+    """Return bytes as values.
+
+    >>> literal_values(pa.array([b"a", None], pa.large_binary())).to_pylist()
+    [b'\\x00a', None]
+    """
+    values = [None if one is None else _LITERAL + one for one in payloads.to_pylist()]
+    return pa.array(values, pa.large_binary())
+
+
+class BlobValues:
+    """The values of one merge, and where the blobs lie that they name."""
+
+    def __init__(self) -> None:
+        self._places: dict[bytes, _Place] = {}
+        self._compared: dict[tuple[bytes, bytes], bool] = {}
+
+    def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+        """Return the values of a column of stored rows, which come with descriptors and addresses."""
+        described = rows.column(name).combine_chunks()
+        sizes: Any = blob_sizes(described)
+        is_large = sizes.to_numpy(zero_copy_only=False) > BLOB_VALUE_BYTES_MAX
+        is_small = _mask(pc.is_valid(described)) & ~is_large
+        ids = row_ids.combine_chunks() if isinstance(row_ids, pa.ChunkedArray) else row_ids
+        values = pa.nulls(len(ids), pa.large_binary())
+        payloads = read_blobs(dataset, name, ids.filter(pa.array(is_small)))
+        literal = literal_values(pa.array([one or b"" for one in payloads], pa.large_binary()))
+        values = pc.replace_with_mask(values, pa.array(is_small), literal)
+        if not is_large.any():
+            return values
+        places = np.flatnonzero(is_large)
+        named = self._named(dataset, name, rows.column(ROW_ADDRESS).to_numpy()[places])
+        large = (named.to_pylist(), ids.take(places).to_pylist(), sizes.take(places).to_pylist())
+        for value, row_id, size in zip(*large, strict=True):
+            self._places.setdefault(value, _Place(dataset, name, row_id, size))
+        return pc.replace_with_mask(values, pa.array(is_large), named)
+
+    @staticmethod
+    def _named(dataset: Dataset, name: str, addresses: NDArray[np.uint64]) -> Any:
+        files, offsets = blob_places(dataset, name, addresses)
+        field = f"{dataset.field_ids[name]} in {dataset.ref.path}"
+        places = pc.binary_join_element_wise(files, pa.array(offsets).cast(pa.string()), field, " ")
+        texts = pc.binary_join_element_wise(_STORED.decode(), places, "")
+        return texts.cast(pa.large_binary())
+
+    # -- equality ----------------------------------------------------------------------------------------------
+
+    def unified(self, changes: Sequence[RowChanges]) -> list[RowChanges]:
+        """Return the same changes, in which blobs of an entity that have the same bytes have the same value."""
+        tables = [getattr(one, part.name) for one in changes for part in fields(RowChanges)]
+        renamed: dict[bytes, bytes] = {}
+        for name in [field.name for field in tables[0].schema if is_blob(field)]:
+            for values in _several(tables, name):
+                first, *others = sorted(values)
+                for one in others:
+                    same = next((known for known in (first, *others) if known < one and self._same(known, one)), None)
+                    if same is not None:
+                        renamed[one] = renamed.get(same, same)
+        if not renamed:
+            return list(changes)
+        return [
+            RowChanges(*(_renamed(getattr(one, part.name), renamed) for part in fields(RowChanges))) for one in changes
+        ]
+
+    def _same(self, one: bytes, two: bytes) -> bool:
+        left, right = self._places[one], self._places[two]
+        if left.size != right.size:
+            return False
+        if (one, two) not in self._compared:
+            self._compared[one, two] = have_same_bytes(
+                left.dataset, left.column, left.row_id, right.dataset, right.column, right.row_id, left.size
+            )
+        return self._compared[one, two]
+
+    # -- bytes -------------------------------------------------------------------------------------------------
+
+    def with_bytes(self, rows: pa.Table | None) -> pa.Table | None:
+        """Return rows with the bytes of their blobs, as people know them."""
+        if rows is None:
+            return None
+        for place, field in enumerate(rows.schema):
+            if is_blob(field):
+                payloads = [self._bytes(one) for one in rows.column(place).to_pylist()]
+                rows = rows.set_column(place, field, pa.array(payloads, pa.large_binary()))
+        return rows
+
+    def _bytes(self, value: bytes | None) -> bytes | None:
+        if value is None or value.startswith(_LITERAL):
+            return None if value is None else value[1:]
+        place = self._places[value]
+        return read_range(place.dataset, place.column, place.row_id, 0, place.size)
+
+    def taken_over(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
+        """Return rows as a write takes them: bytes of blobs, and those of stored blobs that rows take over.
+
+        `current` says where the rows of the target lie that these replace. What they hold themselves is preferred: it
+        can stay where it is.
+        """
+        names = [field.name for field in rows.schema if is_blob(field)]
+        cells: dict[DatasetRef, tuple[Dataset, dict[int, int], dict[str, set[int]]]] = {}
+        for name in names:
+            column = rows.column(name).combine_chunks()
+            is_stored = _mask(pc.fill_null(pc.starts_with(column, pattern=_STORED), False))
+            for row, source in self._sources(rows, name, np.flatnonzero(is_stored), target, current):
+                _, row_ids, columns = cells.setdefault(source.dataset.ref, (source.dataset, {}, {}))
+                row_ids[row] = source.row_id
+                columns.setdefault(name, set()).add(row)
+            payloads = [None if one is None else _payload(one) for one in column.to_pylist()]
+            place = rows.schema.get_field_index(name)
+            rows = rows.set_column(place, rows.schema.field(place), pa.array(payloads, pa.large_binary()))
+        return rows, [_stored_blobs(*one) for one in cells.values()]
+
+    def _sources(
+        self, rows: pa.Table, name: str, places: NDArray[np.int64], target: Dataset, current: pa.Table
+    ) -> Iterator[tuple[int, _Place]]:
+        """Yield where each of some blobs is taken from."""
+        if not len(places):
+            return
+        ids = rows.column("id").combine_chunks().take(places)
+        known = pc.index_in(ids, value_set=current.column("id").combine_chunks())
+        row_ids = current.take(known.drop_null()).column(ROW_ID)
+        described = target.take(row_ids.to_numpy().tolist(), [name, ROW_ADDRESS])
+        own = iter(self.column(target, name, row_ids, described).to_pylist())
+        values: Any = rows.column(name).combine_chunks().take(places)
+        for place, value, row in zip(places.tolist(), values.to_pylist(), known.to_pylist(), strict=True):
+            mine: Any = next(own) if row is not None else None
+            is_mine = mine is not None and mine.startswith(_STORED) and (mine == value or self._same(mine, value))
+            yield place, self._places[mine if is_mine else value]
+
+
+def _payload(value: bytes) -> bytes:
+    """Return the bytes that a value holds: none if it names a place."""
+    return value[1:] if value.startswith(_LITERAL) else b""
+
+
+def _stored_blobs(dataset: Dataset, row_ids: dict[int, int], columns: dict[str, set[int]]) -> StoredBlobs:
+    places = np.array(sorted(row_ids), np.int64)
+    masks = {name: np.isin(places, sorted(own)) for name, own in columns.items()}
+    return StoredBlobs(dataset, places, np.array([row_ids[one] for one in places.tolist()], np.uint64), masks)
+
+
+def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
+    """Yield the places of the blobs of each entity that has more than one."""
+    cells = pa.concat_tables([table.select(["id", name]).rename_columns(["id", "value"]) for table in tables])
+    cells = cells.filter(pc.fill_null(pc.starts_with(cells.column("value"), pattern=_STORED), False))
+    cells = cells.group_by(["id", "value"]).aggregate([])
+    counts = cells.group_by("id").aggregate([("value", "count")])
+    several = counts.filter(pc.greater(counts.column("value_count"), 1)).column("id")
+    for one in several.to_pylist():
+        values: Any = cells.filter(pc.equal(cells.column("id"), one)).column("value")
+        yield set(values.to_pylist())
+
+
+def _renamed(rows: pa.Table, renamed: dict[bytes, bytes]) -> pa.Table:
+    known = pa.array(list(renamed), pa.large_binary())
+    names = pa.array(list(renamed.values()), pa.large_binary())
+    for place, field in enumerate(rows.schema):
+        if is_blob(field):
+            column = rows.column(place).combine_chunks()
+            other = names.take(pc.index_in(column, value_set=known))
+            rows = rows.set_column(place, field, pc.coalesce(other, column))
+    return rows
+
+
+def _mask(values: Any) -> NDArray[np.bool_]:
+    return np.array(values.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,304 @@
+"""Nothing that an actor may not read gets to where it could be read, whatever sequence of permitted calls it makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import omnigraph as og
+from omnigraph import pipeline
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
+from omnigraph.graph import Graph
+from omnigraph.policy import Policy, load_bundle
+
+SCHEMA = """
+node Person { name: String @key
+  age: I32? }
+node Salary { slip: String @key
+  amount: I32 }
+edge Knows: Person -> Person
+"""
+RULES = """
+version: 1
+groups: {all: [root], unp: [unp], eve: [eve], pul: [pul], ren: [ren], mer: [mer], bob: [bob], pro: [pro]}
+protected_branches: [main, secret]
+rules:
+  - {id: a1, allow: {actors: {group: all}, actions: [read, export, change]}}
+  - {id: a2, allow: {actors: {group: all}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
+  - {id: u1, allow: {actors: {group: unp}, actions: [read, export, change], branch_scope: unprotected}}
+  - {id: e1, allow: {actors: {group: eve}, actions: [read], branch_scope: protected, types: [Person]}}
+  - {id: e2, allow: {actors: {group: eve}, actions: [read, export, change], branch_scope: unprotected}}
+  - {id: e3, allow: {actors: {group: eve}, actions: [branch_create, branch_merge], target_branch_scope: unprotected}}
+  - {id: p1, allow: {actors: {group: pul}, actions: [branch_merge, branch_create], target_branch_scope: unprotected}}
+  - {id: p2, allow: {actors: {group: pul}, actions: [read, export], branch_scope: unprotected}}
+  - {id: r1, allow: {actors: {group: ren}, actions: [branch_create, branch_delete]}}
+  - {id: r2, allow: {actors: {group: ren}, actions: [read], branch_scope: unprotected}}
+  - {id: m1, allow: {actors: {group: mer}, actions: [branch_merge]}}
+  - {id: m2, allow: {actors: {group: mer}, actions: [read], types: [Person]}}
+  - {id: b1, allow: {actors: {group: bob}, actions: [read, export, change], types: [Person, Knows]}}
+  - {id: b2, allow: {actors: {group: bob}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
+  - {id: o1, allow: {actors: {group: pro}, actions: [read], branch_scope: protected}}
+"""
+PAY = "query p() { match { $s: Salary } return { $s.slip, $s.amount } order { $s.slip } }"
+PEOPLE = "query p() { match { $p: Person } return { $p.name } order { $p.name } }"
+RAISE = 'query r() { update Salary set { amount: 111 } where slip = "s1" }'
+
+
+def person(name: str, **data: object) -> dict[str, Any]:
+    return {"type": "Person", "data": {"name": name, **data}}
+
+
+def salary(slip: str, amount: int) -> dict[str, Any]:
+    return {"type": "Salary", "data": {"slip": slip, "amount": amount}}
+
+
+@pytest.fixture(scope="module")
+def policy() -> Policy:
+    return load_bundle(RULES)
+
+
+@pytest.fixture
+def root(tmp_path: Path, policy: Policy) -> Iterator[Graph]:
+    og.init(tmp_path / "g.omni", SCHEMA).ingest([person("ann", age=1), salary("s1", 100)])
+    with og.open(tmp_path / "g.omni", actor="root", policy=policy) as graph:
+        yield graph
+
+
+def code_of(call: Callable[[], object]) -> str:
+    with pytest.raises(OmniGraphError) as caught:
+        call()
+    return caught.value.code
+
+
+def secret_commit(root: Graph) -> str:
+    root.branches.create("secret")
+    receipt = root.ingest([salary("top", 999)], branch="secret")
+    return str(receipt.commit_id)
+
+
+# -- the branch that a commit was made on ------------------------------------------------------------------------------
+
+
+def reads_of(graph: Graph, commit: str) -> dict[str, Callable[[], object]]:
+    return {
+        "query": lambda: graph.query(PAY, branch="open", at=commit),
+        "export": lambda: list(graph.export("open", commit)),
+        "commit": lambda: graph.commit(commit),
+        "changes": lambda: graph.commit_changes(commit),
+        "diff": lambda: graph.diff("open", commit, branch="open"),
+        "at": lambda: graph.at(commit, "open"),
+        "branch": lambda: graph.branches.create("x", at=commit, from_="open"),
+    }
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_commits_of_a_deleted_protected_branch_stay_protected(root: Graph, is_merged: bool) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    if is_merged:
+        root.branches.merge("secret", "open")
+    root.branches.delete("secret")
+    unp = root.acting_as("unp")
+    for name, call in reads_of(unp, commit).items():
+        assert code_of(call) in ("policy.denied", "commit.not_found"), name
+    root.branches.create("secret")
+    assert code_of(reads_of(unp, commit)["query"]) == "commit.not_found"
+    # Whoever may read protected branches still does, by another handle too.
+    assert len(root.query(PAY, at=commit)) == 2
+    pro = og.open(root.uri, actor="pro", policy=root.core.policy)
+    assert len(pro.query(PAY, at=commit)) == 2
+
+
+def test_renamed_branch_stays_protected_under_its_new_name(root: Graph) -> None:
+    commit = secret_commit(root)
+    root.branches.rename("secret", "open")
+    unp = root.acting_as("unp")
+    for call in (
+        lambda: unp.query(PAY, branch="open"),
+        lambda: unp.mutate('query a() { insert Person { name: "x" } }', branch="open"),
+        lambda: unp.ingest([person("x")], branch="open"),
+        lambda: list(unp.export("open")),
+        lambda: unp.commits("open"),
+        lambda: unp.changes("open"),
+    ):
+        assert code_of(call) == "policy.denied"
+    assert len(root.acting_as("pro").query(PAY, branch="open")) == 2
+    root.branches.rename("open", "other")
+    root.branches.delete("other")
+    assert code_of(lambda: unp.query(PAY, at=commit)) in ("policy.denied", "commit.not_found")
+
+
+def test_commits_of_a_deleted_unprotected_branch_stay_readable(root: Graph) -> None:
+    root.branches.create("open")
+    commit = str(root.ingest([person("bea")], branch="open").commit_id)
+    root.branches.delete("open")
+    # Its names were recorded, and none of them was protected.
+    root.branches.create("next")
+    assert len(root.acting_as("unp").query(PEOPLE, branch="next", at=commit)) == 2
+
+
+@pytest.mark.parametrize(("name", "new_name"), [("secret", "open"), ("open", "secret")])
+def test_rename_that_changes_protection_asks_to_read_all_of_the_branch(root: Graph, name: str, new_name: str) -> None:
+    root.branches.create(name)
+    for actor in ("ren", "bob"):
+        if (actor, name) != ("ren", "open"):
+            with pytest.raises(PolicyDenied):
+                root.acting_as(actor).branches.rename(name, new_name)
+    assert root.branches.list() == sorted(["main", name])
+    root.branches.rename(name, new_name)
+
+
+def test_rename_that_keeps_protection_does_not_ask_to_read(root: Graph) -> None:
+    root.branches.create("open")
+    assert root.acting_as("bob").branches.rename("open", "other").name == "other"
+
+
+# -- what is carried ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda graph: graph.branches.create("mine"),
+        lambda graph: graph.branches.create("mine", at=graph.acting_as("root").snapshot().head),
+        lambda graph: graph.ingest([person("x")], branch="mine", from_branch="main"),
+        lambda graph: pipeline.load(graph, nodes={"Person": "missing.parquet"}, branch="mine", from_branch="main"),
+    ],
+)
+def test_branch_is_not_made_of_what_is_hidden_where_it_could_be_read(
+    root: Graph, create: Callable[[Graph], object]
+) -> None:
+    with pytest.raises(PolicyDenied) as caught:
+        create(root.acting_as("eve"))
+    assert "Salary" not in f"{caught.value.message} {caught.value.context}"
+    assert root.branches.list() == ["main"]
+    # Nor where somebody else could read it: `bob` never sees it, but `unp` would.
+    with pytest.raises(PolicyDenied):
+        create(root.acting_as("bob"))
+    assert root.branches.list() == ["main"]
+
+
+def test_branch_between_branches_of_one_protection_may_hold_hidden_types(root: Graph) -> None:
+    root.branches.create("open")
+    root.acting_as("bob").branches.create("mine", from_="open")
+    assert len(root.query(PAY, branch="mine")) == 1
+
+
+def test_cherry_pick_does_not_carry_what_is_hidden(root: Graph) -> None:
+    root.branches.create("mine")
+    commit = str(root.ingest([salary("s2", 200)]).commit_id)
+    with pytest.raises(PolicyDenied):
+        root.acting_as("eve").cherry_pick(commit, "mine")
+    assert len(root.query(PAY, branch="mine")) == 1
+
+
+def test_merge_needs_to_read_its_source(root: Graph) -> None:
+    root.branches.create("lure")
+    secret_commit(root)
+    for actor in ("pul", "eve"):
+        for dry_run in (True, False):
+            with pytest.raises(PolicyDenied):
+                root.acting_as(actor).branches.merge("secret", "lure", dry_run=dry_run)
+    assert len(root.query(PAY, branch="lure")) == 1
+
+
+def test_revert_does_not_carry_what_is_hidden(root: Graph) -> None:
+    root.branches.create("lure")
+    root.branches.create("secret")
+    commit = root.mutate(RAISE, branch="secret").commit
+    assert commit is not None
+    root.branches.merge("secret", "lure")
+    with pytest.raises(OmniGraphError) as caught:
+        root.acting_as("eve").revert(commit.commit_id, "lure")
+    assert caught.value.code in ("policy.denied", "commit.not_found")
+
+
+# -- resolutions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clash(root: Graph) -> Graph:
+    """Let both sides change a salary."""
+    root.branches.create("side")
+    root.mutate(RAISE, branch="side")
+    root.mutate(RAISE.replace("111", "222"))
+    return root
+
+
+SEEN = {"id": "s1", "slip": "s1", "amount": 222}
+
+
+@pytest.mark.parametrize(
+    "picked",
+    [
+        {"take": "ours", "ours": SEEN},
+        {"take": "ours", "ours": {**SEEN, "amount": 1}},
+        {"take": "theirs"},
+        {"row": {"bogus": 1}},
+        {"row": {"slip": "s1", "amount": 31337}},
+        {"row": {"slip": "s1", "amount": "much"}},
+        {"property": "amount", "value": 31337},
+    ],
+)
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_resolution_of_a_hidden_type_is_one_of_a_type_that_is_not_there(
+    clash: Graph, picked: dict[str, object], dry_run: bool
+) -> None:
+    mer = clash.acting_as("mer")
+    told = []
+    for name in ("Salary", "Nothing"):
+        resolution = {"type_key": f"node:{name}", "entity_id": "s1", **picked}
+        with pytest.raises(GraphError) as caught:
+            mer.branches.merge("side", dry_run=dry_run, resolutions=[resolution])
+        told.append(str(caught.value.to_json()).replace(name, "X"))
+    assert told[0] == told[1]
+    assert "no conflict" in told[0]
+    assert clash.query(PAY).rows() == [{"s.slip": "s1", "s.amount": 222}]
+
+
+def test_resolution_that_gives_a_value_needs_to_change_its_type(root: Graph) -> None:
+    root.branches.create("side")
+    grow = 'query g() { update Person set { age: 2 } where name = "ann" }'
+    root.mutate(grow, branch="side")
+    root.mutate(grow.replace("2", "3"))
+    mer = root.acting_as("mer")
+    at = {"type_key": "node:Person", "entity_id": "ann"}
+    for given in ({"row": {"name": "ann", "age": 9}}, {"property": "age", "value": 9}):
+        with pytest.raises(PolicyDenied, match="`change` of `Person`"):
+            mer.branches.merge("side", resolutions=[{**at, **given}])
+    assert mer.branches.merge("side", resolutions=[{**at, "take": "theirs"}]).commit is not None
+
+
+def test_preview_of_a_merge_that_conflicts_in_hidden_types_is_refused_like_the_merge(clash: Graph) -> None:
+    mer = clash.acting_as("mer")
+    told = []
+    for dry_run in (True, False):
+        with pytest.raises(PolicyDenied) as caught:
+            mer.branches.merge("side", dry_run=dry_run)
+        told.append(caught.value.to_json())
+    assert told[0] == told[1]
+    assert "Salary" not in str(told)
+
+
+# -- commits that may not be read --------------------------------------------------------------------------------------
+
+NOWHERE = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+
+
+def test_commit_that_may_not_be_read_is_answered_like_one_that_is_not_there(root: Graph) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    unp = root.acting_as("unp")
+    told: list[dict[str, str]] = []
+    for one in (commit, NOWHERE):
+        answers = {}
+        for name, call in reads_of(unp, one).items():
+            with pytest.raises(OmniGraphError) as caught:
+                call()
+            answers[name] = str(caught.value.to_json()).replace(one, "ID")
+        told.append(answers)
+    assert told[0] == told[1]
+    assert "secret" not in str(told)

@@ -1,0 +1,43 @@
+"""A server in a process of its own whose bounds are small, so that attacks on it are over soon; see `test_attacks`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from omnigraph.server import body, run
+from omnigraph.server.host import HostBounds
+from omnigraph.server.hosting import Place, open_house
+from omnigraph.server.logs import to_standard_error
+from omnigraph.server.sending import Pace
+from omnigraph.server.tokens import Tokens
+
+THREADS = 4
+BOUNDS = HostBounds(
+    connections_max=24,
+    connections_per_peer_max=12,
+    spare_connections=4,
+    header_seconds=1.5,
+    idle_seconds=20,
+    linger_seconds=0.5,
+    linger_bytes_max=1_000_000,
+    stall_seconds=1,
+)
+TOKENS = {"ada": "token-of-ada", "bob": "token-of-bob"}
+
+
+def main(uri: str) -> None:
+    # A minute is too long for a test.
+    vars(body)["SERVER_BODY_SECONDS_MAX"] = 1
+    house = open_house([Place("g", uri, Path(uri).with_name("policy.yaml"))], Tokens.of(TOKENS))
+    service = run.open_service(house)
+    service.pace = Pace(stall_seconds=1, bytes_per_second_min=256 * 1024)
+    listening = run.bind("127.0.0.1:0")
+    to_standard_error()
+    server = run.Server(service, lambda address: print(address, flush=True), BOUNDS)
+    server.run([listening])
+    service.close()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
