@@ -118,7 +118,8 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
                     {"name": "names", "kind": "list", "type": "[String]", "item_kind": "string", "nullable": False},
                 ],
             },
-        ]
+        ],
+        "broken": [],
     }
     checked = answer(capsys, "queries", "validate", "q", "--schema", "schema.pg")
     assert isinstance(checked["warnings"], list)
