@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -212,9 +213,9 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
 
     def batch(version: int, *bases: str) -> pa.RecordBatch:
         names = [f"data/{base[-1]}.lance" for base in bases]
-        columns = [pa.array([version] * len(bases)), *map(pa.array, (bases, names, ["data file"] * len(bases)))]
-        encoded = [columns[0], *(one.dictionary_encode() for one in columns[1:])]
-        return pa.RecordBatch.from_arrays(encoded, ["version", "base_uri", "path", "type"])
+        texts = [pa.array(values, pa.string()) for values in (list(bases), names, ["data file"] * len(bases))]
+        columns: list[pa.Array[Any]] = [pa.array([version] * len(bases)), *(one.dictionary_encode() for one in texts)]
+        return pa.RecordBatch.from_arrays(columns, ["version", "base_uri", "path", "type"])
 
     tracked = TrackedFiles()
     for rows in reach._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):
