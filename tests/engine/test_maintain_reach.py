@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -213,9 +212,10 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
 
     def batch(version: int, *bases: str) -> pa.RecordBatch:
         names = [f"data/{base[-1]}.lance" for base in bases]
-        texts = [pa.array(values, pa.string()) for values in (list(bases), names, ["data file"] * len(bases))]
-        columns: list[pa.Array[Any]] = [pa.array([version] * len(bases)), *(one.dictionary_encode() for one in texts)]
-        return pa.RecordBatch.from_arrays(columns, ["version", "base_uri", "path", "type"])
+        texts = [list(bases), names, ["data file"] * len(bases)]
+        encoded = [pa.array(column, pa.string()).dictionary_encode() for column in texts]
+        versions = pa.array([version] * len(bases))
+        return pa.RecordBatch.from_arrays([versions, *encoded], ["version", "base_uri", "path", "type"])
 
     tracked = TrackedFiles()
     for rows in reach._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):

@@ -253,7 +253,8 @@ def in_flight(server: Attacked) -> int:
 
 def unchunked(answer: bytes) -> bytes:
     """Return the body of an answer that came in chunks."""
-    place, parts = answer.index(b"\r\n\r\n") + 4, []
+    parts: list[bytes] = []
+    place = answer.index(b"\r\n\r\n") + 4
     while True:
         end = answer.index(b"\r\n", place)
         size = int(answer[place:end], 16)
