@@ -206,7 +206,7 @@ class World:
     def clean(self) -> None:
         """Age files at random, clean, and hold every state that is kept against its record."""
         self.age()
-        keep = self.pick.choice([None, 0, 1, 2, 5])
+        keep = self.pick.choice([None, 1, 1, 2, 5])
         older = timedelta(hours=self.pick.choice([0, 1, 6])) if keep is None or self.pick.random() < 0.3 else None
         report = (self.graph if self.pick.random() < 0.5 else og.open(self.root)).cleanup(keep=keep, older_than=older)
         self.check_report(report)
