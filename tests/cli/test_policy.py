@@ -97,6 +97,7 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
     (place / "q" / "deeper" / "c.gq").write_text("not read")
     told = answer(capsys, "queries", "list", "q", "--schema", "schema.pg")
     assert told == {
+        "broken": [],
         "queries": [
             {
                 "name": "add",
