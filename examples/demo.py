@@ -86,11 +86,11 @@ def load(graph: Graph) -> None:
     for kind, counts in (("nodes", report.nodes), ("edges", report.edges)):
         named = ", ".join(f"{count:,} {name}" for name, count in counts.items())
         console.print(f"{sum(counts.values()):,} {kind}: {named}")
-    console.print(f"commit {report.commit.commit_id} in {report.seconds:.1f} s, every rule of the schema checked")
+    console.print(f"commit {report.commit_id} in {report.seconds:.1f} s, every rule of the schema checked")
 
     step("The same job again does nothing", f"job {JOB}")
     again = pipeline.load(graph, files, mode="append", job_id=JOB, engine="spark")
-    console.print(f"already applied: {again.already_applied}, as commit {again.commit.commit_id}")
+    console.print(f"already applied: {again.already_applied}, as commit {again.commit_id}")
 
 
 def ask(graph: Graph, queries: str) -> None:

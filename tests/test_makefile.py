@@ -41,3 +41,24 @@ def test_make_help_lists_only_targets_that_exist() -> None:
 def test_document_names_only_targets_that_exist(document: str) -> None:
     named = set(re.findall(r"\bmake ([a-z-]+)(?=[`\s]*(?:#|`|$))", (ROOT / document).read_text(encoding="utf-8")))
     assert named <= declared()
+
+
+@pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.lock")), ids=lambda path: path.name)
+def test_locks_pin_every_package_with_hashes(lock: Path) -> None:
+    pins = re.split(r"^(?=\S+==)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    assert pins
+    assert all("--hash=sha256:" in pin for pin in pins)
+
+
+def test_setup_installs_hashed_wheels_with_a_locked_installer() -> None:
+    text = (ROOT / "tools" / "setup.py").read_text(encoding="utf-8")
+    assert '"--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation"' in text
+    assert 'pip(venv, "install", "--require-hashes", *WHEELS,' in text
+    assert "for lock in (INSTALLER, *locks)" in text
+    installer = (ROOT / "requirements" / "pip.lock").read_text(encoding="utf-8")
+    assert {"pip", "setuptools"} == set(re.findall(r"^([a-z-]+)==", installer, re.MULTILINE))
+    # A package with one file alone publishes no wheel for all platforms, so it is built here.
+    for lock in ("dev", "java", "bench"):
+        pins = re.split(r"^(?=\S+==)", (ROOT / "requirements" / f"{lock}.lock").read_text(), flags=re.MULTILINE)[1:]
+        single = {pin.partition("==")[0] for pin in pins if pin.count("--hash=") == 1}
+        assert single <= {"pyspark"}

@@ -16,6 +16,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 JAVA_MINIMUM = 17
+# What installs the rest is locked as well, and comes first.
+INSTALLER = "requirements/pip.lock"
+# Wheels alone: building a package runs its code. Those that publish no wheel are built with what is locked.
+WHEELS = ("--only-binary", ":all:", "--no-binary", "pyspark", "--no-build-isolation")
 
 
 def main(words: list[str]) -> int:
@@ -38,16 +42,16 @@ def fill(venv: Path, locks: list[str], *last: str) -> None:
         return
     if not (venv / "bin" / "python").exists():
         create_venv(venv)
-    for lock in locks:
+    for lock in (INSTALLER, *locks):
         print(f"installing {lock} into {venv.name}", flush=True)
-        pip(venv, "install", "--require-hashes", "--requirement", str(ROOT / lock))
+        pip(venv, "install", "--require-hashes", *WHEELS, "--requirement", str(ROOT / lock))
     if last:
         pip(venv, "install", *last)
     stamp.write_text(wanted)
 
 
 def fingerprint(locks: list[str]) -> str:
-    inputs = [ROOT / "pyproject.toml", Path(__file__), *(ROOT / lock for lock in locks)]
+    inputs = [ROOT / "pyproject.toml", Path(__file__), *(ROOT / lock for lock in (INSTALLER, *locks))]
     digest = hashlib.sha256(str(ROOT).encode())
     for path in inputs:
         digest.update(path.read_bytes())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -36,6 +36,7 @@ from omnigraph.store.uri import Location
 
 # A call loads the part of the engine that it needs: most processes read, and loading all takes longer than a query.
 if TYPE_CHECKING:
+    from omnigraph.engine.audit import AuditEntry
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
@@ -426,6 +427,28 @@ class Graph:
         from omnigraph.engine.maintain.repair import repair
 
         return repair(self.core, branch, confirm=confirm, force=force, discard=discard, actor=self.core.actor)
+
+    def audit(
+        self,
+        *,
+        kind: str | None = None,
+        actor: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        limit: int | None = None,
+    ) -> list[AuditEntry]:
+        """Return what was recovered, repaired, thrown away and upgraded, newest first.
+
+        Args:
+            kind: Only `rolled_forward`, `rolled_back`, `branch_discarded`, `repaired`, `discarded` or `upgraded`.
+            actor: Only what concerns the work of this actor.
+            since: Only what happened then or later.
+            until: Only what happened before.
+            limit: The most entries to return.
+        """
+        from omnigraph.engine.audit import list_audit
+
+        return list_audit(self.core, kind=kind, by=actor, since=since, until=until, limit=limit, actor=self.core.actor)
 
     def verify(self, *, data: bool = False) -> VerifyReport:
         """Check every branch and tag without changing anything: all can be read, and what they hold agrees.

@@ -38,6 +38,8 @@ _TABLE = (
     ),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER", "1024", (), "Most nodes that one hop looks up in storage."),
     Setting("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS", "6", (), "Most hops that are walked by looking up in storage."),
+    Setting("OMNIGRAPH_MAINTENANCE_CONCURRENCY", "8", (), "Types that maintenance works on at the same time."),
+    Setting("OMNIGRAPH_LOAD_CONCURRENCY", "8", (), "Parts of an input that a load in process stages at the same time."),
     Setting(
         "OMNIGRAPH_SPARK_ARCHIVE",
         "on",

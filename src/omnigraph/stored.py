@@ -25,13 +25,17 @@ from omnigraph.limits import STORED_BREAKAGES_SHOWN_MAX
 
 @dataclass(frozen=True, slots=True)
 class StoredParameter:
-    """A parameter as tools describe it; `item_kind` is that of a list, `vector_dim` that of a vector."""
+    """A parameter as tools describe it; `item_kind` is that of a list, `vector_dim` that of a vector.
+
+    `type` is what the query declares it as, without the mark of a nullable one.
+    """
 
     name: str
     kind: str
     nullable: bool
     item_kind: str | None = None
     vector_dim: int | None = None
+    type: str = ""
 
     def to_json(self) -> dict[str, object]:
         extra = {"item_kind": self.item_kind, "vector_dim": self.vector_dim}
@@ -215,10 +219,11 @@ def _stored(query: CompiledQuery) -> StoredQuery:
 
 
 def _parameter(one: Parameter) -> StoredParameter:
-    return StoredParameter(one.name, one.kind, one.type.nullable, one.item_kind, one.type.dimension)
+    type_ = str(one.type).removesuffix("?")
+    return StoredParameter(one.name, one.kind, one.type.nullable, one.item_kind, one.type.dimension, type_)
 
 
 def _vector_warning(query: CompiledQuery, one: Parameter) -> Diagnostic:
     message = f"`{query.name}` takes a vector as `${one.name}`, which callers of a tool can hardly write"
     hint = "take a text and let `nearest` embed it"
-    return Diagnostic("L204", message, query.source, query.span, hint, Severity.WARNING)
+    return LintFinding("L204", message, query.source, query.span, hint, Severity.WARNING, query.name)

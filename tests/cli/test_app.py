@@ -185,3 +185,20 @@ def test_module_run_as_program_exits_with_the_status() -> None:
     run = subprocess.run([sys.executable, "-m", "omnigraph", "lint"], capture_output=True, text=True)
     assert run.returncode == 1
     assert "Traceback" not in run.stderr
+
+
+def test_flood_of_findings_is_summarised(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store, data = str(tmp_path / "g.omni"), tmp_path / "d.ndjson"
+    (tmp_path / "s.pg").write_text(SCHEMA, encoding="utf-8")
+    assert main(["init", store, "--schema", str(tmp_path / "s.pg")]) == 0
+    data.write_text("root:x\n" * 14 + '{"type": "Prot"}\n' * 5, encoding="utf-8")
+    capsys.readouterr()
+    assert main(["ingest", store, "--data", str(data), "--quiet"]) == 1
+    err = capsys.readouterr().err.splitlines()
+    assert len(err) == 11
+    assert err[-1] == "and 9 more: 4 × N1, 5 × N4; --json lists them"
+    data.write_text("root:x\n" * 500, encoding="utf-8")
+    assert main(["ingest", store, "--data", str(data), "--quiet"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "and at least 90 more: 90 × N1; --json lists them"
+    assert main(["ingest", store, "--data", str(data), "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["violations"]) == 100

@@ -32,7 +32,6 @@ FIRST = {
         "branch create review/ada --store graph.omni",
         "ingest graph.omni --data more.ndjson --mode merge --branch review/ada",
     ],
-    "logout": ["login lake --token secret"],
 }
 LOGO = '{"type": "Package", "data": {"name": "wide-term", "ecosystem": "crates", "logo": "base64:aGVsbG8="}}\n'
 MORE = '{"type": "Package", "data": {"name": "one-more", "ecosystem": "npm"}}\n'

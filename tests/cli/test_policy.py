@@ -97,26 +97,30 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
     (place / "q" / "deeper" / "c.gq").write_text("not read")
     told = answer(capsys, "queries", "list", "q", "--schema", "schema.pg")
     assert told == {
+        "broken": [],
         "queries": [
             {
                 "name": "add",
                 "tool_name": "add",
                 "mutation": True,
+                "mcp_expose": True,
                 "params": [
-                    {"name": "n", "kind": "string", "nullable": False},
-                    {"name": "a", "kind": "bigint", "nullable": True},
+                    {"name": "n", "kind": "string", "type": "String", "nullable": False},
+                    {"name": "a", "kind": "bigint", "type": "I64", "nullable": True},
                 ],
             },
             {
                 "name": "near",
                 "tool_name": "near",
                 "mutation": False,
+                "mcp_expose": True,
                 "params": [
-                    {"name": "v", "kind": "vector", "vector_dim": 2, "nullable": False},
-                    {"name": "names", "kind": "list", "item_kind": "string", "nullable": False},
+                    {"name": "v", "kind": "vector", "type": "Vector(2)", "vector_dim": 2, "nullable": False},
+                    {"name": "names", "kind": "list", "type": "[String]", "item_kind": "string", "nullable": False},
                 ],
             },
-        ]
+        ],
+        "broken": [],
     }
     checked = answer(capsys, "queries", "validate", "q", "--schema", "schema.pg")
     assert isinstance(checked["warnings"], list)

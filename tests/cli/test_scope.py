@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +17,7 @@ from omnigraph.cli import main
 from omnigraph.cli.app import hoist
 from omnigraph.cli.bind import Wants
 from omnigraph.cli.commands import COMMANDS, Command
-from omnigraph.cli.config import Alias, Config, Defaults, Profile, parse_config
+from omnigraph.cli.config import Alias, Config, Defaults, Profile, parse_config, read_config
 from omnigraph.cli.credentials import forget_token, keep_token, token_for
 from omnigraph.cli.scope import Capability, Direct, Flags, Served, resolve, takes
 from omnigraph.errors import UsageError
@@ -29,7 +32,7 @@ USES = {
 # What commands can work on, written down once more: a command that moves to another row has to move here, too.
 ANY = "query explain ingest load mutate snapshot export revert cherry-pick diff"
 ANY_GROUPS = "branch tag commit changes blob"
-DIRECT = "init optimize verify repair cleanup lint queries embed reconcile upgrade"
+DIRECT = "init audit optimize verify repair cleanup lint queries embed reconcile upgrade"
 CONFIG = Config(
     servers={"lake": "https://lake.example.org", "pond": "http://pond:8080/"},
     profiles={
@@ -211,7 +214,7 @@ def test_config_oddities_are_told_once_a_command(home: Path, capsys: pytest.Capt
     assert "nowhere.omni" in err
     (home / "config.yaml").write_bytes(b"\xff")
     assert main(["snapshot"]) == 1
-    assert "mend or remove it" in capsys.readouterr().err
+    assert "correct or remove it" in capsys.readouterr().err
 
 
 def test_token_order_and_to_whom_it_goes(home: Path) -> None:
@@ -225,7 +228,7 @@ def test_token_order_and_to_whom_it_goes(home: Path) -> None:
     assert token_for(ON_LAKE, config, {"OMNIGRAPH_TOKEN_MY_LAKE": "own", **environment}) == "own"
     assert token_for("http://pond:8080", config, environment) == "any"
     assert token_for("http://elsewhere", config, {"OMNIGRAPH_TOKEN_MY_LAKE": "own"}) is None
-    assert (forget_token("my-lake"), forget_token("my-lake")) == (True, False)
+    assert (forget_token("my-lake")[1], forget_token("my-lake")[1]) == (True, False)
     assert token_for(ON_LAKE, config, {}) is None
 
 
@@ -241,20 +244,18 @@ def test_login_keeps_and_logout_forgets(
     home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (home / "config.yaml").write_text(TEXT, encoding="utf-8")
-    assert main(["login", "lake", "--token", "secret"]) == 0
+    monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+    assert main(["login", "lake"]) == 0
     assert "secret" in (home / "credentials").read_text(encoding="utf-8")
     assert "secret" not in capsys.readouterr().out
     assert main(["logout", "lake"]) == 0
     assert "secret" not in (home / "credentials").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", ["sea", ON_LAKE])
-def test_login_of_what_has_no_name_keeps_no_token(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_login_of_an_address_keeps_no_token(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "config.yaml").write_text(TEXT, encoding="utf-8")
-    assert main(["login", name, "--token", "secret"]) == 1
-    err = capsys.readouterr().err
-    assert "`lake`" in err
-    assert "OMNIGRAPH_BEARER_TOKEN" in err
+    assert main(["login", ON_LAKE]) == 1
+    assert "a name in `config.yaml`" in capsys.readouterr().err
     assert not (home / "credentials").exists()
 
 
@@ -301,3 +302,55 @@ def test_completion_knows_the_commands(words: str, number: int, expected: list[s
 def test_completion_script_asks_the_command(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "_OMNIGRAPH_COMPLETE" in capsys.readouterr().out
+
+
+def test_home_that_may_not_be_entered_holds_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OMNIGRAPH_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".omnigraph").mkdir()
+    (tmp_path / ".omnigraph" / "config.yaml").write_text(TEXT, encoding="utf-8")
+    assert read_config().servers
+    real = Path.stat
+
+    def refuse(self: Path, **more: bool) -> os.stat_result:
+        if ".omnigraph" in str(self):
+            raise PermissionError(errno.EACCES, "Permission denied", str(self))
+        return real(self, **more)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    assert read_config() == Config()
+    assert token_for(ON_LAKE, CONFIG, {}) is None
+    assert capsys.readouterr().err == ""
+    monkeypatch.setenv("OMNIGRAPH_HOME", str(tmp_path / ".omnigraph"))
+    with pytest.raises(UsageError, match="permission denied"):
+        read_config()
+
+
+def test_config_that_may_not_be_read_is_ignored_with_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OMNIGRAPH_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".omnigraph").mkdir()
+    (tmp_path / ".omnigraph" / "config.yaml").write_text(TEXT, encoding="utf-8")
+
+    def refuse(self: Path, **more: object) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert (read_config(), read_config()) == (Config(), Config())
+    assert capsys.readouterr().err.count("is ignored: permission denied") == 1
+
+
+def test_login_where_nothing_can_be_written_says_so(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("sys.stdin", io.StringIO("secret\n"))
+    monkeypatch.setattr("os.replace", refuse)
+    assert main(["login", "lake"]) == 1
+    assert "credentials`: permission denied; check the directory, or set OMNIGRAPH_HOME" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,9 @@ def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Live]:
     ) as server:
         home.mkdir()
         (home / "config.yaml").write_text(CONFIG.format(url=f"http://{server.host}:{server.port}"), encoding="utf-8")
-        assert main(["login", "here", "--token", TOKENS["ada"]]) == 0
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.stdin", io.StringIO(TOKENS["ada"]))
+            assert main(["login", "here"]) == 0
         yield server
 
 

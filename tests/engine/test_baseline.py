@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.changes import commit as commit_module
-from omnigraph.engine.scope import on
+from omnigraph.engine.scope import GRAPH, on
 from omnigraph.errors import (
     ChangeFeedGap,
     OmniGraphError,
@@ -170,8 +170,10 @@ def test_baseline_and_feed_ask_the_policy(tmp_path: Path) -> None:
     for call in (graph.changes, graph.baseline, lambda: graph.commit_changes(first), lambda: graph.diff(1, 1)):
         with pytest.raises(PolicyDenied):
             call()
-    assert [action for action, *_ in policy.asked] == ["read", "export", "read", "read"]
-    assert {(scope, actor) for _, scope, actor in policy.asked} == {(on("main"), "eve")}
+    main = on("main")
+    # A commit that may not be read is none, and only those who may read the graph are told that there is none.
+    expected = [("read", main), ("export", main), ("read", main), ("read", GRAPH), ("read", main)]
+    assert policy.asked == [(action, scope, "eve") for action, scope in expected]
 
 
 def test_feed_failure_that_is_no_gap_stays_what_it_is(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:

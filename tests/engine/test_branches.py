@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.manifest import commit_log
@@ -115,7 +115,8 @@ def test_branch_delete_is_refused_while_something_stands_on_it(graph: Graph) -> 
     graph.branches.delete("a")
     assert graph.branches.list() == ["main"]
     assert code_of(lambda: graph.branches.delete("a")) == "branch.not_found"
-    assert code_of(lambda: graph.branches.delete("main")) == "usage.invalid"
+    with pytest.raises(UsageError, match="`main` cannot be deleted"):
+        graph.branches.delete("main")
 
 
 def test_branch_deleted_and_made_again_is_another_branch(graph: Graph) -> None:

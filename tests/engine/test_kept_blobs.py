@@ -404,7 +404,8 @@ def test_cleanup_keeps_files_that_are_shared_and_removes_them_last(graph: Graph)
         _aged(graph)
         graph.cleanup(keep=1)
     assert not [name for name in files_of(Path(graph.uri)) if name.endswith(".blob")]
-    assert files_of(Path(graph.uri)) <= named_files(og.open(graph.uri))
+    left = {name for name in files_of(Path(graph.uri)) if not name.startswith("__recovery/")}
+    assert left <= named_files(og.open(graph.uri))
 
 
 @pytest.mark.parametrize("of", ["File.n", "File.body"])

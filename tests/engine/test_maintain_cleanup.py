@@ -192,10 +192,10 @@ def test_cleanup_both_given_needs_both_to_let_go(graph: Graph) -> None:
     assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_cleanup_keep_nothing_keeps_the_head(graph: Graph) -> None:
-    with hours_later():
+def test_cleanup_that_keeps_nothing_is_refused(graph: Graph) -> None:
+    with hours_later(), pytest.raises(UsageError, match="the newest commit of each branch always stays; keep 1"):
         graph.cleanup(keep=0)
-    assert readable(graph) == [6]
+    assert readable(graph) == [0, 1, 2, 3, 4, 5, 6]
 
 
 def test_cleanup_again_removes_nothing(graph: Graph) -> None:

@@ -132,7 +132,7 @@ def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:
     graph.repair(confirm=True)
     assert len(audited(graph)) == 1
     graph.repair(confirm=True, discard=True)
-    assert audited(graph)[1:] == [("Repaired", None, None)]
+    assert audited(graph)[1:] == [("Repaired", None, "omnigraph:repair")]
 
 
 def displace(graph: Graph) -> None:
@@ -167,7 +167,7 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
             adopted.append(True)
             # As a repair would that does not look whether it is alone.
             module._adopt(
-                other.core.kernel, snapshot, [module._decide(row, False, False) for row in rows], None, new_operation()
+                other.core.kernel, snapshot, [module._decide(row, False, False) for row in rows], "ada", new_operation()
             )
         return rows
 

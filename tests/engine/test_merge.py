@@ -58,7 +58,7 @@ def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> N
         "outcome": "merged",
         "base_commit_id": graph.commits("review")[1].commit_id,
         "base_commit_ids": [graph.commits("review")[1].commit_id],
-        "commit": commit.commit_id,
+        "commit": commit.to_json("main"),
         "types": [{"type_key": PERSON, "inserted": 0, "updated": 1, "deleted": 0, "adopted": False}],
         "conflicts": [],
         "dry_run": False,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from omnigraph.engine.params import decode_params
-from omnigraph.errors import DataError
+from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.query.ir import Parameter
 from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.rules.dates import parse_days, parse_milliseconds
@@ -80,8 +80,13 @@ def test_parameter_misfit_is_refused_by_name(scalar: Scalar, given: object) -> N
     assert error.value.context["parameter"] == "p"
 
 
-def test_parameter_extra_is_ignored() -> None:
-    assert decode_params([declared(Scalar.I32)], {"p": 1, "q": object()}) == {"p": 1}
+def test_parameter_unknown_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(UsageError, match=r"no parameter `\$q`; it takes `\$p`$"):
+        decode_params([declared(Scalar.I32)], {"p": 1, "q": object()})
+    with pytest.raises(UsageError, match=r"no parameter `\$pp`; did you mean `\$p`\?"):
+        decode_params([declared(Scalar.I32)], {"pp": 1})
+    with pytest.raises(UsageError, match="it takes none"):
+        decode_params([], {"limit": 1})
 
 
 def test_parameter_null_needs_a_nullable_type() -> None:

@@ -63,7 +63,8 @@ def test_load_is_one_commit_that_says_what_it_did(graph: Graph, tmp_path: Path) 
     with splits_of(50):
         report = load_bytes(graph, lines_of([person("cy"), person("dee"), knows("cy", "dee")]), tmp_path, "append")
     after = graph.snapshot()
-    assert (after.version, report.commit.commit_id, report.commit.parent) == (
+    assert report.commit is not None
+    assert (after.version, report.commit_id, report.commit.parent) == (
         before.version + 1,
         after.head,
         before.head,
@@ -136,12 +137,12 @@ def test_load_of_a_job_is_done_once(graph: Graph, tmp_path: Path) -> None:
     raw = lines_of([{"type": "Note", "data": {"text": "no id"}}])
     first = load_bytes(graph, raw, tmp_path, "append", job_id="day-1")
     again = load_bytes(graph, raw, tmp_path, "append", job_id="day-1")
-    assert (again.already_applied, again.commit.commit_id) == (True, first.commit.commit_id)
-    assert graph.snapshot().head == first.commit.commit_id
+    assert (again.already_applied, again.commit_id) == (True, first.commit_id)
+    assert graph.snapshot().head == first.commit_id
     for other, mode in ((raw + raw, "append"), (raw, "merge")):
         with pytest.raises(JobExists) as caught:
             load_bytes(graph, other, tmp_path, mode, job_id="day-1")
-        assert caught.value.context["commit_id"] == first.commit.commit_id
+        assert caught.value.context["commit_id"] == first.commit_id
     assert not load_bytes(graph, raw, tmp_path, "append", job_id="day-2").already_applied
 
 
@@ -153,7 +154,7 @@ def test_load_of_a_job_is_recognised_however_its_files_are_cut(graph: Graph, tmp
     with splits_of(100):
         first = load_bytes(graph, raw, tmp_path, "append", **files)
     again = load_bytes(graph, raw, tmp_path, "append", **files)
-    assert (again.already_applied, again.commit.commit_id) == (True, first.commit.commit_id)
+    assert (again.already_applied, again.commit_id) == (True, first.commit_id)
     pa.parquet.write_table(table, tmp_path / "people.parquet", row_group_size=20)
     with pytest.raises(JobExists):
         load_bytes(graph, raw, tmp_path, "append", **files)
@@ -232,7 +233,7 @@ def test_load_that_lost_to_the_same_job_is_already_applied(graph: Graph, tmp_pat
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)))
     again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
-    assert (again.already_applied, again.commit.commit_id) == (True, first[0].commit.commit_id)
+    assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
     assert stray_files(graph) == []
     (tmp_path / "b").mkdir()
     other_raw = lines_of([person("dee")])
@@ -247,7 +248,7 @@ def test_load_on_a_branch_that_the_same_job_makes_meanwhile_is_applied_once(grap
     first: list[LoadReport] = []
     twin = DuringReading(lambda: first.append(load_bytes(other, raw, tmp_path, "append", **options)), "digesting")
     again = load_bytes(graph, raw, tmp_path, "append", watcher=twin, **options)
-    assert (again.already_applied, again.commit.commit_id) == (True, first[0].commit.commit_id)
+    assert (again.already_applied, again.commit_id) == (True, first[0].commit_id)
 
 
 def interfere(monkeypatch: pytest.MonkeyPatch, graph: Graph, statement: str) -> None:
@@ -292,7 +293,7 @@ def test_load_with_quarantine_leaves_out_what_is_wrong_and_what_depends_on_it(gr
         assert all(json.loads(one["record"]) == records[one["line"] - 1] for one in rejected)
         assert report.rejected_by_code == {"E10": 2, "E5": 2, "E8": 1, "E9": 1, "N6": 1}
         written = json.loads((folder / "report.json").read_text())
-        assert (written["total_entities"], written["commit"]["graph_commit_id"]) == (3, report.commit.commit_id)
+        assert (written["total_entities"], written["commit"]["graph_commit_id"]) == (3, report.commit_id)
         assert set(rows(graph, "node:Person", f"b{size}")) == {"ann", "bob", "cy"}
         assert set(rows(graph, "edge:Wrote", f"b{size}")) == {"w1", "w2", "a"}
     assert stray_files(graph) == []
@@ -379,10 +380,22 @@ def test_load_of_several_files_names_the_file_of_a_violation(graph: Graph, tmp_p
     assert (violations[0]["file"], violations[0]["line"]) == (str(tmp_path / "b.ndjson"), 2)
 
 
-def test_load_of_nothing_is_a_commit_too(graph: Graph, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_load_of_nothing_is_no_commit(graph: Graph, tmp_path: Path, mode: Any) -> None:
     before = graph.snapshot()
-    report = load_bytes(graph, b"", tmp_path, "append")
-    assert (report.total_entities, report.commit.parent) == (0, before.head)
+    report = load_bytes(graph, b"\n", tmp_path, mode)
+    assert (report.total_entities, report.commit, report.to_json()["commit"]) == (0, None, None)
+    assert graph.snapshot() == before
+    assert stray_files(graph) == []
+
+
+def test_load_that_empties_a_type_is_a_commit(graph: Graph, tmp_path: Path) -> None:
+    path = tmp_path / "none.csv"
+    path.write_text("name\n", encoding="utf-8")
+    graph.ingest(b'{"type": "Person", "data": {"name": "zoe"}}')
+    with pytest.raises(DataError, match="Knows"):
+        load(graph, nodes={"Person": path}, mode="overwrite", engine="local")
+    assert load(graph, nodes={"Person": path}, mode="merge", engine="local").commit is None
 
 
 @pytest.mark.parametrize("point", [Point.COMMIT_PREPARED, Point.PUBLISH_AFTER, Point.LINK_BEFORE])

@@ -72,6 +72,7 @@ def calls(graph: Graph, past: Past, commit: str) -> dict[type, dict[str, Callabl
             "ensure_indices": lambda: graph.ensure_indices(),
             "optimize": lambda: graph.optimize(),
             "repair": lambda: graph.repair(confirm=True, discard=True),
+            "audit": lambda: graph.audit(),
             "verify": lambda: graph.verify(),
             "cleanup": lambda: graph.cleanup(keep=1),
             "clone": lambda: graph.clone(f"{graph.uri}-clone"),

@@ -402,7 +402,8 @@ def test_local_refused_write_names_object_and_remedy(
         local(tmp_path).write("a", b"x")
     error = caught.value
     assert (error.storage_kind, error.effect, error.retryable) == (kind, Effect.NONE, kind is StorageKind.TRANSIENT)
-    assert f"`{tmp_path}/a`" in error.message
+    assert error.context["object"] == f"{tmp_path}/a"
+    assert str(tmp_path) in error.message
     assert os.listdir(tmp_path) == []
 
 

@@ -14,16 +14,17 @@ import typer
 from typer.exceptions import TyperException
 
 from omnigraph.cli.bind import SHARED, bind
-from omnigraph.cli.commands import COMMANDS, GROUPS
+from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
 from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
-from omnigraph.cli.scope import why_not
+from omnigraph.cli.scope import takes, why_not
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import OmniGraphError, UsageError
 
 STOPPED: Final = 130
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
-_LIGHT: Any = {"context_settings": {"default_map": {"help": False}}}
+_LIGHT: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,22 +48,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status = STOPPED
     if status == STOPPED:
         # Typer answers an interrupt with this status and without a word.
-        typer.echo("stopped", err=True)
+        echo("stopped", err=True)
     return status if isinstance(status, int) else 0
 
 
 def hoist(given: Sequence[str]) -> list[str]:
-    """Return arguments with the options before the command moved behind it, where they are read.
+    """Return arguments with the command under its own name first, and the options before it moved behind it.
 
     >>> hoist(["--store", "g.omni", "--quiet", "branch", "list", "--json"])
     ['branch', 'list', '--store', 'g.omni', '--quiet', '--json']
+    >>> hoist(["query", "lint", "--query", "q.gq"])
+    ['lint', '--query', 'q.gq']
     """
     end = 0
     while end < len(given) and given[end].partition("=")[0] in SHARED:
         end += 1 if "=" in given[end] or SHARED[given[end]] == 0 else 2
     front, rest = given[:end], given[end:]
-    longest = max((len(one.words) for one in COMMANDS if one.words == tuple(rest[: len(one.words)])), default=0)
-    return [*rest[:longest], *front, *rest[longest:]]
+    command, count = find_command(rest)
+    return [*(command.words if command else ()), *front, *rest[count:]]
 
 
 def build(given: Sequence[str] = ()) -> typer.Typer:
@@ -95,9 +98,13 @@ def _usage_error(error: TyperException) -> UsageError:
     path = context.command_path if context is not None else "omnigraph"
     command = next((c for c in COMMANDS if c.path == path), None)
     option = getattr(error, "option_name", None)
-    reason = why_not(path, command.capability, option) if command and option else None
-    if reason is not None:
-        return UsageError(reason, command=path, option=option)
-    next_step = f"Type for example: {command.example}" if command else f"See `{path} --help`"
-    message = error.format_message()
+    if command and option:
+        reason = command.retired.get(option) or why_not(path, command.capability, option)
+        if reason is not None:
+            return UsageError(reason, command=path, option=option)
+    next_step = f"Example: {command.example}" if command else f"See `{path} --help`"
+    # Typer breaks lines for a terminal, and tells of the library that it converts values with.
+    message = " ".join(error.format_message().replace("Value error, ", "").split())
+    if command and "unexpected extra argument" in message and takes(command.capability, "store"):
+        next_step = f"Name the graph with `--store URI`. {next_step}"
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

@@ -14,6 +14,7 @@ import typer
 
 from omnigraph.cli.scope import Capability, Flags, takes
 from omnigraph.cli.target import Target
+from omnigraph.errors import UsageError
 
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
     "store": ("--store", "URI", "The graph, as a path, `file://…` or `s3://…`."),
@@ -26,8 +27,14 @@ _SWITCHES: Final = {
     "yes": ("--yes", "Do not ask before destructive work on a graph that is not local."),
     "quiet": ("--quiet", "Do not say on standard error which graph is written."),
 }
+# Another word for `--store`.
+_URI: Final = "--uri"
 # Every option that commands share, and how many values it takes.
-SHARED: Final = {**{option: 1 for option, _, _ in _FLAGS.values()}, **{option: 0 for option, _ in _SWITCHES.values()}}
+SHARED: Final = {
+    **{option: 1 for option, _, _ in _FLAGS.values()},
+    _URI: 1,
+    **{option: 0 for option, _ in _SWITCHES.values()},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ def bind(path: str, capability: Capability, run: Callable[..., int]) -> Callable
     def call(**values: Any) -> int:
         given = {one.name.removeprefix("scope_"): values.pop(one.name) for one in added}
         yes, quiet = given.pop("yes", False), given.pop("quiet", False)
+        given["store"] = _same_store(given.get("store"), given.pop("store_uri", None))
         if wants is not None:
             values["target"] = Target(path, capability, Flags(**given), yes, quiet)
         return run(**values)
@@ -82,10 +90,18 @@ def _parameters(capability: Capability, wants: Wants | None) -> list[Parameter]:
     for name, (option, metavar, text) in _FLAGS.items():
         if wants is not None and (wants.writes if name == "actor" else takes(capability, name)):
             made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
+    if wants is not None and takes(capability, "store"):
+        made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
         shown = wants is not None and (wants.destroys if name == "yes" else wants.writes)
         made.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not shown), False))
     return made
+
+
+def _same_store(store: str | None, uri: str | None) -> str | None:
+    if store is not None and uri is not None and store != uri:
+        raise UsageError(f"two graphs were given, `{store}` and `{uri}`; give one of them")
+    return store if store is not None else uri
 
 
 def _parameter(name: str, kind: Any, hint: Any, default: Any) -> Parameter:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 from omnigraph.cli.bind import Reads
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo, echo_bytes
 from omnigraph.cli.whole import write_whole
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -59,9 +59,7 @@ def get(
         if out is not None:
             write_whole(out, chunks)
             return 0
-        for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        echo_bytes(chunks)
     return 0
 
 
@@ -95,7 +93,7 @@ def stat(
         )
         return 0
     for name, value in shown.items():
-        typer.echo(f"{name:<18}  {value}")
+        echo(f"{name:<18}  {value}")
     return 0
 
 

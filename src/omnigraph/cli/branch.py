@@ -9,6 +9,7 @@ import typer
 from omnigraph.cli.bind import Destroys, ReadsUri, Writes
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
@@ -27,7 +28,7 @@ def create(
     if as_json:
         print_json({"uri": graph.uri, "from": from_, "name": made.name, "actor_id": made.actor})
     else:
-        typer.echo(f"branch {made.name} starts where {from_} is")
+        echo(f"branch {made.name} starts where {from_} is")
     return 0
 
 
@@ -37,7 +38,7 @@ def list_branches(target: ReadsUri, as_json: Json = False) -> int:
     if as_json:
         print_json({"branches": names})
     else:
-        typer.echo("\n".join(names))
+        echo("\n".join(names))
     return 0
 
 
@@ -53,7 +54,7 @@ def rename(
     if as_json:
         print_json({"uri": graph.uri, "from": name.strip(), "name": made.name, "actor_id": made.actor})
     else:
-        typer.echo(f"branch {name.strip()} is now {made.name}")
+        echo(f"branch {name.strip()} is now {made.name}")
     return 0
 
 
@@ -69,5 +70,5 @@ def delete(
     if as_json:
         print_json({"uri": graph.uri, "name": name, **target.who})
     else:
-        typer.echo(f"branch {name} is gone")
+        echo(f"branch {name} is gone")
     return 0

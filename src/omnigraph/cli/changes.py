@@ -13,6 +13,7 @@ from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.changetext import block_lines
 from omnigraph.cli.options import Json, Kinds, Limit, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 from omnigraph.cli.whole import write_whole
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
@@ -59,16 +60,16 @@ def poll(
             for block in page.blocks:
                 commit_id = str(block.cause["graph_commit_id"])
                 for line in block_lines(block.to_json(), is_continued=commit_id == shown):
-                    typer.echo(line)
+                    echo(line)
                 shown = commit_id
             start, cursor, page_token = None, None, page.next_page_token
             if is_one_page or page_token is None:
                 break
     if page.cursor is None:
-        typer.echo(f"page token {page_token}")
+        echo(f"page token {page_token}")
     else:
-        typer.echo(f"cursor {page.cursor}")
-        typer.echo("caught up" if page.caught_up else "more is there: poll again with this cursor")
+        echo(f"cursor {page.cursor}")
+        echo("caught up" if page.caught_up else "more is there: poll again with this cursor")
     return 0
 
 
@@ -97,6 +98,6 @@ def baseline(
     if as_json:
         print_json({"path": str(out), **found})
     else:
-        typer.echo(f"{branch or 'main'} at commit {found['snapshot_commit_id']} is in {out}")
-        typer.echo(f"cursor {found['resume_cursor']}")
+        echo(f"{branch or 'main'} at commit {found['snapshot_commit_id']} is in {out}")
+        echo(f"cursor {found['resume_cursor']}")
     return 0

@@ -13,6 +13,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.progress import bar
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,9 +39,13 @@ def cleanup(
     age = None if older_than is None else duration(older_than)
     if keep is None and age is None:
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
+    if keep is not None and keep < 1:
+        raise UsageError(f"`--keep {keep}`: the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if not confirmed and not dry_run:
-        policy = f"keep {keep}, older than {older_than}"
-        typer.echo(f"would clean {target.address}: {policy}; add --dry-run or --confirm", err=True)
+        kept = [f"the newest {keep} of each branch"] if keep is not None else []
+        kept += [f"what was current within {older_than}"] if older_than is not None else []
+        stays = f"would clean {target.address} and keep {' and '.join(kept)}"
+        echo(f"{stays}; nothing was removed. Add --dry-run to see what would go, or --confirm", err=True)
         return 0
     if not dry_run:
         target.announce()
@@ -55,14 +60,14 @@ def cleanup(
             for one in report.datasets
         )
         for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
-            typer.echo(line)
+            echo(line)
         verb = "would go" if dry_run else "removed"
         for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
             if count:
-                typer.echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
+                echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
         for purged in report.purged:
-            typer.echo(_purged_line(purged, dry_run=dry_run))
-        typer.echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
+            echo(_purged_line(purged, dry_run=dry_run))
+        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
     errors = [*(one.error for one in report.datasets), *(one.error for one in report.purged)]
     return 1 if any(errors) else 0
 

@@ -9,6 +9,7 @@ import typer
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.progress import bar
+from omnigraph.cli.terminal import echo
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `file://…` or `s3://…`.")]
 Destination = Annotated[
@@ -26,5 +27,5 @@ def clone(source: Source, destination: Destination, update: Update = False, as_j
         print_json(report.to_json())
     else:
         copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
-        typer.echo(f"{report.target} is at commit {report.commit}, verified; {copied}")
+        echo(f"{report.target} is at commit {report.commit}, verified; {copied}")
     return 0

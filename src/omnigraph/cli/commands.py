@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pkgutil import resolve_name
 
 from omnigraph.cli.scope import Capability
@@ -14,13 +14,19 @@ from omnigraph.cli.scope import Capability
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the words that call it, the module and function that do it, and an example."""
+    """One command: the words that call it, the module and function that do it, and an example.
+
+    `aliases` are other words for it, which help does not list. `retired` are options that it does not have, although
+    a user may expect them, each with what to do instead.
+    """
 
     words: tuple[str, ...]
     place: str
     summary: str
     example: str
     capability: Capability = Capability.LOCAL
+    aliases: tuple[tuple[str, ...], ...] = ()
+    retired: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def run(self) -> Callable[..., int]:
@@ -39,11 +45,21 @@ GROUPS = {
     "commit": "Look at history.",
     "changes": "Follow what happens on a branch.",
     "blob": "Read blobs.",
+    "audit": "See what was recovered and repaired.",
     "policy": "Check, test and ask policies.",
     "queries": "List and check stored queries.",
     "profile": "Look at the places that are written down.",
     "graphs": "Look at what a server has.",
 }
+
+_SEED_FILES = (
+    "`omnigraph embed` works on a graph, not on seed files; load the file with"
+    " `omnigraph load GRAPH --data FILE --mode merge --embed`"
+)
+_NO_TOKEN_OPTION = (
+    "a token on the command line can be read by every user of this machine; leave `--token` out and type the token when"
+    " asked, or give it on standard input: `omnigraph login NAME < token.txt`"
+)
 
 COMMANDS = (
     Command(
@@ -55,6 +71,7 @@ COMMANDS = (
         "Run a query and print its rows.",
         "omnigraph query ecosystems --store graph.omni --query queries.gq --format csv",
         Capability.ANY,
+        aliases=(("read",),),
     ),
     Command(
         ("explain",),
@@ -83,6 +100,7 @@ COMMANDS = (
         "Run a mutation, as one commit.",
         'omnigraph mutate withdraw --store graph.omni --query queries.gq --params \'{"code": "CVE-1"}\'',
         Capability.ANY,
+        aliases=(("change",),),
     ),
     Command(
         ("snapshot",),
@@ -104,6 +122,7 @@ COMMANDS = (
         "Print the accepted schema of a graph.",
         "omnigraph schema show graph.omni",
         Capability.ANY,
+        aliases=(("schema", "get"),),
     ),
     Command(
         ("schema", "plan"),
@@ -245,6 +264,7 @@ COMMANDS = (
         "Make the vectors of `@embed` properties that are missing or out of date, as one commit.",
         "omnigraph embed graph.omni --type Package",
         Capability.DIRECT,
+        retired=dict.fromkeys(("--seed", "--input", "--output", "--spec"), _SEED_FILES),
     ),
     Command(
         ("optimize",),
@@ -289,6 +309,13 @@ COMMANDS = (
         Capability.DIRECT,
     ),
     Command(
+        ("audit", "list"),
+        "audit:list_entries",
+        "List recoveries, repairs, discards and upgrades, newest first.",
+        "omnigraph audit list graph.omni --since 7d",
+        Capability.DIRECT,
+    ),
+    Command(
         ("cleanup",),
         "cleanup:cleanup",
         "Remove old versions.",
@@ -307,6 +334,7 @@ COMMANDS = (
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
         Capability.DIRECT,
+        aliases=(("check",), ("query", "lint"), ("query", "check")),
     ),
     Command(
         ("policy", "validate"),
@@ -344,7 +372,13 @@ COMMANDS = (
         ("profile", "list"), "operator:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"
     ),
     Command(("profile", "show"), "operator:show_profile", "Show one profile.", "omnigraph profile show prod"),
-    Command(("login",), "operator:login", "Keep the token for a server.", "omnigraph login lake --token secret"),
+    Command(
+        ("login",),
+        "operator:login",
+        "Keep the token for a server.",
+        "omnigraph login lake < token.txt",
+        retired={"--token": _NO_TOKEN_OPTION},
+    ),
     Command(("logout",), "operator:logout", "Forget the token for a server.", "omnigraph logout lake"),
     Command(
         ("graphs", "list"),
@@ -367,3 +401,23 @@ COMMANDS = (
     ),
     Command(("version",), "version:version", "Print the release and its format.", "omnigraph version"),
 )
+
+# What may stand where a command does, and the command that it calls.
+FLAGS: Mapping[str, tuple[str, ...]] = {"--version": ("version",), "-v": ("version",)}
+
+
+def find_command(given: Sequence[str]) -> tuple[Command | None, int]:
+    """Return the command that arguments begin with, by its words or an alias, and how many arguments name it.
+
+    >>> command, count = find_command(["query", "lint", "--query", "q.gq"])
+    >>> command.path, count
+    ('omnigraph lint', 2)
+    """
+    called: Command | None = None
+    longest = 0
+    for command in COMMANDS:
+        flags = [(flag,) for flag, words in FLAGS.items() if words == command.words]
+        for words in (command.words, *command.aliases, *flags):
+            if len(words) > longest and words == tuple(given[: len(words)]):
+                called, longest = command, len(words)
+    return called, longest

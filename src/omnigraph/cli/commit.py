@@ -12,6 +12,7 @@ from omnigraph.cli.describe import commits_of
 from omnigraph.cli.formats import plain, table, when
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 from omnigraph.limits import CHANGE_PAGE_CHANGES
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
@@ -38,7 +39,7 @@ def list_commits(
     shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
     rows = ([when(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -50,7 +51,7 @@ def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
         return 0
     width = max(map(len, found))
     for name, value in found.items():
-        typer.echo(f"{name:<{width}}  {when(value) if name == 'created_at' else plain(value)}")
+        echo(f"{name:<{width}}  {when(value) if name == 'created_at' else plain(value)}")
     return 0
 
 
@@ -84,10 +85,10 @@ def changes(
                 print_json(page.to_json())
                 return 0
             for line in block_lines(page.block.to_json(), is_continued=is_begun):
-                typer.echo(line)
+                echo(line)
             is_begun, page_token = True, page.next_page_token
             if is_one_page or page_token is None:
                 break
     if page_token is not None:
-        typer.echo(f"page token {page_token}")
+        echo(f"page token {page_token}")
     return 0

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from omnigraph.cli.terminal import echo
+
 # The variable through which a shell asks the command itself; its name follows from that of the command.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
 
@@ -26,5 +28,5 @@ ShellName = Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh, fi
 def completion(shell: ShellName) -> int:
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    typer.echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
+    echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
     return 0

@@ -11,10 +11,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from omnigraph import settings
 from omnigraph.cli.options import Format
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 NAME: Final = "config.yaml"
@@ -29,6 +28,14 @@ class Profile:
     cluster: str | None = None
     store: str | None = None
     default_graph: str | None = None
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What kind of place it is, and which."""
+        for kind in ("server", "cluster", "store"):
+            if (name := getattr(self, kind)) is not None:
+                return kind, str(name)
+        raise AssertionError("a profile names a server, a cluster or a store")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,34 +76,46 @@ class Config:
 def home() -> Path:
     """Return the directory of an operator's files."""
     given = settings.read("OMNIGRAPH_HOME")
-    return Path(given) if given else Path.home() / ".omnigraph"
+    return Path(given) if given else Path("~").expanduser() / ".omnigraph"
 
 
 def read_config() -> Config:
-    """Return what is written down; a missing file says nothing, a malformed one is refused, unknown keys are told."""
-    path = home() / NAME
+    """Return what is written down; a missing file says nothing, a malformed one is refused, unknown keys are told.
+
+    A home directory that this user may not enter, as in many containers, holds nothing for them; a file that they may
+    not read is ignored with a warning. Where `OMNIGRAPH_HOME` names a directory, it has to be readable.
+    """
+    is_chosen = bool(settings.read("OMNIGRAPH_HOME"))
     try:
+        path = home() / NAME
         stamp = path.stat().st_mtime_ns
-    except FileNotFoundError:
+    except (FileNotFoundError, RuntimeError):
         return Config()
     except OSError as error:
+        if isinstance(error, PermissionError) and not is_chosen:
+            return Config()
         raise _unreadable(path, error) from None
-    return _read(path, stamp)
+    return _read(path, stamp, is_chosen)
 
 
 @lru_cache(maxsize=1)
-def _read(path: Path, stamp: int) -> Config:
+def _read(path: Path, stamp: int, is_chosen: bool) -> Config:
     # A command asks several times; what is odd about the file is told once.
     try:
         text = path.read_text(encoding="utf-8")
+    except PermissionError as error:
+        if is_chosen:
+            raise _unreadable(path, error) from None
+        echo(f"warning: `{path}` is ignored: permission denied", err=True)
+        return Config()
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from None
-    return parse_config(text, str(path), lambda message: typer.echo(f"warning: {path}: {message}", err=True))
+    return parse_config(text, str(path), lambda message: echo(f"warning: {path}: {message}", err=True))
 
 
 def _unreadable(path: Path, error: Exception) -> UsageError:
     reason = getattr(error, "strerror", None) or str(error)
-    return UsageError(f"cannot read `{path}`: {reason.lower()}; mend or remove it", path=str(path))
+    return UsageError(f"cannot read `{path}`: {reason.lower()}; correct or remove it", path=str(path))
 
 
 def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:

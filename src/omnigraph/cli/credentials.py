@@ -53,13 +53,14 @@ def keep_token(name: str, token: str) -> Path:
     return _write(kept)
 
 
-def forget_token(name: str) -> bool:
-    """Take the token of a server out of the file; tells whether there was one."""
-    kept = _read(home() / NAME)
+def forget_token(name: str) -> tuple[Path, bool]:
+    """Take the token of a server out of the file; returns the path, and whether there was one."""
+    path = home() / NAME
+    kept = _read(path)
     was_there = kept.remove_section(name)
     if was_there:
         _write(kept)
-    return was_there
+    return path, was_there
 
 
 def _read(path: Path) -> ConfigParser:
@@ -72,19 +73,26 @@ def _read(path: Path) -> ConfigParser:
                 f"`{path}` holds tokens, and others than you can read it; type `chmod 600 {path}`", path=str(path)
             )
         kept.read_string(path.read_text(encoding="utf-8"), str(path))
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):
+        # A directory that this user may not enter holds no token for them.
         pass
     except (OSError, ValueError, Error) as error:
-        raise UsageError(f"cannot read `{path}`: {type(error).__name__}; mend or remove it", path=str(path)) from None
+        raise UsageError(
+            f"cannot read `{path}`: {type(error).__name__}; correct or remove it", path=str(path)
+        ) from None
     return kept
 
 
 def _write(kept: ConfigParser) -> Path:
     path = home() / NAME
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     part = path.with_name(f".{NAME}.{os.getpid()}.part")
-    # Made for its owner alone from the first byte on, and put in place whole.
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        kept.write(file)
-    os.replace(part, path)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Made for its owner alone from the first byte on, and put in place whole.
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
+            kept.write(file)
+        os.replace(part, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write `{path}`: {reason}; check the directory, or set OMNIGRAPH_HOME") from None
     return path

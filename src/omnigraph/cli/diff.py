@@ -10,6 +10,7 @@ from omnigraph.cli.bind import Reads
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json, Kinds, Names, Naming, Ops, Types
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.terminal import echo
 
 A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
 B = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to get to.")]
@@ -34,8 +35,8 @@ def diff(
     if changes:
         rows = (["" if value is None else value for value in row.values()] for row in changes)
         for line in table(["op", "kind", "type", "id", "from", "to"], rows):
-            typer.echo(line)
+            echo(line)
     stats = found.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
-    typer.echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
+    echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
     return 0

@@ -11,6 +11,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json, Types
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 All = Annotated[bool, typer.Option("--reembed-all", help="Replace vectors of other models and of other hands, too.")]
@@ -60,6 +61,6 @@ def embed(
         for one in receipt.properties
     )
     for line in table(columns, rows):
-        typer.echo(line)
-    typer.echo(f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing to do")
+        echo(line)
+    echo(f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing to do")
     return 0

@@ -10,6 +10,7 @@ import typer
 from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 
 Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace a stray `_schema.pg`; never a graph.")]
@@ -30,7 +31,5 @@ def init(
     if as_json:
         print_json(made)
     else:
-        typer.echo(
-            f"created a graph with {made['node_types']} node and {made['edge_types']} edge types at {made['uri']}"
-        )
+        echo(f"created a graph with {made['node_types']} node and {made['edge_types']} edge types at {made['uri']}")
     return 0

@@ -11,6 +11,7 @@ from omnigraph.cli.bind import ReadsUri
 from omnigraph.cli.options import Against, Json
 from omnigraph.cli.output import plural, print_diagnostics, print_json
 from omnigraph.cli.source import catalog_of
+from omnigraph.cli.terminal import echo
 
 Queries = Annotated[
     list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
@@ -26,8 +27,11 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
     report = lint_queries([read_source(path, "Q000") for path in query], catalog)
     refused = report.status == "error"
     if as_json:
-        print_json(report.to_json())
+        checked = (
+            {"kind": "file", "path": str(schema)} if schema is not None else {"kind": "graph", "uri": target.address}
+        )
+        print_json({**report.to_json(), "schema_source": checked, "query_path": ", ".join(map(str, query))})
         return int(refused)
     print_diagnostics(report.findings)
-    typer.echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
+    echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
     return int(refused)

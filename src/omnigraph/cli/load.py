@@ -11,7 +11,8 @@ import typer
 from omnigraph.cli.bind import DestroysUri
 from omnigraph.cli.options import Branch, From, How, Json, Mode
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.write import ingest_file
+from omnigraph.cli.terminal import echo
+from omnigraph.cli.write import EMPTY, ingest_file
 from omnigraph.errors import UsageError
 from omnigraph.limits import LOAD_ERRORS_MAX
 
@@ -129,16 +130,18 @@ def _print(result: object, report: Path | None) -> None:
 
     assert isinstance(result, LoadReport)
     if result.already_applied:
-        typer.echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
+        assert result.commit is not None, "what was applied before has a commit"
+        echo(f"already applied as commit {result.commit.commit_id}; nothing was done")
         return
     for label, counts in (("node", result.nodes), ("edge", result.edges)):
         for type_name, count in sorted(counts.items()):
-            typer.echo(f"{label} {type_name}: {count}")
+            echo(f"{label} {type_name}: {count}")
     for name, tally in sorted(result.embedded.items()):
-        typer.echo(f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known")
+        echo(f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known")
     for code, count in result.rejected_by_code.items():
-        typer.echo(f"rejected {code}: {count}, see {report}")
+        echo(f"rejected {code}: {count}, see {report}")
     made = f" (new, from {result.base_branch})" if result.branch_created else ""
     rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} a second"
     total = plural(result.total_entities, "entity")
-    typer.echo(f"{total} on {result.branch}{made} in {rate}, commit {result.commit.commit_id}")
+    commit = f"commit {result.commit.commit_id}" if result.commit else EMPTY
+    echo(f"{total} on {result.branch}{made} in {rate}, {commit}")

@@ -15,6 +15,7 @@ from omnigraph.cli.bind import Writes
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import DryRun, Json, ResolutionFile
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.terminal import echo, echo_styled
 from omnigraph.errors import MergeConflict, UsageError
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
 
@@ -93,19 +94,19 @@ def report(
         conflicts = error.context["conflicts"]
         if as_json or not isinstance(conflicts, list):
             raise
-        head = typer.style(f"error[{error.code}]", fg="red", bold=True)
-        typer.echo(f"{head}: the {what} has {plural(len(conflicts), 'conflict')}, and nothing was changed", err=True)
+        found = plural(len(conflicts), "conflict")
+        echo_styled(f"error[{error.code}]", "red", f": the {what} has {found}, and nothing was changed")
         for line in (*conflict_lines(conflicts), *_advice(words)):
-            typer.echo(line, err=True)
+            echo(line, err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
     for line in (*_receipt_lines(what, receipt), *(_advice(words) if receipt.conflicts else ())):
-        typer.echo(line)
+        echo(line)
     if receipt.branch_delete_error is not None:
-        typer.echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
+        echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
     return status
 
 

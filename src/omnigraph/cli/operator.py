@@ -8,73 +8,100 @@ from typing import Annotated
 
 import typer
 
+from omnigraph import settings
 from omnigraph.cli.bind import Reads
 from omnigraph.cli.config import Profile, read_config
-from omnigraph.cli.credentials import ANY_SERVER, forget_token, keep_token, token_for
+from omnigraph.cli.credentials import forget_token, keep_token, token_for
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Format, Json, Shape
 from omnigraph.cli.output import print_json
 from omnigraph.cli.result import print_result
 from omnigraph.cli.scope import Served
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
 ProfileName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
 AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by its name in `config.yaml`.")]
 Values = Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Its arguments, in order.")]
-Token = Annotated[str | None, typer.Option("--token", metavar="TOKEN", help="The token; asked for, or read, if unset.")]
 
 
 def list_profiles(as_json: Json = False) -> int:
-    found = {name: _told(one) for name, one in sorted(read_config().profiles.items())}
+    profiles = sorted(read_config().profiles.items())
     if as_json:
-        print_json({"profiles": [{"name": name, **one} for name, one in found.items()]})
+        print_json({"profiles": [_listed(name, one) for name, one in profiles]})
         return 0
-    rows = ([name, *next(iter(one.items())), one.get("default_graph", "")] for name, one in found.items())
+    rows = ([name, *one.place, one.default_graph or ""] for name, one in profiles)
     for line in table(["profile", "kind", "place", "graph"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
-def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
-    from omnigraph import settings
+def _listed(name: str, profile: Profile) -> dict[str, object]:
+    kind, place = profile.place
+    return {
+        "name": name,
+        **_told(profile),
+        "binding": f"{kind}: {place}",
+        "scope_kind": kind,
+        "target": place,
+        # A file with a malformed profile is refused as a whole.
+        "valid": True,
+        "error": None,
+        "default_graph": profile.default_graph,
+        "active": name == settings.read("OMNIGRAPH_PROFILE"),
+    }
 
+
+def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
     config, wanted = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
     if not wanted:
         raise UsageError("no profile was given; name one of `omnigraph profile list`")
     if wanted not in config.profiles:
         raise UsageError(f"there is no profile `{wanted}`; see `omnigraph profile list`", profile=wanted)
-    found = {"name": wanted, **_told(config.profiles[wanted])}
+    profile = config.profiles[wanted]
+    found = {"name": wanted, **_told(profile)}
     if as_json:
-        print_json(found)
+        kind, place = profile.place
+        endpoint = config.servers.get(place) if kind == "server" else place if kind == "store" else None
+        graph = profile.default_graph or config.defaults.default_graph
+        about = {"scope_kind": kind, "target": place, "endpoint": endpoint, "default_graph": graph}
+        print_json({**found, **about, "output_format": config.defaults.output})
         return 0
     for member, value in found.items():
-        typer.echo(f"{member:<13}  {value}")
+        echo(f"{member:<13}  {value}")
     return 0
 
 
-def login(name: ServerName, token: Token = None) -> int:
-    servers = read_config().servers
-    if name not in servers:
-        known = ", ".join(f"`{one}`" for one in sorted(servers)) or "none"
+def login(name: ServerName, as_json: Json = False) -> int:
+    if "://" in name:
         raise UsageError(
-            f"there is no server `{name}` in `config.yaml`, which knows {known}; give it a name there, or put the token"
-            f" into `{ANY_SERVER}`",
-            server=name,
+            f"a token is kept for the name of a server; give `{name}` a name in `config.yaml`", server=name
         )
-    if token is None:
-        asks = sys.stdin.isatty()
-        token = typer.prompt(f"token for {name}", hide_input=True, err=True) if asks else sys.stdin.readline()
-    given = str(token).strip()
-    if not given:
-        raise UsageError("the token is empty; give it with `--token`, or on standard input")
-    typer.echo(f"the token for {name} is kept in {keep_token(name, given)}")
+    if sys.stdin.isatty():
+        token = str(typer.prompt(f"token for {name}", hide_input=True, err=True)).strip()
+    else:
+        token = sys.stdin.readline().strip()
+    if not token:
+        raise UsageError("the token is empty; type it when asked, or give it on standard input")
+    is_declared = name in read_config().servers
+    path = keep_token(name, token)
+    if as_json:
+        print_json({"server": name, "credentials_path": str(path), "declared": is_declared})
+    else:
+        echo(f"the token for {name} is kept in {path}")
+    if not is_declared:
+        note = f"`{name}` is not among the `servers` of `config.yaml`; the token is used once its address is there"
+        echo(f"note: {note}", err=True)
     return 0
 
 
-def logout(name: ServerName) -> int:
-    was_there = forget_token(name)
-    typer.echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
+def logout(name: ServerName, as_json: Json = False) -> int:
+    path, was_there = forget_token(name)
+    if as_json:
+        print_json({"server": name, "credentials_path": str(path), "removed": was_there})
+    else:
+        echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
     return 0
 
 
@@ -88,7 +115,7 @@ def list_graphs(target: Reads, as_json: Json = False) -> int:
         print_json({"graphs": found})
         return 0
     for line in table(["graph", "uri"], ([one["graph_id"], one["uri"]] for one in found)):
-        typer.echo(line)
+        echo(line)
     return 0
 
 

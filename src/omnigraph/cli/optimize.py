@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import typer
-
 from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json
 from omnigraph.cli.output import print_json
 from omnigraph.cli.progress import bar
+from omnigraph.cli.terminal import echo
 
 
 def optimize(
@@ -33,6 +32,9 @@ def optimize(
         for one in report.types
     )
     for line in table(columns, rows):
-        typer.echo(line)
-    typer.echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
+        echo(line)
+    for one in report.types:
+        for pending in one.pending:
+            echo(f"pending: the index of {one.type_key}.{pending.spec.column}: {pending.reason}")
+    echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
     return 0

@@ -42,8 +42,10 @@ Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branc
 ReadBranch = Annotated[
     str | None, typer.Option("--branch", metavar="NAME", help="The branch to read; `main` if unset.")
 ]
+Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite; merge if unset.")]
 How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
 From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
+FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
 Snapshot = Annotated[
     str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
 ]
@@ -56,7 +58,7 @@ Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="
 
 Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which query of the source to run.")]
 QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="A file of queries.")]
-QueryText = Annotated[str | None, typer.Option("-e", metavar="GQ", help="The text of a query.")]
+QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="The text of a query.")]
 Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
 ParamsFile = Annotated[
     Path | None,

@@ -11,6 +11,7 @@ import typer
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.terminal import echo
 
 if TYPE_CHECKING:
     from omnigraph.policy import Policy
@@ -41,7 +42,7 @@ def validate(bundle: Bundle, scope: For = Scope.GRAPH, as_json: Json = False) ->
     if as_json:
         print_json({"bundle": str(bundle), "ok": True, "actors": actors, "rules": rules})
     else:
-        typer.echo(f"{bundle}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
+        echo(f"{bundle}: {plural(actors, 'actor')}, {plural(rules, 'rule')}: ok")
     return 0
 
 
@@ -55,8 +56,8 @@ def run_tests(bundle: Bundle, tests: Tests, scope: For = Scope.GRAPH, as_json: J
     else:
         rows = ([one.case.id, "ok" if one.passed else "failed", one.decision.message] for one in (failed or outcomes))
         for line in table(["case", "result", "decision"], rows):
-            typer.echo(line)
-        typer.echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
+            echo(line)
+        echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")
     return 1 if failed else 0
 
 
@@ -73,7 +74,7 @@ def explain(
     if as_json:
         print_json(decision.to_json())
     else:
-        typer.echo(f"{'allow' if decision.allowed else 'deny'}: {decision.message}")
+        echo(f"{'allow' if decision.allowed else 'deny'}: {decision.message}")
     return 0
 
 

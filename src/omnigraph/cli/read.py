@@ -24,6 +24,7 @@ from omnigraph.cli.options import (
 from omnigraph.cli.output import print_json
 from omnigraph.cli.result import print_result
 from omnigraph.cli.source import named, parameters, query_source, stored
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add what really happened.")]
@@ -101,7 +102,7 @@ def explain(
     if as_json:
         print_json(explanation.to_json())
     else:
-        typer.echo(explanation.render())
+        echo(explanation.render())
     return 0
 
 

@@ -12,6 +12,7 @@ from omnigraph.cli.cleanup import duration
 from omnigraph.cli.lean import stay
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural
+from omnigraph.cli.terminal import echo
 
 if TYPE_CHECKING:
     from omnigraph.engine.maintain.reconcile import ReconcileReport
@@ -33,7 +34,7 @@ def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> 
         while True:
             reconciler.tick()
             if (error := reconciler.last_error) is not None:
-                typer.echo(f"this round failed: {str(error) or repr(error)}", err=True)
+                echo(f"this round failed: {str(error) or repr(error)}", err=True)
             elif reconciler.last is not None:
                 _tell(graph.uri, reconciler.last, as_json)
             reconciler.pause()
@@ -42,19 +43,19 @@ def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> 
 def _tell(uri: str, report: ReconcileReport, as_json: bool) -> None:
     if as_json:
         # One line for each round, so that whoever follows can read them one by one.
-        typer.echo(json.dumps({"uri": uri, **report.to_json()}))
+        echo(json.dumps({"uri": uri, **report.to_json()}))
         return
     if report.is_claimed:
-        typer.echo("another process is reconciling this graph; nothing was done")
+        echo("another process is reconciling this graph; nothing was done")
         return
     settled = f"{report.rolled_forward} rolled forward, {report.rolled_back} rolled back"
-    typer.echo(f"{plural(report.links_finished, 'link')} finished; dead operations: {settled}")
+    echo(f"{plural(report.links_finished, 'link')} finished; dead operations: {settled}")
     for verb, types in (("compacted", report.compacted), ("indexed", report.folded)):
         for one in types:
-            typer.echo(f"{verb} {one}")
+            echo(f"{verb} {one}")
     for one in report.left:
-        typer.echo(f"too large for this: {one}; run `omnigraph optimize`")
+        echo(f"too large for this: {one}; run `omnigraph optimize`")
     for one in report.drifted:
-        typer.echo(f"written by path: {one}; run `omnigraph repair`")
+        echo(f"written by path: {one}; run `omnigraph repair`")
     if report.deferred:
-        typer.echo(f"{plural(report.deferred, 'type')} left for the next round")
+        echo(f"{plural(report.deferred, 'type')} left for the next round")

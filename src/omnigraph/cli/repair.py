@@ -10,6 +10,7 @@ from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.formats import table
 from omnigraph.cli.options import Branch, Json
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 
 Confirm = Annotated[bool, typer.Option("--confirm", help="Take verified maintenance over; without it, only look.")]
 Force = Annotated[bool, typer.Option("--force", help="With --confirm: take all other changes over as well.")]
@@ -38,7 +39,7 @@ def repair(
             for one in report.types
         )
         for line in table(columns, rows):
-            typer.echo(line)
+            echo(line)
     return 1 if report.is_refused else 0
 
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
-
 from omnigraph.cli.config import read_config
 from omnigraph.cli.formats import Cells, render
 from omnigraph.cli.options import Format
+from omnigraph.cli.terminal import echo
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 if TYPE_CHECKING:
@@ -32,5 +31,5 @@ def print_result(result: Result, target: dict[str, object], shape: Format | None
     width = defaults.table_max_column_width or TABLE_CELL_CHARACTERS_MAX
     cells = Cells(width, defaults.table_cell_layout == "wrap")
     for line in render(wanted, list(result.columns), rows, metadata, cells):
-        typer.echo(line)
+        echo(line)
     return 0

@@ -10,6 +10,7 @@ import typer
 from omnigraph.cli.bind import ReadsUri, WritesUri
 from omnigraph.cli.options import DataLoss, Json, SchemaFile
 from omnigraph.cli.output import print_diagnostics, print_json
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,14 +33,14 @@ def plan(
     if target.is_named if against is not None else not target.is_known:
         raise UsageError("say what to plan against: a graph with `--store URI`, or a schema with `--against FILE`")
     if against is not None:
-        migration = _offline(schema, against, allow_data_loss)
+        migration, uri = _offline(schema, against, allow_data_loss), str(against)
     else:
         with target.store_to_read() as graph:
-            migration = graph.schema.plan(schema, allow_data_loss=allow_data_loss)
+            migration, uri = graph.schema.plan(schema, allow_data_loss=allow_data_loss), graph.uri
     if as_json:
-        print_json(migration.to_json())
+        print_json({"uri": uri, **migration.to_json(), "step_count": len(migration.steps)})
     else:
-        typer.echo(migration.render())
+        echo(migration.render())
         print_diagnostics(migration.refusals)
     return 0 if migration.supported else 1
 
@@ -76,10 +77,10 @@ def apply(
         print_json({"uri": uri, **receipt.to_json()})
         return 0
     for step in receipt.steps:
-        typer.echo(step.render())
-    typer.echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
+        echo(step.render())
+    echo(f"applied, commit {receipt.commit.commit_id}" if receipt.commit else "no changes, nothing applied")
     if receipt.purge_pending:
-        typer.echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
+        echo(f"the next cleanup purges: {', '.join(receipt.purge_pending)}")
     return 0
 
 
@@ -89,5 +90,5 @@ def show(target: ReadsUri, as_json: Json = False) -> int:
     if as_json:
         print_json({"schema_source": source})
     else:
-        typer.echo(source, nl=not source.endswith("\n"))
+        echo(source, nl=not source.endswith("\n"))
     return 0

@@ -79,6 +79,8 @@ def why_not(command: str, capability: Capability, option: str) -> str | None:
     """
     if option == "--as":
         return f"`--as` says who writes, and `{command}` writes to no graph; leave it out"
+    if option == "--uri":
+        option = "--store"
     if option.removeprefix("--") in _TAKES[Capability.ANY]:
         return f"`{command}` {_WHY[capability]}. Leave `{option}` out"
     return None

@@ -13,6 +13,7 @@ import typer
 
 from omnigraph.cli.lean import claim_process, stay
 from omnigraph.cli.options import Store
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
@@ -77,7 +78,7 @@ def serve(
     to_standard_error()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
     stay()
-    if not run.serve(house, listening, lambda address: typer.echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
+    if not run.serve(house, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
     return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +13,7 @@ from omnigraph.cli.formats import table
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
 from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.terminal import echo, echo_bytes
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ class FileFormat(StrEnum):
 
 
 FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
+Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
     str | None, typer.Option("--out", metavar="DIR", help="Write files to this new directory or `s3://…` address.")
 ]
@@ -41,11 +42,11 @@ def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False)
         print_json(found)
         return 0
     state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
-    typer.echo(f"branch {found['graph_branch']}, {state}")
+    echo(f"branch {found['graph_branch']}, {state}")
     shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
     rows = ([one.get(name, "") for name in shown] for one in found["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -56,10 +57,13 @@ def export(
     names: Names = Naming.NOW,
     types: Types = None,
     format_: FileShape = FileFormat.NDJSON,
+    jsonl: Jsonl = False,
     out: Out = None,
     engine: Where = Engine.AUTO,
     master: Master = None,
 ) -> int:
+    if jsonl and format_ is not FileFormat.NDJSON:
+        raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
     if branch is not None and snapshot_id is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     if out is not None:
@@ -67,9 +71,7 @@ def export(
     if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
         raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
     with target.open_to_read() as graph:
-        for chunk in graph.export(branch or "main", snapshot_id, types or None, names=names.value):
-            sys.stdout.buffer.write(chunk)
-    sys.stdout.buffer.flush()
+        echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
     return 0
 
 
@@ -102,5 +104,5 @@ def _export_files(
             watcher=watcher,
         )
     entities = plural(sum(report.entities.values()), "entity")
-    typer.echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
+    echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
     return 0

@@ -10,6 +10,7 @@ from omnigraph.cli.bind import ReadsUri, Writes
 from omnigraph.cli.formats import table, when
 from omnigraph.cli.options import Json, ReadBranch
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 
 if TYPE_CHECKING:
     from omnigraph.client.values import Tag as ServedTag
@@ -32,7 +33,7 @@ def create(
     if as_json:
         print_json({"uri": graph.uri, **_json(made)})
     else:
-        typer.echo(f"tag {made.name} names commit {made.commit_id}")
+        echo(f"tag {made.name} names commit {made.commit_id}")
     return 0
 
 
@@ -44,7 +45,7 @@ def list_tags(target: ReadsUri, as_json: Json = False) -> int:
         return 0
     rows = ([one.name, one.commit_id, one.actor, when(one.created_at_us)] for one in tags)
     for line in table(["tag", "commit", "actor", "created"], rows):
-        typer.echo(line)
+        echo(line)
     return 0
 
 
@@ -55,7 +56,7 @@ def delete(target: Writes, name: TagName, as_json: Json = False) -> int:
     if as_json:
         print_json({"uri": graph.uri, "name": name.strip(), **target.who})
     else:
-        typer.echo(f"tag {name.strip()} is gone")
+        echo(f"tag {name.strip()} is gone")
     return 0
 
 

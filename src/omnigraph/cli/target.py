@@ -16,6 +16,7 @@ from omnigraph.cli.config import Config, read_config
 from omnigraph.cli.credentials import token_for
 from omnigraph.cli.lean import keep_pandas_out
 from omnigraph.cli.scope import Capability, Direct, Flags, Place, Served, resolve
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import OmniGraphError, UsageError
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Target:
         if self.quiet:
             return
         how = "served" if self.is_served else "direct, local" if is_local(self.address) else "direct, remote"
-        typer.echo(f"{self.command} → {self.address} ({how})", err=True)
+        echo(f"{self.command} → {self.address} ({how})", err=True)
 
     def confirm(self, what: str, *, as_json: bool) -> None:
         """Ask before destructive work on a graph that is not local; where nobody can be asked, refuse."""

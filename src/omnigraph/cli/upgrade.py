@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import typer
-
 from omnigraph.cli.bind import WritesUri
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import print_json
+from omnigraph.cli.terminal import echo
 
 
 def upgrade(target: WritesUri, as_json: Json = False) -> int:
@@ -17,9 +16,9 @@ def upgrade(target: WritesUri, as_json: Json = False) -> int:
     if as_json:
         print_json({"uri": target.address, **report.to_json()})
     elif report.branches:
-        typer.echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
+        echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
     elif report.named:
-        typer.echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
+        echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
     else:
-        typer.echo(f"format {report.after} already; nothing to do")
+        echo(f"format {report.after} already; nothing to do")
     return 0

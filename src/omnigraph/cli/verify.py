@@ -12,6 +12,7 @@ from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.progress import bar
+from omnigraph.cli.terminal import echo
 
 Data = Annotated[bool, typer.Option("--data", help="Also compare the bytes of all files with their checksums.")]
 
@@ -32,10 +33,10 @@ def verify(
     else:
         columns = ["severity", "branch", "type", "finding"]
         for line in table(columns, ([one.severity, one.branch, one.type_key, one.message] for one in report.findings)):
-            typer.echo(line)
+            echo(line)
         left = f"{plural(report.unreferenced_files, 'file')} of {report.unreferenced_bytes} bytes that nothing names"
         if report.checked_files is not None:
             compared = plural(report.checked_files, "file")
-            typer.echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
-        typer.echo(f"{'sound' if report.is_sound else 'not sound'}; {left}")
+            echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
+        echo(f"{'sound' if report.is_sound else 'not sound'}; {left}")
     return 0 if report.is_sound else 1

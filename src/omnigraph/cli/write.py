@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.bind import DestroysUri, Writes
-from omnigraph.cli.options import Branch, From, How, Json, Mode, Name, Params, ParamsFile, QueryFile, QueryText
+from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.source import named, parameters, query_source, stored
+from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
 
+# What is said of an input without entities.
+EMPTY = "the input has no entities to write, no commit"
 IfCommit = Annotated[
     str | None,
     typer.Option("--if-commit", metavar="ID", help="Write only while this is the newest commit of the branch."),
@@ -49,16 +52,16 @@ def mutate(
         return 0
     touched = f"{plural(receipt.affected_nodes, 'node')} and {plural(receipt.affected_edges, 'edge')}"
     commit = f"commit {receipt.commit.commit_id}" if receipt.commit else "nothing changed, no commit"
-    typer.echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
+    echo(f"{receipt.query_name}: {touched} on {receipt.branch}, {commit}")
     return 0
 
 
 def ingest(
     target: DestroysUri,
     data: Data,
-    mode: How,
+    mode: Merging = Mode.MERGE,
     branch: Branch = "main",
-    from_branch: From = None,
+    from_branch: FromMain = "main",
     as_json: Json = False,
 ) -> int:
     target.announce()
@@ -82,7 +85,8 @@ def ingest_file(
     made = f" (new, from {receipt.base_branch})" if receipt.branch_created else ""
     for label, counts in (("node", receipt.nodes), ("edge", receipt.edges)):
         for type_name, count in sorted(counts.items()):
-            typer.echo(f"{label} {type_name}: {count}")
+            echo(f"{label} {type_name}: {count}")
     total = plural(receipt.total_entities, "entity")
-    typer.echo(f"{total} on {receipt.branch}{made}, commit {receipt.commit.commit_id}")
+    commit = f"commit {receipt.commit.commit_id}" if receipt.commit else EMPTY
+    echo(f"{total} on {receipt.branch}{made}, {commit}")
     return 0

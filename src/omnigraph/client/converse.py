@@ -65,15 +65,20 @@ def _error(call: Call[T], came: Reply | Lost, is_open: bool) -> OmniGraphError:
     if isinstance(came, Reply):
         return refusal(came, call.source, is_write=call.is_write)
     if not is_open:
-        said = "was not done"
-    elif call.operation_id is None:
+        return GraphError(
+            f"cannot reach the server: {came.reason}; check its address, and that it is running. Nothing was changed",
+            code="server.unreachable",
+            effect=Effect.NONE,
+            **_named(call),
+        )
+    if call.operation_id is None:
         said = "may or may not have been done; look at the newest commits"
     else:
         said = f"may or may not have been done; ask with `graph.operation('{call.operation_id}')`"
     return GraphError(
         f"the server did not answer: {came.reason}. What was asked for {said}",
         code="server.unreachable",
-        effect=Effect.UNKNOWN if is_open else Effect.NONE,
+        effect=Effect.UNKNOWN,
         **_named(call),
     )
 

@@ -314,7 +314,7 @@ class Core:
             if self.policy is not ALLOW_ALL and not self.may(action, on(self.names_of(commit))):
                 raise no_moment(branch, at)
             return self.kernel.snapshot_of(commit)
-        except UsageError:
+        except (UsageError, PolicyDenied):
             raise
         except OmniGraphError:
             # Whoever may not read the branch is not told what it lacks.

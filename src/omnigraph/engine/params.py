@@ -12,7 +12,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from omnigraph.errors import DataError, UsageError
+from omnigraph.lang.query.enums import refuse_word
 from omnigraph.lang.query.ir import Parameter
+from omnigraph.lang.query.words import listed, suggestion
 from omnigraph.lang.types import FLOATS, INTEGERS, PropertyType, Scalar
 from omnigraph.rules.fit import Misfit, as_sequence, fit, shown
 
@@ -25,6 +27,9 @@ def decode_params(declared: Sequence[Parameter], given: Mapping[str, object]) ->
     """Return the values of declared parameters; one that was not given and is not nullable is left out."""
     if not isinstance(given, Mapping):
         raise UsageError(f"parameters are given by name, such as {{'limit': 10}}, not as {shown(given)}")
+    unknown = next((name for name in given if name not in {one.name for one in declared}), None)
+    if unknown is not None:
+        raise _unknown_parameter(unknown, [one.name for one in declared])
     decoded: dict[str, Value] = {}
     for parameter in declared:
         value = given.get(parameter.name)
@@ -41,6 +46,12 @@ def missing_parameter(name: str) -> DataError:
     """Return the error for a parameter that a query uses and nobody gave."""
     message = f"parameter `${name}` was not provided; pass it with the query, or declare it nullable with `?`"
     return DataError(message, rule="E2", parameter=name)
+
+
+def _unknown_parameter(name: str, declared: Sequence[str]) -> UsageError:
+    takes = f"it takes {listed([f'`${one}`' for one in declared], conjunction='and')}" if declared else "it takes none"
+    hint = suggestion(str(name), declared, prefix="$", otherwise=takes)
+    return UsageError(f"the query has no parameter `${name}`; {hint}", parameter=str(name), declared=list(declared))
 
 
 def decode_literal(value: object, type_: PropertyType) -> Value:
@@ -63,7 +74,11 @@ def _decode(parameter: Parameter, value: object) -> Value:
     try:
         if type_.scalar is Scalar.VECTOR:
             return _vector(value, type_)
-        return _list(value, type_) if type_.is_list else _scalar(value, type_)
+        decoded = _list(value, type_) if type_.is_list else _scalar(value, type_)
+        reason = None if parameter.words is None else refuse_word(decoded, parameter.words)
+        if reason is not None:
+            raise Misfit(reason)
+        return decoded
     except Misfit as misfit:
         raise _refusal(parameter, value, misfit.reason) from None
 

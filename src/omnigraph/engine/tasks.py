@@ -56,15 +56,17 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Threads:
-    """Runs tasks in threads of this process."""
+    """Runs tasks in threads of this process, as many as there are cores and at most `at_once`."""
 
     watcher: Watcher = NOBODY
+    at_once: int | None = None
     engine = "local"
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
         weights = list(sizes) or [1] * len(payloads)
         self.watcher.begin(stage, sum(weights))
-        pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="omnigraph-task")
+        cores = os.cpu_count() or 1
+        pool = ThreadPoolExecutor(min(cores, self.at_once or cores), thread_name_prefix="omnigraph-task")
         try:
             futures = [pool.submit(work, payload) for payload in payloads]
             pending: set[Future[R]] = set(futures)

@@ -5,7 +5,7 @@ Pure. Compilers collect `Diagnostic`s; `LanguageError` carries them out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from omnigraph.errors import Effect, OmniGraphError
@@ -29,6 +29,8 @@ class Diagnostic:
     span: Span
     hint: str | None = None
     severity: Severity = Severity.ERROR
+    # Whether the span says where it is; what is missing as a whole is nowhere.
+    is_placed: bool = field(default=True, kw_only=True)
 
     def render(self) -> str:
         """Return the finding with its source line and a caret underline.
@@ -41,6 +43,9 @@ class Diagnostic:
          1 | node A {}
            |      ^
         """
+        if not self.is_placed:
+            lines = [f"{self.severity}[{self.code}]: {self.message}", f"  --> {self.source.name}"]
+            return "\n".join([*lines, *([f"   = hint: {self.hint}"] if self.hint else [])])
         start = self.source.position(self.span.start)
         line, column = _window(self.source.line_text(start.line), start.column)
         width = min(self.span.end - self.span.start, max(len(line) - column + 1, 1))

@@ -59,7 +59,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
     """
     name = name.strip()
     if name == MAIN:
-        raise UsageError("`main` cannot be deleted; name another branch", branch=MAIN)
+        raise UsageError("`main` cannot be deleted: every graph has it; name another branch", branch=MAIN)
 
     def prepare(main: Snapshot) -> Plan:
         entry = _find_branch(main, name, expected)

@@ -74,9 +74,10 @@ def _preflight(store: Store, force: bool) -> None:
         if not force and store.objects.exists(SCHEMA_COPY):
             taken.append(SCHEMA_COPY)
     if taken:
+        parts = " and ".join(f"`{name}`" for name in taken)
+        what = "is already a graph" if MANIFEST_PATH in taken else f"already holds {parts}, a part of a graph"
         raise GraphError(
-            f"`{store.root.uri}` already holds {' and '.join(f'`{name}`' for name in taken)}; open the graph, or choose"
-            " another address",
+            f"`{store.root.uri}` {what}; open it, or choose another address",
             code="graph.already_initialized",
             uri=store.root.uri,
         )

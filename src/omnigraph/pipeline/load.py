@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
-from omnigraph import clock
+from omnigraph import clock, settings
 from omnigraph.engine.core import Core
 from omnigraph.engine.given import checked
 from omnigraph.engine.scope import on
@@ -200,5 +200,5 @@ def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Col
             raise UsageError("a DataFrame lives in Spark; leave `engine` away, or give a file", engine=engine)
         return Executors(columns.data.sparkSession, watcher)
     if engine == "local" or (engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX):
-        return Threads(watcher)
+        return Threads(watcher, settings.whole("OMNIGRAPH_LOAD_CONCURRENCY", least=1))
     return executors(master, watcher)

@@ -77,9 +77,9 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a load published."""
+    """What a load published; without a commit when there was nothing to publish."""
 
-    commit: Commit
+    commit: Commit | None
     counts: Mapping[str, int]
     rejected: Sequence[RejectedLine]
     embedded: Mapping[str, Tally] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class Loading:
                 self.input = StagedInput(self.job, self.runner, tasks, work.named)
                 self.input.stage()
 
-            done = self._settle(stage)
+            done = self._settle(stage, may_be_empty=True)
             if self.job.embed is not None:
                 tidy(self.core.kernel.store, self.job.embed.spaces)
             return done
@@ -146,17 +146,25 @@ class Loading:
 
         return self._settle(gather)
 
-    def _settle(self, stage: Callable[[], None]) -> Done:
+    def _settle(self, stage: Callable[[], None], *, may_be_empty: bool = False) -> Done:
+        """Judge what was staged and publish it; with `may_be_empty`, nothing staged is no commit.
+
+        A batch of a stream is committed even if it is empty, because the commit holds how far the stream has come.
+        """
         keep: set[str] = set()
+        commit: Commit | None = None
         try:
             stage()
             self._drop_superseded()
             # From here on, whatever interrupts us may come after the publish, which names these files.
             keep = self._files()
-            receipt = self.core.kernel.commit(self.options.branch, self._prepare)
-            assert receipt is not None
-            assert receipt.commit is not None
-            keep = self._files()
+            if not (may_be_empty and self._is_nothing()):
+                receipt = self.core.kernel.commit(self.options.branch, self._prepare)
+                assert receipt is not None
+                commit = receipt.commit
+                assert commit is not None
+                # To leave wrong entities out, some may have been staged again.
+                keep = self._files()
         except OmniGraphError as error:
             keep = set() if error.effect is Effect.NONE else keep | self._files()
             raise
@@ -167,7 +175,17 @@ class Loading:
         finally:
             self.clean(keep)
         counts = {key: sum(self._rows(key)) for key in self.input.types}
-        return Done(receipt.commit, counts, self._rejected_lines(), total(one.embedded for one in self.input.results))
+        return Done(commit, counts, self._rejected_lines(), total(one.embedded for one in self.input.results))
+
+    def _is_nothing(self) -> bool:
+        """Whether there are no entities, and no type that is emptied by them."""
+        if self.options.mode == "overwrite" and self.input.types:
+            return False
+        # What was refused is for the checks to tell.
+        return not any(
+            result.refused or result.broken or result.rejected or any(one.rows for one in result.types.values())
+            for result in self.input.results
+        )
 
     def _refuse_swept(self) -> None:
         """Refuse to publish files that a sweep took for a dead writer's."""

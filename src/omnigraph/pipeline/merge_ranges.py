@@ -132,6 +132,7 @@ class Ranges:
             (one for result in results for one in result.conflicts), key=lambda one: (one.type_key, str(one.entity_id))
         )
         if conflicts:
+            Resolutions(undecided).refuse_unknown(task.three)
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
         broken = self._broken(work, results)

@@ -17,6 +17,7 @@ import pyarrow.parquet
 from omnigraph.engine.write.decode import decode
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import line_too_long
+from omnigraph.engine.write.otherformats import refuse_other_format
 from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import (
@@ -79,6 +80,8 @@ def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chun
     line = first_line(split)
     for buffer, is_cut in _whole_lines(split):
         first = line
+        if first == 1:
+            refuse_other_format(buffer, split.file)
         line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
         whole = buffer
         if is_cut:

@@ -45,7 +45,10 @@ class RejectedLine:
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """A finished load. `already_applied` when an earlier one with the same job id had done it all."""
+    """A finished load. `already_applied` when an earlier one with the same job id had done it all.
+
+    There is no commit when the input had no entities, or none that could be loaded.
+    """
 
     branch: str
     base_branch: str | None
@@ -55,13 +58,17 @@ class LoadReport:
     engine: str
     nodes: Mapping[str, int]
     edges: Mapping[str, int]
-    commit: Commit
+    commit: Commit | None
     actor: str | None = None
     already_applied: bool = False
     rejected: Sequence[RejectedLine] = field(default=())
     embedded: Mapping[str, Tally] = field(default_factory=dict)
     input_bytes: int = 0
     seconds: float = 0.0
+
+    @property
+    def commit_id(self) -> str | None:
+        return self.commit.commit_id if self.commit else None
 
     @property
     def total_entities(self) -> int:
@@ -95,7 +102,7 @@ class LoadReport:
             "entities_per_second": round(self.total_entities / seconds),
             "megabytes_per_second": round(self.input_bytes / 1e6 / seconds, 1),
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch),
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:

@@ -5,6 +5,7 @@ Pure values; the first violation names the error, the others come along in its c
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
@@ -59,7 +60,10 @@ class Findings:
         message = first.message if first.line is None else f"{self.unit} {first.line}: {first.message}"
         if more:
             message += f" (and {'at least ' if self.is_full else ''}{more} more)"
-        context = first.to_json() | {"violations": [one.to_json() for one in self.violations]}
+        context: dict[str, Any] = first.to_json() | {"violations": [one.to_json() for one in self.violations]}
+        if more:
+            context["violation_counts"] = dict(Counter(one.rule for one in self.violations))
+            context["violations_truncated"] = self.is_full
         del context["message"]
         raise _CLASSES.get(first.rule, DataError)(message, **context)
 

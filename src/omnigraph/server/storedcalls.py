@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.read import Budget
-from omnigraph.errors import GraphError, UsageError
+from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.server import wire
+from omnigraph.server.access import refuse_hopeless
 from omnigraph.server.call import Answer, Call, json_answer, moment_of, receipt_answer
 from omnigraph.server.reads import rows_answer, target_of
 from omnigraph.server.writes import condition, refuse_condition
@@ -16,15 +17,33 @@ from omnigraph.stored import StoredQuery
 
 
 def catalog(call: Call[wire.Nothing]) -> Answer:
-    """List the stored queries whose types the caller may see; whoever sees all types is also told what is broken."""
+    """List the stored queries that the caller may call and whose types they may see.
+
+    Broken ones are listed for those who may see all types.
+    """
     core, stored = call.graph.core, call.hosted.stored()
-    listed = {"queries": [one.to_json() for one in stored.list(core.view().catalog)]}
-    return json_answer({**listed, "broken": [one.to_json() for one in stored.broken] if _sees_all(core) else []})
+    listed = [one.to_json() for one in stored.list(core.view().catalog) if _is_callable(call, one)]
+    broken = [one.to_json() for one in stored.broken] if _sees_all(core) else []
+    return json_answer({"queries": listed, "broken": broken})
+
+
+def _is_callable(call: Call[wire.Nothing], stored: StoredQuery) -> bool:
+    """Tell whether the policy lets the caller call a query on any branch at all."""
+    try:
+        for action in ("invoke_query", "change" if stored.mutation else "read"):
+            refuse_hopeless(call.hosted.checker, call.actor, action)
+    except PolicyDenied:
+        return False
+    return True
 
 
 def unknown() -> GraphError:
-    """Return the one error for a stored query that cannot be called."""
-    return GraphError("stored query not found", code="query.not_found")
+    """Return the one error for a stored query that is not there, or that the caller may not call."""
+    return GraphError(
+        "stored query not found, or you may not call it: that needs `invoke_query` in the policy of the graph;"
+        " `GET /queries` lists those that you may call",
+        code="query.not_found",
+    )
 
 
 def is_mutation(call: Call[wire.Invoke]) -> bool:

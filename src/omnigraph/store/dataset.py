@@ -17,7 +17,7 @@ from lance import LanceDataset, Transaction
 from lance.fragment import FragmentMetadata
 
 from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
-from omnigraph.store.failure import from_text
+from omnigraph.store.failure import forbidden_in_directory, from_text
 from omnigraph.store.fields import family_ids, field_ids
 from omnigraph.store.shape import AS_STORED, Shape
 from omnigraph.store.typedfilters import install
@@ -269,6 +269,11 @@ def storage_error(doing: str, error: BaseException) -> StorageError:
     """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
     if isinstance(error, FileNotFoundError):
         return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)
+    if (remedy := forbidden_in_directory(error)) is not None:
+        # Which step it was means nothing to a user: none of them is possible there.
+        return StorageError(
+            f"cannot work in the graph's directory: {remedy}", kind=StorageKind.CONFIGURATION, doing=doing
+        )
     if isinstance(error, PermissionError):
         remedy = "permission denied; check the owner and mode of the graph's files or its credentials"
         return StorageError(f"{doing}: {remedy}", kind=StorageKind.CONFIGURATION)

@@ -24,11 +24,11 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
     errno.EROFS: (StorageKind.CONFIGURATION, "the file system is read-only: mount it for writing, or move the graph"),
     errno.EACCES: (
         StorageKind.CONFIGURATION,
-        "permission denied: check owner and mode of the directories above it",
+        "permission denied: this user may not do that; check the owner and mode of the directory",
     ),
     errno.EPERM: (
         StorageKind.CONFIGURATION,
-        "not permitted: check owner and attributes of the directories above",
+        "not permitted: this user may not do that; check the owner and attributes of the directory",
     ),
     errno.ENOTDIR: (StorageKind.CONFIGURATION, "a part of the path is a file, not a directory: choose another path"),
     errno.EISDIR: (StorageKind.CONFIGURATION, "a directory has this name: remove or rename it"),
@@ -44,20 +44,36 @@ _REMEDIES: Final[dict[int, tuple[StorageKind, str]]] = {
 }
 
 
-def from_os_error(error: OSError, action: str, target: str) -> StorageError:
+# What concerns the directory of a graph as a whole, whichever of its files was asked for.
+_FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+def from_os_error(error: OSError, action: str, target: str, root: str | None = None) -> StorageError:
     """Return the storage failure that a failed system call stands for; `action` reads like `write`.
+
+    What is forbidden in the whole directory of a graph, its `root`, is told of that directory.
 
     >>> print(from_os_error(OSError(errno.ENOSPC, ""), "write", "/g/a").message)
     cannot write `/g/a`: the disk is full: free some space, for example with `omnigraph cleanup`, then try again
+    >>> print(from_os_error(OSError(errno.EROFS, ""), "write", "/g/_schema.pg", "/g").message)
+    cannot write in `/g`: the file system is read-only: mount it for writing, or move the graph
     """
     code = error.errno or 0
     kind, remedy = _of_errno(code)
+    where = f"in `{root}`" if root is not None and code in _FORBIDDEN else f"`{target}`"
     return StorageError(
-        f"cannot {action} `{target}`: {remedy}",
+        f"cannot {action} {where}: {remedy}",
         kind=kind,
         object=target,
         errno=errno.errorcode.get(code, ""),
     )
+
+
+def forbidden_in_directory(error: BaseException) -> str | None:
+    """Return why the system does not let Lance work in the directory of a graph; None for any other failure."""
+    call = _SYSTEM_CALL.search(str(error))
+    code = int(call[1]) if call else getattr(error, "errno", None) or 0
+    return _of_errno(code)[1] if code in _FORBIDDEN else None
 
 
 def _of_errno(code: int) -> tuple[StorageKind, str]:

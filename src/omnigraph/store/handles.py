@@ -223,11 +223,21 @@ class Handles:
             )
         return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
 
-    def in_parallel(self, tasks: Sequence[Callable[[], T]]) -> list[T]:
-        """Run tasks side by side and return their results in order; the first error wins once all have settled."""
+    def in_parallel(self, tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
+        """Run tasks side by side and return their results in order; the first error wins once all have settled.
+
+        At most `at_once` of them run at the same time; without it, as many as the pool has threads.
+        """
         if len(tasks) == 1:
             return [tasks[0]()]
-        futures = [self.pool.submit(copy_context().run, task) for task in tasks]
+        if at_once is None:
+            return self._settled(self.pool, tasks)
+        with ThreadPoolExecutor(at_once, thread_name_prefix="omnigraph-task") as pool:
+            return self._settled(pool, tasks)
+
+    @staticmethod
+    def _settled(pool: ThreadPoolExecutor, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        futures = [pool.submit(copy_context().run, task) for task in tasks]
         errors = [error for future in futures if (error := future.exception()) is not None]
         if errors:
             raise errors[0]

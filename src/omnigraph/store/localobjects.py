@@ -206,7 +206,7 @@ class LocalObjects:
         try:
             yield
         except OSError as error:
-            raise from_os_error(error, action, self._full(path)) from error
+            raise from_os_error(error, action, self._full(path), self._root) from error
 
 
 def _is_older(directory: str, before_us: int) -> bool:

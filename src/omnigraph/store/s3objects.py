@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 BATCH_OBJECTS: Final = 1_000
 _ATTEMPT: Final = "omnigraph-attempt"
 
-_WAIT: Final = "try again; if it stays, check the bucket, the credentials, AWS_ENDPOINT_URL and AWS_REGION"
+_WAIT: Final = "check the credentials, the bucket, AWS_ENDPOINT_URL and AWS_REGION, then try again"
 _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
     (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {CREDENTIALS}"),
@@ -44,7 +44,7 @@ _MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
     (exceptions.NotModifiedError, StorageKind.PRECONDITION, "it did not change"),
     (exceptions.NotSupportedError, StorageKind.PERMANENT, "this store lacks the operation; use one that has it"),
     (exceptions.InvalidPathError, StorageKind.PERMANENT, "the store does not take this name; choose another address"),
-    (exceptions.GenericError, StorageKind.TRANSIENT, f"the store gave no usable answer, in spite of retries; {_WAIT}"),
+    (exceptions.GenericError, StorageKind.TRANSIENT, f"the store gave no usable answer, despite retries; {_WAIT}"),
     (Exception, StorageKind.UNKNOWN, f"the client failed in an unforeseen way; {_WAIT}"),
 )
 

@@ -44,10 +44,18 @@ def test_ingest_is_one_commit_with_exact_counts(graph: Graph) -> None:
     assert len(new) == 26
 
 
-def test_ingest_of_nothing_is_a_commit_too(graph: Graph) -> None:
+@pytest.mark.parametrize("mode", ["append", "merge", "overwrite"])
+def test_ingest_of_nothing_is_no_commit(graph: Graph, mode: Any) -> None:
     before = graph.snapshot()
-    receipt = graph.ingest(b"\n\n")
-    assert (receipt.total_entities, receipt.commit.parent) == (0, before.head)
+    receipt = graph.ingest(b"\n\n", mode=mode)
+    assert (receipt.total_entities, receipt.commit, receipt.to_json()["commit"]) == (0, None, None)
+    assert graph.snapshot() == before
+
+
+def test_ingest_of_nothing_makes_a_missing_branch(graph: Graph) -> None:
+    receipt = graph.ingest([], branch="new", from_branch="main")
+    assert (receipt.branch_created, receipt.commit_id) == (True, None)
+    assert "new" in graph.branches.list()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from omnigraph.engine.changes.rows import AFTER, BEFORE, differing, stored
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.names import NOW, Naming, check_names
+from omnigraph.errors import GraphError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.store.dataset import Dataset
 
@@ -125,7 +126,17 @@ def selected(before: View, after: View, selection: Selection) -> list[Pair]:
 def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming) -> View:
     named = _branch(core, name)
     if named is None:
-        return core.view(branch, name, names=names, today=today)
+        try:
+            return core.view(branch, name, names=names, today=today)
+        except GraphError as error:
+            if error.code != "commit.not_found" or not isinstance(name, str):
+                raise
+            raise GraphError(
+                f"there is no branch, commit or tag `{name}`; list them with `omnigraph branch list`, `omnigraph commit"
+                " list` and `omnigraph tag list`",
+                code=error.code,
+                at=name,
+            ) from error
     return core.past(core.head(named), today, names, "read")
 
 

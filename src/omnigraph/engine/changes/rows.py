@@ -75,9 +75,11 @@ def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumn
     return compare(before, after, candidates(before, after), blobs)
 
 
-def row_changes_by_comparing(before: Dataset | None, after: Dataset | None) -> RowChanges:
+def row_changes_by_comparing(
+    before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES
+) -> RowChanges:
     """Return the same by comparing every row: what `row_changes` is held against."""
-    return compare(before, after, _paired(_all_rows(before), _all_rows(after)))
+    return compare(before, after, _paired(_all_rows(before), _all_rows(after)), blobs)
 
 
 def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:

@@ -13,6 +13,7 @@ from functools import partial
 from omnigraph.engine.core import Core
 from omnigraph.engine.index.report import IndexReport
 from omnigraph.engine.index.wanted import wanted_indexes
+from omnigraph.engine.maintain.system import at_once, system_actor
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -55,7 +56,7 @@ class _Ensure:
         catalog = self.core.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         tasks = [partial(self._effect, snapshot, one) for one in types]
-        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks) if one is not None)
+        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks, at_once()) if one is not None)
         if not effects or self._held is None:
             return None
         pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
@@ -63,7 +64,7 @@ class _Ensure:
             "ensure_indices",
             effects,
             requirements=(SchemaIs(catalog.ir_hash), *pins),
-            actor=self.actor,
+            actor=system_actor(self.actor, "ensure_indices"),
             operation_id=self._held.operation_id,
         )
 

@@ -17,6 +17,7 @@ from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.kept import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
+from omnigraph.engine.maintain.system import at_once
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
@@ -100,6 +101,8 @@ def cleanup(
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     if keep is None and older_than_seconds is None:
         raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
+    if keep == 0:
+        raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
     core = admit(core, "admin", GRAPH, actor)
@@ -166,7 +169,9 @@ class _Cleanup:
         tell = _Progress(len(self.plans))
         tell()
         if rows[0].error is None:
-            rows += self.kernel.store.in_parallel([partial(self._remove_one, plan, held, tell) for plan in others])
+            rows += self.kernel.store.in_parallel(
+                [partial(self._remove_one, plan, held, tell) for plan in others], at_once()
+            )
             delete_in_bulk(self.kernel.store, self.strays)
             swept.add(self.strays)
         else:

@@ -16,6 +16,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.index import wanted_indexes
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.maintain.system import at_once, system_actor
 from omnigraph.engine.maintain.workers import ThisProcess, Workers
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.gate import admit
@@ -200,7 +201,7 @@ class _Optimize:
             "optimize",
             effects,
             requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
-            actor=self.actor,
+            actor=system_actor(self.actor, "optimize"),
             operation_id=self._declare(snapshot).operation_id,
         )
 
@@ -238,7 +239,7 @@ class _Optimize:
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         self._declare(snapshot)
         self._done, self._total = 0, len(types)
-        self.core.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types])
+        self.core.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types], at_once())
 
     def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
         key = one.table_key

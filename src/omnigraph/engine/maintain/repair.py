@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.maintain.system import system_actor
 from omnigraph.engine.scope import GRAPH
 from omnigraph.engine.write.gate import admit
 from omnigraph.errors import UsageError, VersionMismatch
@@ -116,10 +117,11 @@ def repair(
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
-        commit = _adopt(kernel, snapshot, rows, core.actor, held.operation_id)
+        by = system_actor(core.actor, "repair:force" if force else "repair")
+        commit = _adopt(kernel, snapshot, rows, by, held.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None
-            audit.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, core.actor, "repair"))
+            audit.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
     return RepairReport(branch, tuple(rows), commit)
 
 
@@ -186,7 +188,7 @@ def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
 
 
 def _adopt(
-    kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: str | None, operation_id: OperationId
+    kernel: Kernel, snapshot: Snapshot, rows: list[TypeRepaired], actor: str, operation_id: OperationId
 ) -> Commit | None:
     adopted = [row for row in rows if row.action in (Action.HEALED, Action.FORCED)]
     if not adopted:

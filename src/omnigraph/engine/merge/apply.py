@@ -213,9 +213,7 @@ class Application:
         that of all it touches, so does one that picks a side: it may name an entity that the commit did not touch.
         """
         seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
-        unknown = [one for one in self.resolutions if one.type_key not in seen]
-        if unknown:
-            raise refuse_unsettled(unknown[0].type_key, unknown[0].entity_id)
+        refuse_unsettled([(one.type_key, one.entity_id) for one in self.resolutions if one.type_key not in seen])
         writing = [one for one in self.resolutions if one.take is None or self.kind != "merge"]
         may.check(seen[one.type_key].name for one in writing)
 

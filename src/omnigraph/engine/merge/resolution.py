@@ -6,7 +6,7 @@ A resolution names an entity, or one property of it, and says whose state to tak
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.limits import FINDINGS_SHOWN_MAX
 
 # A path, bytes, or dictionaries: what was decided, as a JSON array or one object a line.
 Given: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
@@ -101,11 +102,18 @@ def refuse(message: str, **context: str) -> GraphError:
     return error
 
 
-def refuse_unsettled(type_key: str, entity_id: str) -> GraphError:
-    """Return the error of a resolution that settles no conflict."""
-    return refuse(
-        f"there is no conflict about `{entity_id}` of `{type_key}`; run the merge dry again and leave the resolution"
-        " out",
-        type_key=type_key,
-        entity_id=entity_id,
+def refuse_unsettled(places: Sequence[tuple[str, str]]) -> None:
+    """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
+    if not places:
+        return
+    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in places[:FINDINGS_SHOWN_MAX])
+    more = f" and {len(places) - FINDINGS_SHOWN_MAX} more" if len(places) > FINDINGS_SHOWN_MAX else ""
+    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in places)
+    keys = "; a `type_key` is `node:TYPE` or `edge:TYPE`" if is_plain else ""
+    error = refuse(
+        f"there is no conflict about {shown}{more}{keys}; run the merge dry again and leave the resolution out",
+        type_key=places[0][0],
+        entity_id=places[0][1],
     )
+    error.context["resolutions"] = [{"type_key": key, "entity_id": entity_id} for key, entity_id in places]
+    raise error

@@ -53,9 +53,31 @@ class Resolutions:
         return tuple(one for entity in self._open.values() for one in entity.values())
 
     def refuse_open(self) -> None:
-        """Raise if a resolution has settled nothing."""
-        for type_key, entity_id in self._open:
-            raise refuse_unsettled(type_key, entity_id)
+        """Raise if a resolution has settled nothing, and name all that have not."""
+        refuse_unsettled(list(self._open))
+
+    def refuse_unknown(self, three: Three) -> None:
+        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
+        types = three.by_key
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
+            ]
+        )
+
+    def refuse_idle(self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]) -> None:
+        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names."""
+        self.refuse_unknown(three)
+        named = {(one.type_key, one.entity_id) for one in violations}
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if (key, entity_id) not in named and not (key in merges and _touches(merges[key], entity_id))
+            ]
+        )
 
     def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
         """Return a merge in which every clash that is decided has become a change, or none."""

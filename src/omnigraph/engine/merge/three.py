@@ -48,12 +48,15 @@ class Three:
     def __post_init__(self) -> None:
         hashes = {view.catalog.ir_hash for view in (*self.base.states(), self.ours, self.theirs)}
         if len(hashes) > 1:
+            theirs, ours = self.theirs.snapshot.branch, self.ours.snapshot.branch
+            what = f"`{theirs}` and `{ours}` do not have the same schema, or not the one they started from"
+            if theirs == ours:
+                what = f"the schema of `{ours}` has changed since that commit"
             raise GraphError(
-                f"`{self.theirs.snapshot.branch}` and `{self.ours.snapshot.branch}` do not have the same schema, or not"
-                " the one they started from; export the change and ingest it instead",
+                f"{what}; nothing was changed. Export the change and ingest it instead",
                 code="merge.schema_differs",
-                source=self.theirs.snapshot.branch,
-                target=self.ours.snapshot.branch,
+                source=theirs,
+                target=ours,
             )
 
     @property
@@ -172,6 +175,9 @@ def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     merges = {one.table_key: resolutions.settle(one, three.merge(one), three.blobs) for one in three.types()}
     clashes = [conflict_of(key, clash, three.blobs) for key, one in merges.items() for clash in one.clashes]
     if clashes:
+        if resolutions.has_open:
+            # What is still open may be about a rule that breaks once the clashes are settled.
+            resolutions.refuse_idle(three, merges, violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:

@@ -43,7 +43,8 @@ def ingest(
     """Write NDJSON: a path, bytes, a file object, or dictionaries of the same shape.
 
     `append` adds entities that must be new, `merge` adds or replaces them by id, `overwrite` replaces every type that
-    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit.
+    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit; an input
+    without entities makes none.
     """
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
@@ -65,6 +66,9 @@ def ingest(
 def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, base: str | None) -> IngestReceipt:
     # What cannot be written must not leave an empty branch behind.
     created = base is not None and _create(core, view, branch, changes)
+    if not changes.deltas:
+        # An input without entities changes nothing, and what changes nothing is no commit.
+        return IngestReceipt(branch, base, created, mode, {}, {}, None, core.actor)
     stager = Stager()
 
     def prepare(snapshot: Snapshot) -> Plan:

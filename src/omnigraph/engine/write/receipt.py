@@ -35,7 +35,7 @@ class MutationReceipt:
 
 @dataclass(frozen=True, slots=True)
 class IngestReceipt:
-    """A finished ingest: how many entities of each type it read, and its commit."""
+    """A finished ingest: how many entities of each type it read, and its commit, if there was anything to write."""
 
     branch: str
     base_branch: str | None
@@ -43,8 +43,12 @@ class IngestReceipt:
     mode: str
     nodes: Mapping[str, int]
     edges: Mapping[str, int]
-    commit: Commit
+    commit: Commit | None
     actor: str | None = None
+
+    @property
+    def commit_id(self) -> str | None:
+        return self.commit.commit_id if self.commit else None
 
     @property
     def total_entities(self) -> int:
@@ -60,5 +64,5 @@ class IngestReceipt:
             "edges": [{"name": name, "entities_loaded": count} for name, count in self.edges.items()],
             "total_entities": self.total_entities,
             "actor_id": self.actor,
-            "commit": self.commit.to_json(self.branch),
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
         }

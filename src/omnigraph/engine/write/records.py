@@ -12,6 +12,7 @@ from omnigraph.engine.write.legacy import Aliases
 from omnigraph.engine.write.limit import too_large
 from omnigraph.engine.write.loaded import Loaded
 from omnigraph.engine.write.ndjson import Data, is_records, read_blocks, read_compatible
+from omnigraph.engine.write.otherformats import refuse_other_format
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.rules.violation import Findings
@@ -43,6 +44,8 @@ class Reader:
         decoder = Decoder(self._catalog, self.findings)
         self.loaded = decoder.loaded
         for buffer in read_blocks(data):
+            if not decoder.lines:
+                refuse_other_format(buffer)
             decoder.add(buffer, decoder.lines + 1)
             if self.findings.is_full or self._is_too_much():
                 return

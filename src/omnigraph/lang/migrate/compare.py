@@ -5,7 +5,7 @@ Pure. Order: rename, what cannot change, metadata, properties by name with drops
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from omnigraph.lang.migrate.constraint import compare_constraints
@@ -13,7 +13,7 @@ from omnigraph.lang.migrate.step import DropMode, Step
 from omnigraph.lang.schema.encode import TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.origin import TypeOrigin
-from omnigraph.lang.schema.shape import EdgeShape, InterfaceShape, NodeShape, PropertyShape, TypeShape
+from omnigraph.lang.schema.shape import EdgeShape, InterfaceShape, NodeShape, OpaqueAnnotation, PropertyShape, TypeShape
 from omnigraph.lang.schema.syntax import Kind
 from omnigraph.lang.source import Span
 from omnigraph.lang.types import PropertyType
@@ -60,10 +60,11 @@ def compare_types(pair: Pair, mode: DropMode) -> Iterator[Step]:
     if isinstance(old, EdgeShape) and isinstance(new, EdgeShape):
         yield from _compare_edges(pair, old, new)
     if not isinstance(old, InterfaceShape) and not isinstance(new, InterfaceShape):
-        if (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge):
+        is_reworded = (old.description, old.instruction, old.merge) != (new.description, new.instruction, new.merge)
+        if is_reworded or _is_removal(old.annotations, new.annotations):
             yield Step("update_type_metadata", pair.kind, pair.name, span=pair.origin.span)
-        if old.annotations != new.annotations:
-            yield pair.refuse(f"the annotations of `{pair.name}` cannot change")
+        if not set(new.annotations) <= set(old.annotations):
+            yield pair.refuse(f"the unknown annotations of `{pair.name}` can be removed, but not changed")
     yield from _compare_properties(pair, mode)
     yield from compare_constraints(pair.kind, pair.name, (old, pair.old_ids), (new, pair.new_ids), pair.origin)
 
@@ -130,10 +131,16 @@ def _compare_property(pair: Pair, old: PropertyShape, new: PropertyShape) -> Ite
         yield refuse(f"`{part}` was declared {was} and cannot become declared {now}")
     if _embed(old, pair.old_ids.property_ids) != _embed(new, pair.new_ids.property_ids):
         yield refuse(f"the source or model of `@embed` on `{part}` cannot change")
-    if old.annotations != new.annotations:
-        yield refuse(f"the annotations of `{part}` cannot change")
-    if (old.description, old.merge) != (new.description, new.merge):
+    if not set(new.annotations) <= set(old.annotations):
+        yield refuse(f"the unknown annotations of `{part}` can be removed, but not changed")
+    is_reworded = (old.description, old.merge) != (new.description, new.merge)
+    if is_reworded or _is_removal(old.annotations, new.annotations):
         yield Step("update_property_metadata", pair.kind, pair.name, new.name, span=origin.span)
+
+
+def _is_removal(old: Sequence[OpaqueAnnotation], new: Sequence[OpaqueAnnotation]) -> bool:
+    """Unknown annotations have no meaning, so taking one away changes nothing else."""
+    return set(new) < set(old)
 
 
 def _added_values(old: PropertyType, new: PropertyType) -> tuple[str, ...]:

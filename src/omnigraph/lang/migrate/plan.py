@@ -40,7 +40,13 @@ class MigrationPlan:
         """Why the plan is not supported, with places in the new source; `OG-MF-100` stands for no code."""
         return tuple(
             Diagnostic(
-                step.code or "OG-MF-100", step.reason or "", self.compiled.source, step.span, hint=_HINTS[step.code]
+                step.code or "OG-MF-100",
+                step.reason or "",
+                self.compiled.source,
+                step.span,
+                hint=_HINTS[step.code],
+                # What the new source does not have any more has no place in it.
+                is_placed=step.span != Span(0, 0),
             )
             for step in self.steps
             if step.kind == "unsupported_change"

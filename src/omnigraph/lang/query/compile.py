@@ -6,7 +6,7 @@ Pure; the result is immutable and its key names everything it depends on.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
@@ -14,6 +14,7 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.context import Context, EnoughFound, Scope
+from omnigraph.lang.query.enums import restrict_parameters
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.mutations import check_mutation
 from omnigraph.lang.query.orders import check_bound, check_order
@@ -27,7 +28,7 @@ from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
-WRONG_KIND: Final = "T29"
+_NAMES_SHOWN: Final = 8
 RESERVED_PARAMETER: Final = "__nanograph_now"
 _KINDS: Final = {
     Scalar.STRING: "string",
@@ -85,6 +86,7 @@ def compile_parsed(source: Source, catalog: Catalog, query: ast.Query) -> Compil
         raise LanguageError(diagnostics=_in_order(ctx.findings)) from None
     if ctx.findings:
         raise LanguageError(diagnostics=_in_order(ctx.findings))
+    compiled = replace(compiled, params=restrict_parameters(compiled))
     digest = "sha256:" + sha256(source.text.encode()).hexdigest()
     return CompiledQuery(
         key=QueryKey(digest, query.name.text, catalog.ir_hash),
@@ -106,9 +108,10 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
     """Return the query if it is of the kind that the caller runs; raises LanguageError with T29."""
     if query.kind == kind:
         return query
-    message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here"
+    verb = "query" if query.kind == "read" else "mutate"
+    message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here; use `{verb}`, over HTTP `/{verb}`"
     hint = "run it as a query" if query.kind == "read" else "run it as a mutation"
-    raise LanguageError(diagnostics=(Diagnostic(WRONG_KIND, message, query.source, query.span, hint),))
+    raise LanguageError(diagnostics=(Diagnostic("T29", message, query.source, query.span, hint),))
 
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:
@@ -165,15 +168,14 @@ def _pick(source: Source, queries: tuple[ast.Query, ...], name: str | None) -> a
         return queries[0]
     if name is not None and name in names:
         return queries[names.index(name)]
-    span = Span(0, 0)
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    holds = f"it holds {', '.join(f'`{item}`' for item in names[:_NAMES_SHOWN])}{more}"
     if not queries:
         message, hint = "the source holds no query", "write `query name() { … }`"
     elif name is None:
-        shown = ", ".join(f"`{item}`" for item in names[:8])
-        message, hint = f"the source holds {len(names)} queries; name the one to run", f"it holds {shown}"
-        span = queries[1].name.span
+        message, hint = f"the source holds {len(names)} queries; name the one to run", holds
     else:
         near = nearest_word(name, names)
-        message = f"the source holds no query `{name}`"
-        hint = f"did you mean `{near}`?" if near else f"it holds {', '.join(names[:8])}"
-    raise LanguageError(diagnostics=(Diagnostic("E1", message, source, span, hint),))
+        message, hint = f"the source holds no query `{name}`", f"did you mean `{near}`?" if near else holds
+    # What is missing has no place in the source.
+    raise LanguageError(diagnostics=(Diagnostic("E1", message, source, Span(0, 0), hint, is_placed=False),))

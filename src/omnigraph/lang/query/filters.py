@@ -9,9 +9,10 @@ from collections.abc import Iterator
 
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.context import Context, Scope
+from omnigraph.lang.query.enums import check_enum_words
 from omnigraph.lang.query.expressions import describe, resolve, resolve_variable
 from omnigraph.lang.query.search import text_match
-from omnigraph.lang.query.values import element_type, is_compatible, type_literal
+from omnigraph.lang.query.values import date_hint, element_type, is_compatible, type_literal
 from omnigraph.lang.query.words import AGGREGATES, TEXT_PREDICATES
 from omnigraph.lang.types import PropertyType, Scalar
 
@@ -79,7 +80,12 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Ex
     if not is_compatible(a.type, b.type):
         _report_mismatch(ctx, comparison, a, b, a.type, b.type)
         return None
-    return ir.Compare(ir.CompareOp(comparison.operator.text), a, b)
+    op = ir.CompareOp(comparison.operator.text)
+    # Words of an enum have an order among all texts, so `<` and `>` may compare with any.
+    if op in (ir.CompareOp.EQ, ir.CompareOp.NE):
+        is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
+        return ir.Compare(op, a, b) if is_known else None
+    return ir.Compare(op, a, b)
 
 
 def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast.Comparison) -> ir.Expr | None:
@@ -137,6 +143,8 @@ def _contains(
         wanted = element_type(left) if left.is_list else "String"
         ctx.report("T7", at.right.span, f"`contains` looks for a {wanted} here, but {describe(b)}")
         return None
+    if left.is_list and not check_enum_words(ctx, a, b, at.right):
+        return None
     return ir.Compare(ir.CompareOp.CONTAINS if left.is_list else ir.CompareOp.STRING_CONTAINS, a, b)
 
 
@@ -156,7 +164,7 @@ def _report_mismatch(
     hint = None
     for type_, other in ((left, b), (right, a)):
         if type_.scalar in (Scalar.DATE, Scalar.DATETIME) and isinstance(other, ir.Literal) and other.type.is_text:
-            hint = f'write {type_.scalar.value.lower()}("{other.value}")'
+            hint = date_hint(type_.scalar, other.value)
     message = f"{describe(a)} and {describe(b)}: they cannot be compared"
     ctx.report("T7", at.right.span, message, hint)
 
@@ -184,6 +192,8 @@ def _membership(ctx: Context, scope: Scope, membership: ast.Membership) -> ir.Ex
     if not is_empty and not is_compatible(operand.type, element_type(collection.type)):
         message = f"{describe(operand)}, which a list of {element_type(collection.type)} cannot hold"
         ctx.report("T34", membership.collection.span, message)
+        return None
+    if not check_enum_words(ctx, operand, collection, membership.collection):
         return None
     return ir.In(operand, collection)
 

@@ -40,12 +40,16 @@ class CompareOp(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A declared parameter; `kind` is its word in tool schemas, `item_kind` that of the members of a list."""
+    """A declared parameter; `kind` is its word in tool schemas, `item_kind` that of the members of a list.
+
+    `words` are those of the enum properties that it is compared with; None when it is used in other ways, too.
+    """
 
     name: str
     type: PropertyType
     kind: str
     item_kind: str | None = None
+    words: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

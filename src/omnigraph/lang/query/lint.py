@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
-from omnigraph.lang.query import ir
-from omnigraph.lang.query.compile import CompiledQuery, compile_parsed
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
 from omnigraph.lang.query.mutations import nullable_properties
 from omnigraph.lang.query.parse import parse_queries
 from omnigraph.lang.query.words import listed
@@ -27,6 +27,7 @@ class LintFinding(Diagnostic):
     query: str | None = None
     type_name: str | None = None
     property_name: str | None = None
+    query_names: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -36,7 +37,12 @@ class LintFinding(Diagnostic):
         return self.query or self.source.name
 
     def to_json(self) -> dict[str, object]:
-        about = {"query": self.query, "type_name": self.type_name, "property": self.property_name}
+        about: dict[str, object] = {
+            "query": self.query,
+            "type_name": self.type_name,
+            "property": self.property_name,
+            "query_names": list(self.query_names) or ([] if self.query is None else [self.query]),
+        }
         # A dataclass with slots is a new class, which the short form of `super` does not know.
         return {**Diagnostic.to_json(self), **about}
 
@@ -47,14 +53,21 @@ class QueryReport:
 
     file: str
     name: str
+    kind: QueryKind
     compiled: CompiledQuery | None
     diagnostics: tuple[Diagnostic, ...]
+
+    def result(self, warnings: Sequence[str]) -> dict[str, object]:
+        """Return the query in short: whether it compiled, and what is wrong with it."""
+        shown = {"name": self.name, "kind": self.kind, "status": "ok" if self.compiled else "error"}
+        error = {} if self.compiled else {"error": "; ".join(item.message for item in self.diagnostics)}
+        return {**shown, **({"warnings": list(warnings)} if warnings else {}), **error}
 
     def to_json(self) -> dict[str, object]:
         shown: dict[str, object] = {"file": self.file, "name": self.name, "status": "ok" if self.compiled else "error"}
         query = self.compiled
         if query is None:
-            return {**shown, "diagnostics": [item.to_json() for item in self.diagnostics]}
+            return {**shown, "kind": self.kind, "diagnostics": [item.to_json() for item in self.diagnostics]}
         params = [
             {"name": item.name, "type": str(item.type), "kind": item.kind, "nullable": item.type.nullable}
             for item in query.params
@@ -81,11 +94,25 @@ class LintReport:
         return "error" if any(finding.severity is Severity.ERROR for finding in self.findings) else "ok"
 
     def to_json(self) -> dict[str, object]:
+        found = [finding.severity for finding in self.findings]
         return {
             "status": self.status,
+            "queries_processed": len(self.queries),
+            "errors": found.count(Severity.ERROR),
+            "warnings": found.count(Severity.WARNING),
+            "infos": found.count(Severity.INFO),
+            "results": [query.result(self._warnings_of(query)) for query in self.queries],
             "findings": [finding.to_json() for finding in self.findings],
             "queries": [query.to_json() for query in self.queries],
         }
+
+    def _warnings_of(self, query: QueryReport) -> list[str]:
+        """Return what is worth a second look in one query; what concerns several is among the findings alone."""
+        return [
+            finding.message
+            for finding in self.findings
+            if finding.severity is Severity.WARNING and (finding.query, finding.source.name) == (query.name, query.file)
+        ]
 
 
 def lint_queries(sources: Sequence[Source], catalog: Catalog) -> LintReport:
@@ -99,13 +126,14 @@ def lint_queries(sources: Sequence[Source], catalog: Catalog) -> LintReport:
             findings.extend(_about(item, None) for item in error.diagnostics)
             continue
         for query in parsed:
+            kind: QueryKind = "read" if isinstance(query.body, ast.Read) else "mutation"
             try:
                 compiled = compile_parsed(source, catalog, query)
             except LanguageError as error:
-                reports.append(QueryReport(source.name, query.name.text, None, error.diagnostics))
+                reports.append(QueryReport(source.name, query.name.text, kind, None, error.diagnostics))
                 findings.extend(_about(item, query.name.text) for item in error.diagnostics)
             else:
-                reports.append(QueryReport(source.name, query.name.text, compiled, ()))
+                reports.append(QueryReport(source.name, query.name.text, kind, compiled, ()))
     valid = [report.compiled for report in reports if report.compiled is not None]
     findings.extend(_without_params(valid))
     findings.extend(_never_set(valid, catalog))
@@ -147,4 +175,5 @@ def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[L
                 message = f"no update sets `{type_name}.{item.name}`; `{type_name}` is updated by {by}"
                 hint = "set it in an update, or ignore this if it never changes"
                 place = (first.source, first.span)
-                yield LintFinding("L201", message, *place, hint, Severity.WARNING, None, type_name, item.name)
+                names = tuple(sorted(updating))
+                yield LintFinding("L201", message, *place, hint, Severity.WARNING, None, type_name, item.name, names)

@@ -66,6 +66,7 @@ _HABITS: Final = {
 _TOKEN: Final = re.compile(
     r"[$@]?[A-Za-z_][A-Za-z0-9_]*|[0-9]+(?:\.[0-9]+)?[A-Za-z0-9_]*|\"[^\"\n]{0,40}\"?|[=!<>]=|\S"
 )
+_FILE_NAME: Final = re.compile(r"[^\s{}]+\.(?:gq|txt|pg)")
 _FOUND_MAX: Final = 40
 _LOOK_BACK: Final = 200
 
@@ -107,6 +108,12 @@ def describe_expected(accepts: set[str], before: str) -> str:
 
 def hint_for(found: str, before: str, accepts: set[str], text: str, offset: int) -> str | None:
     """Return what is usually meant by this mistake, if it is a usual one."""
+    if not before:
+        if _FILE_NAME.fullmatch(text.strip()):
+            return "this looks like the name of a file; give the text that it holds"
+        return "a source holds queries: `query name() { match { … } return { … } }`"
+    if found in ("and", "or") and accepts & {"INSERT", "UPDATE", "DELETE"}:
+        return "the `where` of a mutation takes one comparison; write a statement for each"
     habit = _habit(found, before, text, offset)
     if habit:
         return habit

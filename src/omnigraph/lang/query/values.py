@@ -5,10 +5,16 @@ Pure. Shared by property matches, assignments and predicates, so that they agree
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.context import Context, Scope
 from omnigraph.lang.query.words import suggestion
 from omnigraph.lang.types import NUMBERS, PropertyType, Scalar
+
+# How a Date and a DateTime begin.
+_DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")
 
 
 def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Literal | None:
@@ -141,5 +147,17 @@ def _value_hint(literal: ir.Literal, wanted: PropertyType) -> str | None:
     if wanted.enum_values is not None and isinstance(literal.value, str):
         return suggestion(literal.value, wanted.enum_values)
     if wanted.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
-        return f'write {wanted.scalar.value.lower()}("{literal.value}")'
+        return date_hint(wanted.scalar, literal.value)
     return None
+
+
+def date_hint(scalar: Scalar, text: object) -> str:
+    """Return how a text is written as a date, or how dates are written if it is none.
+
+    >>> date_hint(Scalar.DATE, "2026-01-31"), date_hint(Scalar.DATE, "yesterday")
+    ('write date("2026-01-31")', 'a Date is written as date("2026-01-31")')
+    """
+    if _DATE.match(str(text)):
+        return f'write {scalar.value.lower()}("{text}")'
+    example = "2026-01-31" if scalar is Scalar.DATE else "2026-01-31T12:00:00Z"
+    return f'a {scalar.value} is written as {scalar.value.lower()}("{example}")'

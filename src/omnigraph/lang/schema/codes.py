@@ -41,6 +41,7 @@ SCHEMA_CODES: Mapping[str, str] = MappingProxyType(
         "S29": "note: annotation or constraint without effect",
         "S30": "merge rule unknown, repeated or malformed",
         "S31": "merge rule that does not fit what it stands on",
+        "S32": "unknown annotation",
         "I1": "rename hint names nothing that was accepted",
         "I2": "rename hint names a declaration of another kind",
         "I3": "accepted type claimed twice",

@@ -12,10 +12,10 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.schema.allocate import allocate_identities
 from omnigraph.lang.schema.encode import shape_hash
-from omnigraph.lang.schema.expand import expand_interfaces
+from omnigraph.lang.schema.expand import AnnotationPlace, expand_interfaces
 from omnigraph.lang.schema.identity import resolve_names
 from omnigraph.lang.schema.integrity import DOMAIN
-from omnigraph.lang.schema.ir import SchemaIR
+from omnigraph.lang.schema.ir import KINDS, SchemaIR
 from omnigraph.lang.schema.lower import lower_draft
 from omnigraph.lang.schema.origin import Origins
 from omnigraph.lang.schema.parser import parse_schema
@@ -52,7 +52,7 @@ def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = N
         raise UsageError(f"identity domain `{domain}` is not an upper-case ULID", domain=domain)
     if accepted is not None and accepted.domain != domain:
         raise UsageError("the accepted schema belongs to another graph", domain=domain, accepted=accepted.domain)
-    draft = expand_interfaces(source, parse_schema(source))
+    draft = expand_interfaces(source, parse_schema(source), legacy_annotations(accepted))
     errors = check_draft(draft)
     if errors:
         raise LanguageError(diagnostics=errors)
@@ -63,3 +63,16 @@ def compile_schema(source: Source, *, domain: str, accepted: SchemaIR | None = N
     ir = allocate_identities(shape, resolution, domain)
     notes = (*note_draft(draft), *resolution.notes)
     return CompiledSchema(source, shape, shape_hash(shape), ir, catalog_of(ir), notes, origins)
+
+
+def legacy_annotations(accepted: SchemaIR | None) -> frozenset[AnnotationPlace]:
+    """Return the unknown annotations of an accepted schema; earlier releases took any word."""
+    if accepted is None:
+        return frozenset()
+    places: set[AnnotationPlace] = set()
+    for kind in KINDS:
+        for name, shape in accepted.types(kind).items():
+            places.update(AnnotationPlace(kind, name, None, item.name) for item in getattr(shape, "annotations", ()))
+            for property_ in shape.properties:
+                places.update(AnnotationPlace(kind, name, property_.name, item.name) for item in property_.annotations)
+    return frozenset(places)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.lang.schema.syntax import Declaration, PropertyDeclaration, Word
+from omnigraph.lang.schema.syntax import Declaration, Kind, PropertyDeclaration, Word
 from omnigraph.lang.source import Source
 
 
@@ -30,16 +30,32 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnotationPlace:
+    """Where an annotation stands; without a property, on the type itself."""
+
+    kind: Kind
+    type_name: str
+    property_name: str | None
+    word: str
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
-    """A parsed schema, expanded and ready to be checked. A name declared twice means its first declaration."""
+    """A parsed schema, expanded and ready to be checked. A name declared twice means its first declaration.
+
+    `legacy` are the unknown annotations of the accepted schema, which may stay where they are.
+    """
 
     source: Source
     owners: tuple[Owner, ...]
     interfaces: Mapping[str, Owner]
     nodes: Mapping[str, Owner]
+    legacy: frozenset[AnnotationPlace] = frozenset()
 
 
-def expand_interfaces(source: Source, declarations: tuple[Declaration, ...]) -> Draft:
+def expand_interfaces(
+    source: Source, declarations: tuple[Declaration, ...], legacy: frozenset[AnnotationPlace] = frozenset()
+) -> Draft:
     """Return the draft of a schema, owners in source order."""
     interfaces: dict[str, Owner] = {}
     for declaration in declarations:
@@ -50,7 +66,7 @@ def expand_interfaces(source: Source, declarations: tuple[Declaration, ...]) -> 
     for owner in owners:
         if owner.declaration.kind == "node":
             nodes.setdefault(owner.declaration.name.text, owner)
-    return Draft(source, owners, interfaces, nodes)
+    return Draft(source, owners, interfaces, nodes, legacy)
 
 
 def _own(declaration: Declaration) -> dict[str, Member]:

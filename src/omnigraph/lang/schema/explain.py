@@ -57,11 +57,20 @@ _TYPES: Final = (
 _FOREIGN_TYPES: Final = {
     **dict.fromkeys(("int", "integer", "number", "i32"), "`I32` or `I64`"),
     **dict.fromkeys(("long", "bigint", "int64", "i64"), "`I64`"),
-    **dict.fromkeys(("float", "double", "real", "decimal", "f64"), "`F64`"),
-    **dict.fromkeys(("str", "text", "varchar", "uuid", "json"), "`String`"),
-    **dict.fromkeys(("timestamp", "time"), "`DateTime`"),
+    **dict.fromkeys(("float", "double", "real", "f64"), "`F64`"),
+    **dict.fromkeys(("str", "text", "varchar", "uuid"), "`String`"),
+    "timestamp": "`DateTime`",
     **dict.fromkeys(("bytes", "binary"), "`Blob`"),
     **dict.fromkeys(("list", "array"), "`[String]`, a base type in brackets"),
+}
+# What the language has no type for, and how such values are kept.
+_MISSING_TYPES: Final = {
+    **dict.fromkeys(
+        ("decimal", "numeric", "money"),
+        "there is no decimal type; keep exact amounts as `I64` in the smallest unit, or as `String`",
+    ),
+    "time": "there is no type for a time of day; keep it as `String`, or a whole moment as `DateTime`",
+    "json": "there is no type for JSON; keep it as `String`, or declare its members as properties",
 }
 _FOREIGN_KEYWORDS: Final = {
     **dict.fromkeys(("type", "class", "entity", "vertex", "table", "struct"), "`node`"),
@@ -145,6 +154,8 @@ def _hint(found: str, accepted: frozenset[str], source: Source) -> str | None:
 def _type_hint(found: str, accepted: frozenset[str]) -> str | None:
     if "ENUM" not in accepted:
         return "a list holds a base type such as `[String]` or `[I64]`; no list, vector or enum"
+    if found.lower() in _MISSING_TYPES:
+        return _MISSING_TYPES[found.lower()]
     if found.lower() in _FOREIGN_TYPES:
         return f"use {_FOREIGN_TYPES[found.lower()]}"
     if not found[0].isalpha():

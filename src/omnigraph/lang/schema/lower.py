@@ -11,6 +11,7 @@ from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
 from omnigraph.lang.schema.expand import Draft, Member, Owner
 from omnigraph.lang.schema.number import parse_bound, parse_count
 from omnigraph.lang.schema.origin import Origins, PropertyOrigin, TypeOrigin
+from omnigraph.lang.schema.rules.unknown import KNOWN_ANNOTATIONS
 from omnigraph.lang.schema.shape import (
     ConstraintKind,
     ConstraintShape,
@@ -25,7 +26,6 @@ from omnigraph.lang.schema.shape import (
 from omnigraph.lang.schema.syntax import Declaration, Item, PropertyDeclaration, Word
 
 _MARKS: Final = ("index", "key", "unique")
-_KNOWN: Final = frozenset({*_MARKS, "embed", "description", "instruction", "rename_from", "merge"})
 
 
 def lower_draft(draft: Draft) -> tuple[SchemaShape, Origins]:
@@ -121,7 +121,7 @@ def _opaque(items: tuple[Item, ...]) -> tuple[OpaqueAnnotation, ...]:
             {
                 OpaqueAnnotation(item.word, item.value, tuple(sorted((k.key or "", k.text) for k in item.keywords)))
                 for item in items
-                if item.word not in _KNOWN
+                if item.word not in KNOWN_ANNOTATIONS
             },
             key=repr,
         )

@@ -15,6 +15,7 @@ from omnigraph.lang.schema.rules.interface import check_interfaces
 from omnigraph.lang.schema.rules.merge import check_merge_rules
 from omnigraph.lang.schema.rules.naming import check_names
 from omnigraph.lang.schema.rules.note import note_inert
+from omnigraph.lang.schema.rules.unknown import check_unknown_annotations, note_legacy_annotations
 from omnigraph.lang.schema.rules.value import check_values
 from omnigraph.limits import DIAGNOSTICS_MAX
 
@@ -24,6 +25,7 @@ STAGES: tuple[Rule, ...] = (
     check_values,
     check_interfaces,
     check_annotations,
+    check_unknown_annotations,
     check_merge_rules,
     check_constraints,
     check_names,
@@ -42,4 +44,5 @@ def check_draft(draft: Draft) -> tuple[Diagnostic, ...]:
 
 def note_draft(draft: Draft) -> tuple[Diagnostic, ...]:
     """Return remarks on what is legal and has no effect, in source order."""
-    return tuple(sorted(note_inert(draft), key=lambda item: item.span.start)[:DIAGNOSTICS_MAX])
+    notes = (*note_inert(draft), *note_legacy_annotations(draft))
+    return tuple(sorted(notes, key=lambda item: item.span.start)[:DIAGNOSTICS_MAX])

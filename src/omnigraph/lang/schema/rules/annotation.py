@@ -1,6 +1,6 @@
 """Checks the annotations of types and properties (S11 to S18).
 
-Pure. Words that the language does not know are opaque and always legal.
+Pure. Words that the language does not know are for `unknown` to refuse.
 """
 
 from __future__ import annotations

@@ -1,0 +1,63 @@
+"""The one place through which the command line prints: what comes from data cannot steer a terminal.
+
+Files and pipes get data as it is. A terminal gets control characters as `\\u001b`, which is also how JSON spells them;
+so do messages of errors, wherever they go.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import Final
+
+import typer
+
+# C0 but tab and line feed, DEL, C1, and what turns the direction of text or breaks lines unseen.
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escape_controls(text: str) -> str:
+    """Return a text in which no character can act on a terminal.
+
+    >>> escape_controls("a\\x1b[31mb\\x9bc\\td")
+    'a\\\\u001b[31mb\\\\u009bc\\td'
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
+    """Print a text; on standard error, or to a terminal, without control characters."""
+    if err or sys.stdout.isatty():
+        typer.echo(escape_controls(text), err=err, nl=nl)
+    else:
+        # Without `color`, Typer takes colours out of what goes to a file, and with them a part of the data.
+        typer.echo(text, nl=nl, color=True)
+
+
+def echo_styled(head: str, colour: str, rest: str = "") -> None:
+    """Print a message on standard error whose beginning is coloured on a terminal."""
+    styled = typer.style(escape_controls(head), fg=colour, bold=True)
+    typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless() else None)
+
+
+def is_colourless() -> bool:
+    """Tell whether the environment asks for plain text."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
+def echo_bytes(chunks: Iterable[bytes]) -> None:
+    """Write bytes to standard output as they are; to a terminal as text without control characters."""
+    if not sys.stdout.isatty():
+        for chunk in chunks:
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.buffer.flush()
+        return
+    # A character may lie across two chunks.
+    from codecs import getincrementaldecoder
+
+    decoder = getincrementaldecoder("utf-8")("backslashreplace")
+    for chunk in chunks:
+        typer.echo(escape_controls(decoder.decode(chunk)), nl=False)
+    typer.echo(escape_controls(decoder.decode(b"", final=True)), nl=False)

@@ -1,0 +1,115 @@
+"""The audit, as users see it: what sweeps recovered, and what repairs and upgrades did.
+
+Reads only; rows are written by whoever did the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Final
+
+from omnigraph.engine.core import Core
+from omnigraph.engine.scope import GRAPH
+from omnigraph.engine.write.gate import admit
+from omnigraph.errors import UsageError
+from omnigraph.manifest import audit
+from omnigraph.manifest.audit import AuditRow, Outcome
+
+
+class AuditKind(StrEnum):
+    """What was done."""
+
+    ROLLED_FORWARD = "rolled_forward"
+    ROLLED_BACK = "rolled_back"
+    BRANCH_DISCARDED = "branch_discarded"
+    REPAIRED = "repaired"
+    DISCARDED = "discarded"
+    UPGRADED = "upgraded"
+
+
+_KINDS: Final[Mapping[Outcome, AuditKind]] = {
+    Outcome.ROLLED_FORWARD: AuditKind.ROLLED_FORWARD,
+    Outcome.ROLLED_BACK: AuditKind.ROLLED_BACK,
+    Outcome.ORPHANED_BRANCH_DISCARDED: AuditKind.BRANCH_DISCARDED,
+    Outcome.REPAIRED: AuditKind.REPAIRED,
+    Outcome.UPGRADED: AuditKind.UPGRADED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One recovery, repair, discard or upgrade.
+
+    `operation` is the sort of work that was recovered, such as `load`; `actor` is who had begun it. There is a commit
+    if the work was published.
+    """
+
+    kind: AuditKind
+    operation: str
+    operation_id: str
+    actor: str | None
+    commit_id: str | None
+    created_at_us: int
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "kind": self.kind.value,
+            "operation": self.operation,
+            "operation_id": self.operation_id,
+            "actor_id": self.actor,
+            "graph_commit_id": self.commit_id,
+            "created_at": self.created_at_us,
+        }
+
+
+def list_audit(
+    core: Core,
+    *,
+    kind: str | None = None,
+    by: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int | None = None,
+    actor: str | None = None,
+) -> list[AuditEntry]:
+    """Return the audit, newest first; `by` is the actor whose work it is about."""
+    core = admit(core, "admin", GRAPH, actor)
+    wanted = None if kind is None else _kind(kind)
+    earliest, latest = (None if one is None else _microseconds(one) for one in (since, until))
+    if limit is not None and limit < 1:
+        raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
+    entries = [
+        entry
+        for entry in map(_entry, audit.read(core.kernel.store))
+        if wanted in (None, entry.kind)
+        and by in (None, entry.actor)
+        and (earliest is None or entry.created_at_us >= earliest)
+        and (latest is None or entry.created_at_us < latest)
+    ]
+    entries.sort(key=lambda one: (one.created_at_us, one.operation_id), reverse=True)
+    return entries[:limit]
+
+
+def _entry(row: AuditRow) -> AuditEntry:
+    kind = _KINDS[row.outcome]
+    if kind is AuditKind.REPAIRED and row.commit_id is None:
+        # A repair that took something over has a commit; one that only threw away has none.
+        kind = AuditKind.DISCARDED
+    return AuditEntry(kind, row.kind, row.operation_id, row.actor, row.commit_id, row.created_at_us)
+
+
+def _kind(word: str) -> AuditKind:
+    try:
+        return AuditKind(word)
+    except ValueError:
+        known = ", ".join(AuditKind)
+        raise UsageError(f"there is no kind `{word}` in the audit; it is one of {known}", kind=word) from None
+
+
+def _microseconds(moment: datetime) -> int:
+    if moment.tzinfo is None:
+        raise UsageError(f"`{moment}` has no time zone; give one, such as `tzinfo=UTC`")
+    return int(moment.timestamp() * 1_000_000)
