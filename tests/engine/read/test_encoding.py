@@ -100,7 +100,11 @@ def test_cache_is_bounded_by_bytes_and_keeps_nothing_large() -> None:
     made: list[int] = []
 
     def get(key: int, size: int) -> None:
-        cache.get(key, lambda: made.append(key) or str(key), size)  # type: ignore[func-returns-value]
+        def make() -> str:
+            made.append(key)
+            return str(key)
+
+        assert cache.get(key, make, size) == str(key)
 
     for key in range(10):
         get(key, 200)
