@@ -482,7 +482,7 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     set_age(graph, "Alice", 31, "review")
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
-    monkeypatch.setattr(type(graph.core.kernel.store.objects), "delete", lambda self, path: None)
+    monkeypatch.setattr(type(graph.core.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
     cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")
