@@ -5,7 +5,7 @@ Reads files and compiles; running a stored query is `graph.query` or `graph.muta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -196,7 +196,10 @@ def _line(one: Diagnostic) -> int:
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
     if not isinstance(sources, str | Path):
-        return [Path(one) for one in sources]
+        paths = list(sources) if isinstance(sources, Iterable) else [sources]
+        if isinstance(sources, bytes | Mapping) or not all(isinstance(path, str | Path) for path in paths):
+            raise UsageError("stored queries are a directory or a list of files, given as paths", argument="queries")
+        return [Path(path) for path in paths]
     path = Path(sources)
     if not path.is_dir():
         return [path]
