@@ -196,10 +196,10 @@ def _line(one: Diagnostic) -> int:
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
     if not isinstance(sources, str | Path):
-        paths = list(sources) if isinstance(sources, Iterable) else [sources]
+        paths: Sequence[object] = tuple(sources) if hasattr(sources, "__iter__") else (sources,)
         if isinstance(sources, bytes | Mapping) or not all(isinstance(path, str | Path) for path in paths):
             raise UsageError("stored queries are a directory or a list of files, given as paths", argument="queries")
-        return [Path(path) for path in paths]
+        return [Path(str(path)) for path in paths]
     path = Path(sources)
     if not path.is_dir():
         return [path]

@@ -120,7 +120,6 @@ def test_queries_list_shows_kinds_of_parameters(place: Path, capsys: pytest.Capt
                 ],
             },
         ],
-        "broken": [],
     }
     checked = answer(capsys, "queries", "validate", "q", "--schema", "schema.pg")
     assert isinstance(checked["warnings"], list)
