@@ -194,8 +194,10 @@ def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_t
     late: list[str] = []
     real = Kernel.keep_history
 
-    def keep_history(self: Kernel, snapshot: Snapshot, after: Collection[CommitId] = ()) -> None:
-        real(self, snapshot, after)
+    def keep_history(
+        self: Kernel, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()
+    ) -> None:
+        real(self, snapshot, after, names)
         if not late:
             # The deletion has kept what it saw; now somebody writes, and merges elsewhere.
             late.append(set_age(graph, 32, "b"))
