@@ -34,11 +34,11 @@ def seconds(graph: og.Graph, source: str) -> float:
     return time.process_time() - started
 
 
-@pytest.mark.parametrize("clause", ["$p e $p ", "$p e $q ", "$p e $_ ", "$p e $_ $p.n = 1 ", "not { $p e $_ } "])
+@pytest.mark.parametrize("clause", ["$p e $p ", "$p e $q ", "$p e $_ $p.n = 1 ", "$p e $q $q.n = 1 $p.n = 1 "])
 def test_planning_takes_time_in_proportion_to_the_clauses(graph: og.Graph, clause: str) -> None:
-    # What is quadratic took 2 seconds for 300 walks and 20 for a thousand.
+    # They take 0.1 to 0.5 seconds; when it was quadratic, 2.3 to 10.
     graph.explain(query(clause))
-    assert seconds(graph, query(clause * (QUERY_CLAUSES_MAX // 2 - 1))) < 4
+    assert seconds(graph, query(clause * (QUERY_CLAUSES_MAX - 2))) < 2
 
 
 def test_columns_of_one_name_are_named_in_linear_time(graph: og.Graph) -> None:
@@ -65,15 +65,15 @@ def test_query_of_too_many_clauses_or_signs_is_refused(graph: og.Graph) -> None:
 
 @pytest.mark.parametrize(("function", "most"), [("fuzzy", FUZZY_WORDS_MAX), ("search", SEARCH_WORDS_MAX)])
 def test_search_for_too_many_words_is_refused(graph: og.Graph, function: str, most: int) -> None:
-    find = query(f'{function}($p.t, "{{}}")', "count($p) as n")
+    find = query(f'{function}($p.t, "WORDS")', "count($p) as n")
     enough = " ".join(f"w{n}" for n in range(most - 1)) + " words"
-    assert graph.query(find.format(enough)).rows() == [{"n": 1}]
+    assert graph.query(find.replace("WORDS", enough)).rows() == [{"n": 1}]
     with pytest.raises(LimitExceeded) as caught:
-        graph.query(find.format(f"{enough} more"))
+        graph.query(find.replace("WORDS", f"{enough} zebra"))
     assert caught.value.context == {"resource": "search_words", "limit": most, "actual": most + 1}
 
 
-def test_compiling_belongs_to_the_budget(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_belongs_to_the_budget(graph: og.Graph) -> None:
     cancel = CancelToken()
     cancel.cancel()
     with pytest.raises(QueryCancelled, match="compiling"):
