@@ -17,6 +17,7 @@ from benchmarks import (
     load,
     maintain,
     surfaces,
+    texts,
     vectors,
     writes,
 )
@@ -35,6 +36,7 @@ TOPICS: dict[str, Callable[[], Topic]] = {
     "maintain": maintain.run,
     "surfaces": surfaces.run,
     "vectors": vectors.run,
+    "texts": texts.run,
     "checksums": checksums.run,
     "fairness": fairness.run,
     "clones": clones.run,

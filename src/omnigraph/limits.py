@@ -91,10 +91,10 @@ ANSWER_PIECE_CELLS: Final = 131_072
 # Writes: what one mutation or ingest may hold per type, and how much of what is wrong with it is told.
 WRITE_ENTITIES_MAX: Final = 8_192
 WRITE_BYTES_MAX: Final = 32 * 1024 * 1024
-# Findings that a person is shown one by one; of the others, how many of each code.
-FINDINGS_SHOWN_MAX: Final = 10
 BLOB_COPY_BYTES: Final = 32 * 1024 * 1024
 BLOB_VALUE_BYTES_MAX: Final = 64 * 1024
+# Findings that a person is shown one by one; of the others, how many of each code.
+FINDINGS_SHOWN_MAX: Final = 10
 VIOLATIONS_MAX: Final = 100
 INGEST_LINE_BYTES_MAX: Final = 32 * 1024 * 1024
 INGEST_LINE_TOKENS_MAX: Final = 131_072
@@ -137,8 +137,10 @@ CLOCK_SKEW_SECONDS: Final = 3_600
 FUZZY_EDITS_MAX: Final = 8
 FUZZY_WORDS_MAX: Final = 64
 SEARCH_WORDS_MAX: Final = 1_024
+WORD_LETTERS_MAX: Final = 1_024
 SEARCH_CACHE_MAX: Final = 8
 TEXT_CACHE_BYTES_MAX: Final = 268_435_456
+ANALYSED_BYTES_MAX: Final = 33_554_432
 VECTOR_PARTITION_ROWS: Final = 512
 VECTOR_PARTITIONS_MAX: Final = 4_096
 VECTOR_UNPARTITIONED_ROWS_MAX: Final = 20_000

@@ -5,7 +5,7 @@ Reads files and compiles; running a stored query is `graph.query` or `graph.muta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
@@ -180,8 +180,7 @@ def check_queries(sources: Sequence[Source], catalog: Catalog) -> StoredQueries:
         other = first.setdefault(query.name, query)
         if other is not query:
             message = f"there is a stored query `{query.name}` in `{other.source.name}` already"
-            hint = "give each a name of its own"
-            repeated = LintFinding("L203", message, query.source, query.span, hint, query=query.name)
+            repeated = Diagnostic("L203", message, query.source, query.span, "give each a name of its own")
             broken.append(BrokenQuery(query.name, query.source.name, (repeated,)))
         warnings += [_vector_warning(query, one) for one in query.params if one.type.scalar is Scalar.VECTOR]
     return StoredQueries(tuple(_stored(first[name]) for name in sorted(first)), tuple(warnings), tuple(broken))
@@ -197,7 +196,10 @@ def _line(one: Diagnostic) -> int:
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
     if not isinstance(sources, str | Path):
-        return [Path(one) for one in sources]
+        paths: Sequence[object] = tuple(sources) if hasattr(sources, "__iter__") else (sources,)
+        if isinstance(sources, bytes | Mapping) or not all(isinstance(path, str | Path) for path in paths):
+            raise UsageError("stored queries are a directory or a list of files, given as paths", argument="queries")
+        return [Path(str(path)) for path in paths]
     path = Path(sources)
     if not path.is_dir():
         return [path]

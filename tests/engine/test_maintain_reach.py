@@ -6,6 +6,7 @@ import base64
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import omnigraph as og
@@ -204,3 +205,19 @@ def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp
 def test_decoder_takes_zeros_for_no_manifest() -> None:
     with pytest.raises(UnknownManifest, match="empty"):
         decode_manifest(bytes(12) + b"LANC")
+
+
+def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
+    """Lance encodes names by dictionaries of their own for each version, in which a fork has more places than one."""
+
+    def batch(version: int, *bases: str) -> pa.RecordBatch:
+        names = [f"data/{base[-1]}.lance" for base in bases]
+        texts = [list(bases), names, ["data file"] * len(bases)]
+        encoded = [pa.array(column, pa.string()).dictionary_encode() for column in texts]
+        versions = pa.array([version] * len(bases))
+        return pa.RecordBatch.from_arrays([versions, *encoded], ["version", "base_uri", "path", "type"])
+
+    tracked = TrackedFiles()
+    for rows in reach._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):
+        tracked.add(rows, "nodes/1")
+    assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}

@@ -58,7 +58,7 @@ def test_merge_makes_one_commit_with_two_parents_and_an_actor(graph: Graph) -> N
         "outcome": "merged",
         "base_commit_id": graph.commits("review")[1].commit_id,
         "base_commit_ids": [graph.commits("review")[1].commit_id],
-        "commit": commit.commit_id,
+        "commit": commit.to_json("main"),
         "types": [{"type_key": PERSON, "inserted": 0, "updated": 1, "deleted": 0, "adopted": False}],
         "conflicts": [],
         "dry_run": False,
@@ -482,7 +482,7 @@ def test_merge_that_dies_leaves_an_intent_that_a_sweep_rolls_back(
     set_age(graph, "Alice", 31, "review")
     before, stored = content(graph), files(graph)
     # A process that dies takes its intent away no more.
-    monkeypatch.setattr(type(graph.core.kernel.store.objects), "delete", lambda self, path: None)
+    monkeypatch.setattr(type(graph.core.kernel.store.objects), "delete_into_reserve", lambda self, path: None)
     cut = failpoints.armed({Point.COMMIT_STAGED: failpoints.fail_with(RuntimeError("the power went"))})
     with cut, pytest.raises(RuntimeError):
         graph.branches.merge("review")

@@ -291,19 +291,19 @@ def test_below_ancestors_a_state_that_cleanup_removed_makes_conflicts_not_guesse
     start(graph, a=1, b=1)
     below = graph.snapshot("dev").head
     cross(graph, lambda: put(graph, "main", "x", a=2), lambda: put(graph, "dev", "x", b=2))
-    real = Kernel.at_commit
+    real = Kernel.snapshot_of
 
-    def removed(self: Kernel, commit_id: Any) -> Any:
-        if commit_id == below:
+    def removed(self: Kernel, commit: Any) -> Any:
+        if commit.commit_id == below:
             raise GraphError("gone", code="graph.version_reclaimed")
-        return real(self, commit_id)
+        return real(self, commit)
 
-    monkeypatch.setattr(Kernel, "at_commit", removed)
+    monkeypatch.setattr(Kernel, "snapshot_of", removed)
     put(graph, "main", "x", a=1)
     put(graph, "dev", "y")
     [conflict] = graph.branches.merge("dev", dry_run=True).conflicts
     assert (conflict.entity_id, conflict.properties) == ("x", ("a",))
-    monkeypatch.setattr(Kernel, "at_commit", real)
+    monkeypatch.setattr(Kernel, "snapshot_of", real)
     assert graph.branches.merge("dev").outcome == "merged"
     assert (node(graph, "x") or {})["a"] == 1
 

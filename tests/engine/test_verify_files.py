@@ -10,13 +10,14 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
 import omnigraph as og
-from omnigraph.errors import OmniGraphError
-from omnigraph.manifest import publish
+from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.manifest import commit_log, publish, rows
 from omnigraph.store.dataset import manifest_name
 from tests.s3server import BUCKET, S3Server, s3_server
 
@@ -100,6 +101,17 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
         (root / path).write_bytes(before)
     assert missed == []
     assert not found(root)
+
+
+@pytest.mark.parametrize("metadata", ["{", "{}", "7"])
+def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
+    commit = build(str(tmp_path / "g.omni")).commits()[0]
+    table = rows.as_table([rows.commit_row(commit)])
+    place = table.schema.get_field_index("metadata")
+    damaged = table.set_column(place, table.schema.field(place), pa.array([metadata]))
+    with pytest.raises(GraphError) as caught:
+        commit_log._decode(damaged)
+    assert caught.value.code == "graph.corrupt"
 
 
 def test_verify_data_counts_files_without_a_checksum(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import COMMIT_WINDOW_ROWS
 from omnigraph.manifest import branches
 from omnigraph.manifest.sweep import sweep
@@ -87,7 +87,7 @@ def test_branch_with_descendants_or_dependents_cannot_be_deleted(root: str) -> N
     with pytest.raises(GraphError) as caught:
         branches.delete_branch(kernel, "a")
     assert (caught.value.code, caught.value.context["dependents"]) == ("branch.in_use", ["b"])
-    with pytest.raises(GraphError, match="main"):
+    with pytest.raises(UsageError, match="main"):
         branches.delete_branch(kernel, "main")
 
 

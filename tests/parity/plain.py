@@ -33,4 +33,5 @@ class Plain:
 
 def commit_in(value: Any) -> str | None:
     """Return the commit that an outcome names."""
-    return value.get("commit") if isinstance(value, dict) else None
+    commit = value.get("commit") if isinstance(value, dict) else None
+    return None if commit is None else str(commit["graph_commit_id"])

@@ -51,7 +51,7 @@ def differs(graph: og.Graph, spark: Any, name: str, **options: Any) -> bool:
 @pytest.mark.spark
 @pytest.mark.slow
 def test_measures_on_spark_equal_those_in_process(graph: og.Graph, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "ALGO_BLOCK_NODES", 7)
+    monkeypatch.setattr(blocks, "ALGO_BLOCK_NODES", 13)
     assert [name for name in MEASURES if differs(graph, spark, name)] == []
     left = [path for path in Path(graph.uri).rglob("*") if path.is_file() and "_staging" in str(path)]
     assert left == []

@@ -96,7 +96,8 @@ class Live:
             reply = Reply(answer.status, found, answer.read())
         finally:
             connection.close()
-        assert OURS.problems(method, path, reply.status, reply.headers, reply.body) == []
+        problems = OURS.problems(method, path, reply.status, reply.headers, reply.body)
+        assert not problems, problems
         return reply
 
     def get(self, path: str, **more: Any) -> Reply:

@@ -80,6 +80,18 @@ def test_blob_range_is_one_plain_range_or_ignored(pictures: Live) -> None:
     assert pictures.get(PATH + "empty", headers={"Range": "bytes=0-"}).status == 416
 
 
+def test_blob_is_followed_by_other_answers_on_the_same_connection(pictures: Live) -> None:
+    connection = pictures.connect()
+    try:
+        for _ in range(20):
+            connection.request("GET", PATH + "pic", headers={"Range": "bytes=0-9"})
+            assert connection.getresponse().read() == BYTES[:10]
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+    finally:
+        connection.close()
+
+
 def test_blob_conditions_are_looked_at_in_order(pictures: Live) -> None:
     tag = pictures.get(PATH + "pic").headers["etag"]
 

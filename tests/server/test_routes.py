@@ -396,11 +396,16 @@ def test_query_accepting_arrow_streams_the_rows(live: Live) -> None:
     assert table.to_pylist() == live.post(f"{G}/query", {"query": PEOPLE}).json()["rows"]
 
 
-def test_query_of_many_batches_accepting_arrow_streams_all_of_them(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.server.reads.RESULT_BATCH_ROWS", 2)
+def test_query_of_many_pieces_streams_all_of_them(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = live.post(f"{G}/query", {"query": PEOPLE})
+    assert "content-length" in whole.headers
+    monkeypatch.setattr("omnigraph.engine.read.encoding.ANSWER_PIECE_CELLS", 4)
     reply = live.post(f"{G}/query", {"query": PEOPLE}, headers={"Accept": ARROW})
     assert reply.headers["transfer-encoding"] == "chunked"
-    assert pa.ipc.open_stream(reply.body).read_all().num_rows == 5
+    assert [batch.num_rows for batch in pa.ipc.open_stream(reply.body)] == [2, 2, 1]
+    reply = live.post(f"{G}/query", {"query": PEOPLE})
+    assert reply.headers["transfer-encoding"] == "chunked"
+    assert reply.body == whole.body
 
 
 def test_condition_on_a_route_that_does_not_look_at_it_is_refused(live: Live) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from lance import blob_array, blob_field
+from lance.dataset import Index
 
 from omnigraph.store import compact, index
 from omnigraph.store.change import Change, append
@@ -60,6 +64,24 @@ def pictures(numbers: Iterable[int]) -> pa.Table:
         },
         schema=BLOB_SCHEMA,
     )
+
+
+@contextmanager
+def earlier_analyser() -> Iterator[None]:
+    """Build text indexes as releases before the first analyser of ours did: Lance's defaults on the stored texts."""
+
+    def build(dataset: Dataset, column: str, name: str, fragments: Sequence[int]) -> Index:
+        handle = copy(dataset.lance)
+        part = handle.create_index_uncommitted(
+            column, index_type="INVERTED", name=name, fragment_ids=list(fragments), replace=True, with_position=True
+        )
+        return handle.merge_existing_index_segments([part])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(index, "build_text_segment", build)
+        # An index of today is not one of theirs, and is built again as a whole.
+        patch.setattr(index, "ANALYSER", -1)
+        yield
 
 
 def commit(dataset: Dataset, change: Change | None) -> Dataset:

@@ -29,12 +29,8 @@ def list_queries(target: Reads, directory: Directory, schema: Against = None, as
 
     found = check_queries(read_queries(directory), catalog_of(target, schema))
     if as_json:
-        print_json(
-            {
-                "queries": [_listed(one) for one in found.queries],
-                "broken": [one.to_json() for one in found.broken],
-            }
-        )
+        broken = [one.to_json() for one in found.broken]
+        print_json({"queries": [_listed(one) for one in found.queries], "broken": broken})
         return 0
     rows = [
         [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""]

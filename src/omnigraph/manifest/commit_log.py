@@ -94,7 +94,8 @@ def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[Br
 
 
 def _decode(table: pa.Table) -> list[Commit]:
-    found = table.to_pylist()
-    for row in found:
-        row["json"] = orjson.loads(row["metadata"])
-    return [rows.decode_commit(row) for row in found]
+    with rows.report_damage(f"`{LOG_PATH}`", "restore it from a backup"):
+        found = table.to_pylist()
+        for row in found:
+            row["json"] = orjson.loads(row["metadata"])
+        return [rows.decode_commit(row) for row in found]

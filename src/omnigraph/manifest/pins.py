@@ -79,7 +79,8 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
     pins, tables = CatalogPins(needed=needed), []
     for ref in catalogs:
         table = _read_checked(store, ref, needed)
-        pins.heads[ref] = _head(table)
+        with rows.report_damage(f"catalog `{ref}`", "no version was removed; restore it from a backup"):
+            pins.heads[ref] = _head(table)
         kinds = pc.is_in(table["object_type"], value_set=pa.array(["table", "table_version"]))
         tables.append(table.filter(kinds).drop_columns(["metadata"]))
     if not tables:
@@ -89,7 +90,8 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         _identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
     }
     for row in distinct.filter(pc.field("object_type") == "table_version").to_pylist():
-        path = located[_identity(row)]
+        with rows.report_damage("a catalog", "no version was removed; restore it from a backup"):
+            path = located[_identity(row)]
         pins.versions.setdefault((path, row["table_branch"]), set()).add(row["table_version"])
         pins.names.setdefault(path, row["table_key"])
     return pins

@@ -5,7 +5,8 @@ Knows the format stamp. Reads and writes no storage itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from zlib import crc32
@@ -297,7 +298,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     """Return what a version of the manifest says; rows that contradict themselves are corruption."""
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
-    try:
+    with report_damage(where, "read an older version, or restore it from a backup"):
         for step in formats.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         checksums = checksums_of(table.schema)
@@ -305,15 +306,18 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
         listed = orjson.loads(metadata[LINKS_KEY])
         links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
         state = share_values(_decode_state(table, branch_id, checksums))
+    return Snapshot(branch, version, operation_id, state, links)
+
+
+@contextmanager
+def report_damage(where: str, remedy: str) -> Iterator[None]:
+    """Raise `graph.corrupt` for rows that cannot be decoded; flipped bits may make any text of any of them."""
+    try:
+        yield
     except GraphError:
         raise
     except (KeyError, ValueError, TypeError) as error:
-        raise GraphError(
-            f"{where} is damaged: {error!r}; read an older version, or restore it from a backup",
-            code="graph.corrupt",
-            object=where,
-        ) from error
-    return Snapshot(branch, version, operation_id, state, links)
+        raise GraphError(f"{where} is damaged: {error!r}; {remedy}", code="graph.corrupt", object=where) from error
 
 
 def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileChecksums) -> State:

@@ -110,6 +110,7 @@ class Operator(TypedDict):
     traversal: NotRequired[str]
     because: NotRequired[str]
     vectors: NotRequired[str]
+    texts: NotRequired[str]
 
 
 class Plan(TypedDict):

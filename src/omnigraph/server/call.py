@@ -6,7 +6,6 @@ Plain values; handlers run in threads and know nothing of the event loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -15,8 +14,6 @@ from omnigraph.engine.core import Moment
 from omnigraph.engine.read import CancelToken
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
-from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.lang.query.compile import WRONG_KIND
 from omnigraph.server.envelope import dump
 from omnigraph.server.hosting import Hosted
 from omnigraph.server.wire import JSON
@@ -79,18 +76,6 @@ class _Receipt(Protocol):
 def receipt_answer(receipt: _Receipt, **more: object) -> Answer:
     """Return what a write answers."""
     return json_answer({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
-
-
-@contextmanager
-def pointing_to(route: str) -> Iterator[None]:
-    """Name the route that takes what the caller sent, when it is a mutation for a read or the other way round."""
-    try:
-        yield
-    except LanguageError as error:
-        if [one.code for one in error.diagnostics] != [WRONG_KIND]:
-            raise
-        message = f"{error.message}; send it to `POST /graphs/{{graph_id}}{route}`"
-        raise LanguageError(message, diagnostics=error.diagnostics) from None
 
 
 class _OfMoment(Protocol):

@@ -76,10 +76,8 @@ def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None
 
 async def watch_configuration(service: Service) -> None:
     """Read tokens and policies again whenever their files change."""
-    known = await service.run(service.own, service.house.sources.fingerprint)
+    house = service.house
     while True:
         await asyncio.sleep(service.reload_seconds)
-        seen = await service.run(service.own, service.house.sources.fingerprint)
-        if seen != known:
-            known = seen
+        if await service.run(service.own, house.sources.fingerprint) != house.fingerprint:
             service.reload_soon()

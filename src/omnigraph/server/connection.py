@@ -13,13 +13,17 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote
 
 import httptools
 
 from omnigraph.errors import GraphError, LimitExceeded, OmniGraphError, UsageError
+from omnigraph.limits import SERVER_STREAM_CHUNK_BYTES
 from omnigraph.server.envelope import dump, error_body
 from omnigraph.server.exchange import Exchange
 
@@ -28,6 +32,9 @@ if TYPE_CHECKING:
 
 # A chunk of one byte takes five more on the wire; what takes more than this is no chunk for the sake of its bytes.
 _FRAMING_PER_BODY_BYTE: Final = 8
+# Closing sends a reset, and waits for nothing.
+_RESET: Final = struct.pack("ii", 1, 0)
+_NOTSENT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
 
 
 class HttpConnection(asyncio.Protocol):
@@ -72,9 +79,12 @@ class HttpConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self.peer = peer_of(transport)
+        if _NOTSENT is not None:
+            # What a reader does not take waits here, where it is counted, and not in megabytes of the kernel's.
+            _set_option(transport, socket.IPPROTO_TCP, _NOTSENT, SERVER_STREAM_CHUNK_BYTES)
         self._host.enter(self)
         bounds = self._host.bounds
-        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self.abort)
+        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
@@ -135,7 +145,7 @@ class HttpConnection(asyncio.Protocol):
         self._url, self._headers, self._expects_continue = b"", [], False
         self._has_headers, self._header_bytes, self._framing_bytes, self._body_bytes = False, 0, 0, 0
         bounds = self._host.bounds
-        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self.abort)
+        self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
 
     def on_url(self, url: bytes) -> None:
         if not self._is_discarding:
@@ -226,8 +236,11 @@ class HttpConnection(asyncio.Protocol):
     def _end(self, exchange: Exchange) -> None:
         """Look after a request whose application has returned."""
         if exchange is self.exchange and not exchange.is_complete:
-            # Only a reader who sees no end knows that the answer broke off.
-            self.abort()
+            # Only a reader that sees no end knows that the answer broke off. One that does not read sees nothing.
+            if self.is_full or not exchange.has_begun:
+                self.abort()
+            else:
+                self._close()
 
     def _refuse(self, error: OmniGraphError) -> None:
         """Answer what never becomes a request of the application, and end the connection."""
@@ -298,7 +311,8 @@ class HttpConnection(asyncio.Protocol):
             self._close()
 
     def abort(self) -> None:
-        """End the connection at once, and drop what was not sent yet."""
+        """End the connection at once, and drop what was not sent yet, in the kernel, too."""
+        _set_option(self._transport, socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         self._transport.abort()
 
     def _discard(self) -> None:
@@ -331,6 +345,14 @@ class HttpConnection(asyncio.Protocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+def _set_option(transport: asyncio.BaseTransport, level: int, option: int, value: int | bytes) -> None:
+    """Set an option of a socket that may be closed already."""
+    own = transport.get_extra_info("socket")
+    if own is not None:
+        with suppress(OSError):
+            own.setsockopt(level, option, value)
 
 
 def peer_of(transport: asyncio.BaseTransport) -> str:

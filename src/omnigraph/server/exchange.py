@@ -55,6 +55,7 @@ class Exchange:
         self._is_chunked = False
         # Bytes of the body that the headers promise and that are still to come; None when they promise none.
         self._promised: int | None = None
+        self._held = b""
         self._is_bodiless = False
 
     async def run(self, app: App, when_done: Callable[[], None]) -> None:
@@ -156,6 +157,10 @@ class Exchange:
             self._promised -= len(body)
             if self._promised < 0 or (is_last and self._promised):
                 raise BrokenAnswer("the answer is not as long as its headers say")
+            body, self._held = self._held + body, b""
+            if self._promised == 0 and not is_last:
+                # A reader that has counted to the end sends its next request at once, while this one is not over yet.
+                body, self._held = b"", body
         elif self._is_chunked:
             body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
         if head or body:

@@ -19,7 +19,7 @@ from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.policy import Policy
 from omnigraph.server.access import Doors, is_stranger
-from omnigraph.server.configuration import Sources, log
+from omnigraph.server.configuration import Fingerprint, Sources, log
 from omnigraph.server.exports import ExportSlots
 from omnigraph.server.tokens import Tokens
 from omnigraph.store.meter import Meter
@@ -80,9 +80,13 @@ class House:
     tokens: Tokens
     server_policy: Policy | None = None
     is_stale: bool = False
+    # Of the files as they were when they were last read.
+    fingerprint: Fingerprint = ()
 
     def reload(self) -> None:
         """Read tokens and policies again; requests under way end with those that they began with."""
+        # Taken first, so that a change while they are read is noticed as another one.
+        self.fingerprint = self.sources.fingerprint()
         try:
             read = self.sources.read()
         except OmniGraphError as error:
@@ -139,6 +143,7 @@ def open_house(
     doors.check()
     policies = {place.graph_id: place.policy for place in places}
     sources = Sources(read_tokens or (lambda: tokens), token_files, policies, server_policy, doors)
+    fingerprint = sources.fingerprint()
     read = sources.read()
     hosted: dict[str, Hosted] = {}
     for place in places:
@@ -148,7 +153,7 @@ def open_house(
         hosted[place.graph_id] = _open(place, read.checkers[place.graph_id])
     if not hosted:
         raise UsageError("there is nothing to serve; add `--store URI`, or `--graph ID=URI`")
-    return House(hosted, sources, read.tokens, read.server_policy)
+    return House(hosted, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 
 def _open(place: Place, checker: Checker) -> Hosted:

@@ -60,11 +60,12 @@ _STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "413": ("TooLarge", "The request, or what it needs, is larger than one request may be."),
     "415": ("MediaType", "The body is of another media type."),
     "416": ("Range", "The range holds no byte of the blob."),
+    "421": ("Misdirected", "The server does not answer to the name in the header `Host`."),
     "429": ("TooManyRequests", "Too many requests of this actor are under way."),
     "500": ("Failed", "The server or its storage failed."),
     "503": ("Stopping", "The server is being stopped; send the request again."),
 }
-_ALWAYS: Final = ("400", "401", "403", "404", "409", "429", "500", "503")
+_ALWAYS: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
 _STATUS_HEADERS: Final[Mapping[str, tuple[str, ...]]] = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
 
 
@@ -129,7 +130,7 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
 
 def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str, Any]:
     content = _content(route.answers, shapes)
-    statuses = ("500", "503") if route.is_open else ("401", "403", "500", "503")
+    statuses = ("421", "500", "503") if route.is_open else ("401", "403", "421", "500", "503")
     responses = {"200": _response(route.summary, content), **_refusals(statuses)}
     if route.path == "/readyz":
         responses["503"] = _response("Not every graph can be read, or the server is being stopped.", content)

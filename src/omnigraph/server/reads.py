@@ -17,7 +17,7 @@ from omnigraph.engine.history import describe_commits, describe_snapshot, descri
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, json_answer, moment_of, pointing_to
+from omnigraph.server.call import Answer, Call, json_answer, moment_of
 from omnigraph.server.envelope import dump
 from omnigraph.server.wire import ARROW
 
@@ -53,10 +53,9 @@ def read(call: Call[wire.Read]) -> Answer:
 
 
 def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
-    with pointing_to("/mutate"):
-        return call.graph.query(
-            given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
-        )
+    return call.graph.query(
+        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+    )
 
 
 def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:

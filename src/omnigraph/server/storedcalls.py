@@ -17,11 +17,14 @@ from omnigraph.stored import StoredQuery
 
 
 def catalog(call: Call[wire.Nothing]) -> Answer:
-    """List the stored queries that the caller may call; whoever sees all types is also told what is broken."""
+    """List the stored queries that the caller may call and whose types they may see.
+
+    Broken ones are listed for those who may see all types.
+    """
     core, stored = call.graph.core, call.hosted.stored()
-    found = [one for one in stored.list(core.view().catalog) if _is_callable(call, one)]
+    listed = [one.to_json() for one in stored.list(core.view().catalog) if _is_callable(call, one)]
     broken = [one.to_json() for one in stored.broken] if _sees_all(core) else []
-    return json_answer({"queries": [one.to_json() for one in found], "broken": broken})
+    return json_answer({"queries": listed, "broken": broken})
 
 
 def _is_callable(call: Call[wire.Nothing], stored: StoredQuery) -> bool:

@@ -14,7 +14,7 @@ from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
 from omnigraph.errors import UsageError
 from omnigraph.lang.source import Source
 from omnigraph.server import wire
-from omnigraph.server.call import Answer, Call, instant_of, json_answer, pointing_to, receipt_answer
+from omnigraph.server.call import Answer, Call, instant_of, json_answer, receipt_answer
 
 COMMIT_ID: Final = re.compile(r"[0-9A-Za-z]{1,64}")
 
@@ -30,8 +30,7 @@ def mutate_if(call: Call[wire.Mutate]) -> Answer:
 
 def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
     given = call.given
-    with pointing_to("/query"):
-        return call.graph.mutate(given.query, given.name, given.params, given.branch, if_commit)
+    return call.graph.mutate(given.query, given.name, given.params, given.branch, if_commit)
 
 
 def refuse_condition(call: Call[Any]) -> None:

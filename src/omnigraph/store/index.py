@@ -21,11 +21,13 @@ from numpy.typing import NDArray
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.analyser import ANALYSER, analyser_of
 from omnigraph.store.centres import choose_centres
 from omnigraph.store.change import Change, changed
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.fields import field_ids
 from omnigraph.store.rowversions import newest_row_version
+from omnigraph.store.textbuild import build_text_segment
 
 # Lance would put every centroid into its statistics, and warn about it on stderr; no caller needs them.
 os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
@@ -84,11 +86,28 @@ class Coverage:
     """Which of the dataset's fragments an index knows; the others are scanned.
 
     `false` are fragments that the index claims although rows of them are newer than it; they are among the uncovered.
+    An `outdated` index covers nothing: another analyser built it, and texts have other terms today.
     """
 
     indexed: frozenset[int]
     uncovered: frozenset[int]
     false: frozenset[int] = frozenset()
+    is_outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """An index of ours as a version lists it."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    segments: tuple[Index, ...]
+    is_outdated: bool
+
+    @property
+    def spec(self) -> IndexSpec:
+        return IndexSpec(self.column, self.kind, self.name)
 
 
 _NO_VECTORS: Final = "the column holds no vector yet"
@@ -101,7 +120,7 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
     if dataset.count() == 0:
         return [], []
-    present = {(column, kind) for _, column, kind, _ in _indexes(dataset)}
+    present = {(one.column, one.kind) for one in _indexes(dataset)}
     wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
         PendingIndex(spec, _NO_VECTORS)
@@ -113,12 +132,12 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
 
 
 def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
-    """Stage all missing indexes that can be built, and those of false coverage, as one transaction.
+    """Stage all missing indexes that can be built, and those that mislead, as one transaction.
 
     `missing` and `misleading` tell which those are.
     """
-    false = set(misleading(dataset))
-    folds = _folds(dataset, frozenset(), {spec.name for spec in false}) if false else Renewal(())
+    false = {spec.name for spec in misleading(dataset)}
+    folds = _folds(dataset, frozenset(), false) if false else Renewal(())
     plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
     return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
 
@@ -127,8 +146,8 @@ def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int
     """Return the segments for missing indexes and for fragments that indexes do not cover yet.
 
     Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
-    is built again if its coverage is false, if most of its fragments are gone, or if it covers a `shrunk` fragment: one
-    that was rewritten without its deleted rows, which the segment would answer for ever.
+    is built again if its coverage is false, if another analyser built it, if most of its fragments are gone, or if it
+    covers a `shrunk` fragment: one that was rewritten without its deleted rows, which it would answer for ever.
     """
     folds = _folds(dataset, frozenset(shrunk))
     return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
@@ -161,13 +180,12 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
 
 def segment_ids(dataset: Dataset) -> frozenset[str]:
     """Return what tells whether indexes are still made of the same segments."""
-    return frozenset(str(one.uuid) for _, _, _, segments in _indexes(dataset) for one in segments)
+    return frozenset(str(segment.uuid) for one in _indexes(dataset) for segment in one.segments)
 
 
 def last_covered(dataset: Dataset) -> int:
     """Return the highest id of a fragment that any segment has ever covered, or -1."""
-    known = (max(one.fragment_ids, default=-1) for _, _, _, segments in _indexes(dataset) for one in segments)
-    return max(known, default=-1)
+    return max(claimed_fragments(dataset), default=-1)
 
 
 def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
@@ -181,29 +199,41 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     live = frozenset(_live(dataset))
     found = {}
     honest = _Honesty(dataset)
-    for name, _, _, segments in _indexes(dataset):
-        known = frozenset().union(*(honest.coverage(segment) for segment in segments))
-        claimed = {fragment for segment in segments for fragment in segment.fragment_ids}
-        found[name] = Coverage(known, live - known, (live & claimed) - known)
+    for one in _indexes(dataset):
+        if one.is_outdated:
+            # Without rows there is nothing to build it again on.
+            found[one.name] = Coverage(frozenset(), live, is_outdated=bool(live))
+            continue
+        known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
+        claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
+        found[one.name] = Coverage(known, live - known, (live & claimed) - known)
     return found
 
 
 def claimed_fragments(dataset: Dataset) -> frozenset[int]:
     """Return the fragments that any index claims to cover, as Lance sees it."""
     return frozenset(
-        one for _, _, _, segments in _indexes(dataset) for segment in segments for one in segment.fragment_ids
+        fragment for one in _indexes(dataset) for segment in one.segments for fragment in segment.fragment_ids
     )
 
 
 def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
-    """Return the segments of a column's index, each with the fragments whose rows it really knows."""
+    """Return the segments of a column's index, each with the fragments whose rows it really knows.
+
+    An outdated index counts as none.
+    """
     honest = _Honesty(dataset)
     return [
         (segment, honest.coverage(segment))
-        for _, own, found, segments in _indexes(dataset)
-        if (own, found) == (column, kind)
-        for segment in segments
+        for one in _indexes(dataset)
+        if (one.column, one.kind) == (column, kind) and not one.is_outdated
+        for segment in one.segments
     ]
+
+
+def is_outdated(dataset: Dataset, column: str) -> bool:
+    """Return whether another analyser built the full-text index of a column."""
+    return any(one.column == column and one.is_outdated for one in _indexes(dataset))
 
 
 def base_uri(dataset: Dataset, segment: Index) -> str:
@@ -241,9 +271,9 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
 
 
 def misleading(dataset: Dataset) -> list[IndexSpec]:
-    """Return the indexes that claim fragments which they do not know."""
-    false = {name for name, one in coverage(dataset).items() if one.false}
-    return [IndexSpec(column, kind, name) for name, column, kind, _ in _indexes(dataset) if name in false]
+    """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
+    false = {name for name, one in coverage(dataset).items() if one.false or one.is_outdated}
+    return [one.spec for one in _indexes(dataset) if one.name in false]
 
 
 def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
@@ -251,18 +281,20 @@ def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | No
     honest = _Honesty(dataset)
     wanted: list[Segment] = []
     superseded: list[Index] = []
-    for name, column, kind, segments in _indexes(dataset):
-        if names is not None and name not in names:
+    for one in _indexes(dataset):
+        if names is not None and one.name not in names:
             continue
         spoilt = [
-            one
-            for one in segments
-            if _is_spoilt(one, kind, rows, honest.coverage(one), shrunk) or _is_undivided(dataset, one, kind, rows)
+            segment
+            for segment in one.segments
+            if one.is_outdated
+            or _is_spoilt(segment, one.kind, rows, honest.coverage(segment), shrunk)
+            or _is_undivided(dataset, segment, one.kind, rows)
         ]
-        kept = [one for one in segments if one not in spoilt]
+        kept = [segment for segment in one.segments if segment not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
         if fragments:
-            wanted.append(Segment(IndexSpec(column, kind, name), tuple(sorted(fragments))))
+            wanted.append(Segment(one.spec, tuple(sorted(fragments))))
             superseded += [*spoilt, *replaced]
     return Renewal(tuple(wanted), tuple(superseded))
 
@@ -313,13 +345,13 @@ def build_segment(dataset: Dataset, wanted: Segment) -> Built:
     # Building locks the handle for as long as it takes, and others read through it at the same time.
     handle = copy(dataset.lance)
     with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
-        # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
-        segment = handle.create_index_uncommitted(
-            spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
-        )
         if spec.kind is IndexKind.FULLTEXT:
-            # Text segments are written as parts; only the merge gives them the files that queries read.
-            segment = _without_staging(dataset, handle.merge_existing_index_segments([segment]))
+            segment = build_text_segment(dataset, spec.column, spec.name, wanted.fragments)
+        else:
+            # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
+            segment = handle.create_index_uncommitted(
+                spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
+            )
     dataset.store.meter.count("index", dataset.ref.path)
     failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
     return segment
@@ -340,15 +372,12 @@ def _without_staging(dataset: Dataset, segment: Built) -> Built:
 
 
 def _options(wanted: Segment) -> dict[str, Any]:
-    match wanted.spec.kind:
-        case IndexKind.BTREE:
-            return {"index_type": "BTREE"}
-        case IndexKind.FULLTEXT:
-            return {"index_type": "INVERTED", "with_position": True}
-        case IndexKind.VECTOR:
-            assert wanted.centres is not None
-            partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
-            return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
+    if wanted.spec.kind is IndexKind.BTREE:
+        return {"index_type": "BTREE"}
+    assert wanted.spec.kind is IndexKind.VECTOR
+    assert wanted.centres is not None
+    partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+    return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
 
 
 def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
@@ -362,8 +391,8 @@ def _live(dataset: Dataset) -> dict[int, int]:
     return {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.lance.get_fragments()}
 
 
-def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
-    """Return name, column, kind and segments of every index of ours; other kinds are none of our business."""
+def _indexes(dataset: Dataset) -> list[_Listed]:
+    """Return every index of ours; other kinds are none of our business."""
     columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
     kinds = {kind.value.lower(): kind for kind in IndexKind}
     found = []
@@ -372,7 +401,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
             kind = kinds.get(one.index_type.lower())
             if kind is None or len(one.fields) != 1:
                 continue
-            segments = [
+            segments = tuple(
                 Index(
                     segment.uuid,
                     one.name,
@@ -383,6 +412,7 @@ def _indexes(dataset: Dataset) -> list[tuple[str, str, IndexKind, list[Index]]]:
                     base_id=segment.base_id,
                 )
                 for segment in one.segments
-            ]
-            found.append((one.name, columns[one.fields[0]], kind, segments))
+            )
+            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(one.details) != ANALYSER
+            found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
     return found

@@ -205,7 +205,8 @@ def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """
     waiting = iter(batches)
     while group := list(islice(waiting, REACH_BATCH_VERSIONS)):
-        yield pa.Table.from_batches(group)
+        # Each batch brings dictionaries of its own, which a grouping does not unify by itself.
+        yield pa.Table.from_batches(group).unify_dictionaries()
 
 
 def _is_among(numbers: NDArray[np.uint64], wanted: NDArray[np.uint64]) -> NDArray[np.bool_]:

@@ -9,7 +9,7 @@ misspelt.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
 from typing import Any, Final, TypeAlias
@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 
 from omnigraph.limits import TEXT_CACHE_BYTES_MAX
 from omnigraph.store import bm25
+from omnigraph.store.analyser import analyse, count_terms, spellings_of, terms_of, terms_of_spellings
 from omnigraph.store.bm25 import Scores
-from omnigraph.store.corpus import Corpus, Ints, count_words, spellings, words_of
+from omnigraph.store.corpus import Corpus, Ints
 from omnigraph.store.dataset import Dataset, lance_errors
-from omnigraph.store.index import IndexKind, segments_of
+from omnigraph.store.index import IndexKind, is_outdated, segments_of, unindexed_rows
 from omnigraph.store.live import LiveRows, Positions, RowIds, live_rows
 from omnigraph.store.spelling import Words
 from omnigraph.store.textindex import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
@@ -40,7 +41,6 @@ _SCORED_DOCUMENTS_MAX: Final = 65_536
 _KEPT_OCCURRENCES_MAX: Final = 4_000_000
 
 _ROW_ID: Final = "_rowid"
-_BETWEEN_WORDS: Final = r"[^\p{L}\p{N}\p{M}]+"
 _NO_ROWS: Final[RowIds] = np.empty(0, np.uint64)
 
 # Indexes, and words of each, whose frequencies are kept.
@@ -60,6 +60,17 @@ class Hits:
 
 
 NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
+
+
+def describe_texts(dataset: Dataset, column: str) -> str:
+    """Say how the texts of a column would be searched; reads metadata alone."""
+    if is_outdated(dataset, column):
+        return "in memory, since another analyser built the index; run `omnigraph optimize`"
+    unknown = unindexed_rows(dataset, column, IndexKind.FULLTEXT)
+    if unknown == 0:
+        return "by the index"
+    is_indexed = unknown < dataset.count()
+    return f"by the index, {unknown} entities that it does not know in memory" if is_indexed else "in memory"
 
 
 class TextCache:
@@ -98,10 +109,10 @@ class TextCache:
 
 
 class Vocabulary:
-    """The distinct words of a column, to be asked for those that resemble a given one."""
+    """The distinct whole words of a column, to be asked for those that resemble a given one."""
 
     def __init__(self, texts: Any) -> None:
-        self._words = Words(_words(texts))
+        self._words = Words(spellings_of(texts))
 
     def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
         """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
@@ -109,24 +120,13 @@ class Vocabulary:
         for sought in distinct_words(text):
             check()
             near.update(self._words.within(sought, edits))
-        return sorted(word for word in near if words_of(word))
+        return sorted(near)
 
 
 def distinct_words(text: str) -> list[str]:
-    """Return the distinct words of a text as typing errors are looked for in them."""
-    words: list[str] = _words(pa.array([text])).to_pylist()
+    """Return the distinct whole words of a text, without stop words."""
+    words: list[str] = spellings_of(pa.array([text])).to_pylist()
     return words
-
-
-def _words(texts: Any) -> Any:
-    """Return the distinct words of texts, in lower case and with composed accents."""
-    words: Any = pc.unique(pc.list_flatten(_split(texts)))
-    return words.filter(pc.not_equal(words, pa.scalar("")))
-
-
-def _split(texts: Any) -> Any:
-    composed = pc.utf8_normalize(texts, form="NFC")  # type: ignore[attr-defined]  # the stubs lack it
-    return pc.split_pattern_regex(pc.utf8_lower(composed), _BETWEEN_WORDS)
 
 
 class TextSearch:
@@ -148,17 +148,16 @@ class TextSearch:
 
         Rows as good as the last one within the limit come along, so that the caller can break the tie.
         """
-        repeats = Counter(words_of(text))
+        repeats = Counter(terms_of(text))
         if not repeats or limit == 0 or (candidates is not None and len(candidates) == 0):
             return NO_HITS
-        spelt = spellings(text)
-        is_indexed = len(repeats) <= _INDEXED_WORDS_MAX and repeats.keys() <= spelt.keys()
+        is_indexed = len(repeats) <= _INDEXED_WORDS_MAX
         if is_indexed and candidates is None and limit and limit * _ASKED_MORE <= _ASKED_MAX:
-            best: Hits | None = self._attempt(lambda texts: texts.best(text, repeats, spelt, limit))
+            best: Hits | None = self._attempt(lambda texts: texts.best(repeats, limit))
             if best is not None:
                 return best
-        found = self._attempt(lambda texts: texts.scored(repeats, spelt)) if is_indexed else None
-        places, scores = found or self._unindexed().scored(repeats, spelt)
+        found = self._attempt(lambda texts: texts.scored(repeats)) if is_indexed else None
+        places, scores = found or self._unindexed().scored(repeats)
         if candidates is not None:
             kept = np.isin(self._live.ids[places], candidates)
             places, scores = places[kept], scores[kept]
@@ -166,8 +165,10 @@ class TextSearch:
 
     def matches(self, text: str) -> RowIds:
         """Return the rows that hold any word of the text."""
-        words = sorted(set(words_of(text)))
-        places = self._texts().matches(text, words) if words else np.empty(0, np.intp)
+        return self._holding(set(terms_of(text)))
+
+    def _holding(self, terms: Collection[str]) -> RowIds:
+        places = self._texts().matches(sorted(terms)) if terms else np.empty(0, np.intp)
         return self._live.ids[places]
 
     def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
@@ -177,19 +178,18 @@ class TextSearch:
         """
         with self._lock:
             if self._vocabulary is None:
-                self._vocabulary = Vocabulary(self._read(None).column(self._column))
+                self._vocabulary = Vocabulary(_one_array(self._read(None).column(self._column)))
         words = self._vocabulary.similar(text, edits, check)
-        # The index knows stems: it proposes every row with a form of these words, and the words themselves decide.
-        rows = self.matches(" ".join(words))
+        # Rows are known by terms: those propose every row with a form of these words, and the words themselves decide.
+        rows = self._holding(terms_of_spellings(words))
         return rows[self._holds_any(rows, words)] if len(rows) else rows
 
     def _holds_any(self, rows: RowIds, words: Sequence[str]) -> NDArray[np.bool_]:
-        """Tell which rows hold one of some words as it is written."""
-        texts = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
-        split = _split(texts)
-        is_found = pc.is_in(pc.list_flatten(split), value_set=pa.array(list(words), split.type.value_type))
+        """Return which rows hold one of some words as it is written."""
+        analysis = analyse(_one_array(self._dataset.take(rows.tolist(), [self._column]).column(self._column)))
+        is_sought = pc.is_in(analysis.spellings, value_set=pa.array(list(words), analysis.spellings.type))
         holds = np.zeros(len(rows), np.bool_)
-        holds[pc.list_parent_indices(split).filter(is_found).to_numpy()] = True
+        holds[analysis.texts[is_sought.to_numpy(zero_copy_only=False)[analysis.words]]] = True
         return holds
 
     def _attempt(self, ask: Any) -> Any:
@@ -287,27 +287,27 @@ class _Texts:
         self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
         self._lock = Lock()
 
-    def matches(self, text: str, words: Sequence[str]) -> Positions:
-        """Return the positions of rows that hold any of the words, which are those of the text."""
-        found = [places[corpus.occurrences(word)[0]] for word in words for corpus, places in self._parts]
+    def matches(self, terms: Sequence[str]) -> Positions:
+        """Return the positions of rows that hold any of the terms."""
+        found = [places[corpus.occurrences(term)[0]] for term in terms for corpus, places in self._parts]
         if self.indexed is not None:
-            found.append(self.indexed.matches(text))
+            found.append(self.indexed.matches(terms))
         places = np.unique(np.concatenate([np.empty(0, np.intp), *found]))
         return places[places >= 0]
 
-    def scored(self, repeats: Counter[str], spelt: dict[str, str]) -> tuple[Positions, Scores]:
+    def scored(self, repeats: Counter[str]) -> tuple[Positions, Scores]:
         """Return the positions of all rows that match, and their scores."""
-        occurrences = {word: self._occurrences(word, spelt.get(word, word)) for word in repeats}
+        occurrences = {term: self._occurrences(term) for term in repeats}
         matching = np.unique(np.concatenate([places for places, _ in occurrences.values()]))
         counts = {}
-        for word, (places, numbers) in occurrences.items():
-            counts[word] = np.zeros(len(matching), np.int32)
-            counts[word][np.searchsorted(matching, places)] = numbers
-        frequencies = {word: len(places) for word, (places, _) in occurrences.items()}
+        for term, (places, numbers) in occurrences.items():
+            counts[term] = np.zeros(len(matching), np.int32)
+            counts[term][np.searchsorted(matching, places)] = numbers
+        frequencies = {term: len(places) for term, (places, _) in occurrences.items()}
         lengths = self._lengths[matching]
         return matching, bm25.scores(self._statistics, lengths, counts, frequencies, repeats)
 
-    def best(self, text: str, repeats: Counter[str], spelt: dict[str, str], limit: int) -> Hits | None:
+    def best(self, repeats: Counter[str], limit: int) -> Hits | None:
         """Return the best hits without looking at all; None when the index alone cannot tell them.
 
         The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
@@ -316,12 +316,12 @@ class _Texts:
             return None
         if self._statistics.documents <= _SCORED_DOCUMENTS_MAX:
             return None
-        frequencies = self._frequencies_of(repeats, spelt)
+        frequencies = self._frequencies_of(repeats)
         if frequencies is None:
             return None
         asked = _ASKED_MORE * limit + _ASKED_MORE
         while asked <= _ASKED_MAX:
-            places, rough, is_all = self.indexed.best(text, asked)
+            places, rough, is_all = self.indexed.best(repeats.elements(), asked)
             scores = self._rescored(places, repeats, frequencies)
             hits = _best(self._live.ids[places], scores, limit)
             # What was not proposed is worse for certain only if it is worse than the last of the best by more than
@@ -332,29 +332,28 @@ class _Texts:
         return None
 
     def _rescored(self, places: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
-        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column).to_pylist()
-        words = count_words(texts)
-        counts = {word: np.array([one[word] for one in words], np.int32) for word in repeats}
+        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+        counts = count_terms(_one_array(texts), list(repeats))
         return bm25.scores(self._statistics, self._lengths[places], counts, frequencies, repeats)
 
-    def _frequencies_of(self, repeats: Counter[str], spelt: dict[str, str]) -> dict[str, int] | None:
+    def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int] | None:
         assert self.indexed is not None
-        for word in repeats:
-            if word not in self._frequencies:
-                known = self._kept.get(word)
-                number = len(known[0]) if known is not None else self.indexed.frequency(word, spelt[word])
+        for term in repeats:
+            if term not in self._frequencies:
+                known = self._kept.get(term)
+                number = len(known[0]) if known is not None else self.indexed.frequency(term)
                 if number is None:
-                    number = len(self._occurrences(word, spelt[word])[0])
-                self._frequencies[word] = number
-        return {word: self._frequencies[word] for word in repeats}
+                    number = len(self._occurrences(term)[0])
+                self._frequencies[term] = number
+        return {term: self._frequencies[term] for term in repeats}
 
-    def _occurrences(self, word: str, spelling: str) -> Occurrences:
-        known = self._kept.get(word)
+    def _occurrences(self, term: str) -> Occurrences:
+        known = self._kept.get(term)
         if known is not None:
             return known
-        found = [] if self.indexed is None else [self.indexed.occurrences(word, spelling)]
+        found = [] if self.indexed is None else [self.indexed.occurrences(term)]
         for corpus, places in self._parts:
-            documents, counts = corpus.occurrences(word)
+            documents, counts = corpus.occurrences(term)
             is_here = places[documents] >= 0
             found.append((places[documents[is_here]], counts[is_here]))
         rows = np.concatenate([np.empty(0, np.intp), *(one for one, _ in found)])
@@ -364,7 +363,7 @@ class _Texts:
         with self._lock:
             if sum(len(one) for one, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
                 self._kept.clear()
-            self._kept[word] = occurrences
+            self._kept[term] = occurrences
         return occurrences
 
 

@@ -1,14 +1,14 @@
-"""What the segments of a full-text index know of a pinned version: occurrences of words, without rows that are gone.
+"""What the segments of a full-text index know of a pinned version: occurrences of terms, without rows that are gone.
 
-Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one word tells how often a
-row holds it, once the length of the row is known and the weight of the word: lengths lie in the index, and the weight
-follows from the number of rows that hold the word, or from one row whose text is read. So the caller can compute scores
+Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term tells how often a
+row holds it, once the length of the row is known and the weight of the term: lengths lie in the index, and the weight
+follows from the number of rows that hold the term, or from one row whose text is read. So the caller can compute scores
 from the rows that live.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +19,8 @@ from lance.file import LanceFileSession
 from lance.query import MatchQuery
 
 from omnigraph.store import bm25
-from omnigraph.store.corpus import Ints, count_words
+from omnigraph.store.analyser import count_terms
+from omnigraph.store.corpus import Ints
 from omnigraph.store.dataset import Dataset, lance_errors
 from omnigraph.store.index import base_uri
 from omnigraph.store.live import Flags, LiveRows, Positions, RowIds
@@ -90,69 +91,69 @@ class IndexedTexts:
         self._built_on = bm25.Statistics(documents, words)
         self.has_gone_rows = int(np.count_nonzero(self.lengths)) < documents
 
-    def matches(self, text: str) -> Positions:
-        """Return the rows that hold any word of a text, in order."""
-        places, _ = self._found(text, None)
+    def matches(self, terms: Iterable[str]) -> Positions:
+        """Return the rows that hold any of some terms, in order."""
+        places, _ = self._found(terms, None)
         return np.unique(places)
 
-    def occurrences(self, word: str, spelling: str) -> tuple[Positions, Ints]:
-        """Return the rows that hold a word, in order, and how often each does."""
-        places, scores = self._found(spelling, None)
+    def occurrences(self, term: str) -> tuple[Positions, Ints]:
+        """Return the rows that hold a term, in order, and how often each does."""
+        places, scores = self._found([term], None)
         order = np.argsort(places, kind="stable")
         places, scores = places[order], scores[order]
         if len(places) == 0:
             return places, np.empty(0, np.int32)
         norms = self._built_on.norms(self.lengths[places])
-        worth = scores / self._weight(word, places, scores, norms, is_whole=True)
+        worth = scores / self._weight(term, places, scores, norms, is_whole=True)
         with np.errstate(all="ignore"):
             exact = bm25.occurrences(worth, norms)
             counts = np.rint(exact)
             doubt = ROUNDING * exact * (exact + norms) / norms
         if not bool((np.abs(exact - counts) <= _OFF_MAX + doubt)[np.isfinite(doubt)].all()):
             raise Unreadable
-        # Where a word is very frequent within a text, one more or less hardly shows in the score.
+        # Where a term is very frequent within a text, one more or less hardly shows in the score.
         unclear = np.flatnonzero(~(doubt < _OFF_MAX))
-        counts[unclear] = self._counted(word, places[unclear])
+        counts[unclear] = self._counted(term, places[unclear])
         return places, counts.astype(np.int32)
 
-    def best(self, text: str, limit: int) -> tuple[Positions, Any, bool]:
+    def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
         """Return rows by falling score, as the index computes it, and whether these are all."""
-        places, scores = self._found(text, limit)
+        places, scores = self._found(terms, limit)
         return places, scores, len(places) < limit
 
-    def frequency(self, word: str, spelling: str) -> int | None:
-        """Return how many of the rows that the index was built on hold a word; None if that is not certain."""
-        places, scores = self._found(spelling, 1)
+    def frequency(self, term: str) -> int | None:
+        """Return how many of the rows that the index was built on hold a term; None if that is not certain."""
+        places, scores = self._found([term], 1)
         if len(places) == 0:
             return 0
-        weight = self._weight(word, places, scores, self._built_on.norms(self.lengths[places]), is_whole=False)
+        weight = self._weight(term, places, scores, self._built_on.norms(self.lengths[places]), is_whole=False)
         frequency = (self._built_on.documents + 1.0) / float(np.exp(weight)) - 0.5
         is_certain = frequency * max(weight, 1.0) * ROUNDING < _OFF_MAX
         return round(frequency) if is_certain and abs(frequency - round(frequency)) < 2 * _OFF_MAX else None
 
-    def _weight(self, word: str, places: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
-        """Return the weight of a word in the scores of an answer, from the shortest row in it."""
+    def _weight(self, term: str, places: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
+        """Return the weight of a term in the scores of an answer, from the shortest row in it."""
         if is_whole and not self.has_gone_rows:
             return self._built_on.weight(len(places))
         shortest = int(np.argmin(self.lengths[places]))
-        [count] = [1] if self.lengths[places[shortest]] == 1 else self._counted(word, places[shortest : shortest + 1])
+        [count] = [1] if self.lengths[places[shortest]] == 1 else self._counted(term, places[shortest : shortest + 1])
         if count == 0:
             raise Unreadable
         return float(scores[shortest] / bm25.saturated(np.array([count]), norms[shortest : shortest + 1])[0])
 
-    def _counted(self, word: str, places: Positions) -> list[int]:
+    def _counted(self, term: str, places: Positions) -> Ints:
         if len(places) == 0:
-            return []
-        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column).to_pylist()
-        return [words[word] for words in count_words(texts)]
+            return np.empty(0, np.int32)
+        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+        return count_terms(texts.combine_chunks(), [term])[term]
 
-    def _found(self, text: str, limit: int | None) -> tuple[Positions, Any]:
+    def _found(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
         """Ask the index; what it does not really know is left out."""
         self._dataset.store.meter.count("search", str(self._dataset.ref))
         with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
             table = self._dataset.lance.scanner(
                 columns=[_SCORE],
-                full_text_query=MatchQuery(text, self._column),
+                full_text_query=MatchQuery(" ".join(terms), self._column),
                 limit=limit,
                 with_row_id=True,
                 fast_search=True,

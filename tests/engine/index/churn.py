@@ -9,6 +9,8 @@ import json
 import math
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,39 @@ from omnigraph.engine.read.search.embed import MockEmbedder
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.store.dataset import Dataset
+from tests.store.staging import earlier_analyser
 
-# Words that the analyser leaves as they are, so that splitting a text is analysing it.
-WORDS = ("sea", "wind", "reef", "star", "moon", "rock", "sand", "palm")
+# Words that the analyser leaves as they are.
+PLAIN = ("sea", "wind", "reef", "star", "moon", "rock", "sand", "palm")
+# What a text may hold between spaces, with the whole words of it, written down by hand from the definition.
+FORMS: dict[str, tuple[str, ...]] = {
+    **{word: (word,) for word in PLAIN},
+    "SEAS": ("seas",),
+    "re\u0301ef": ("reef",),
+    "ｓｔａｒ": ("star",),
+    "straße": ("strasse",),
+    "STRASSE": ("strasse",),
+    "\u0130stanbul": ("istanbul",),
+    "I\u0307stanbul": ("istanbul",),
+    "x" * 45 + "y": ("x" * 45 + "y",),
+    "moon_rock-sand": ("moon", "rock", "sand"),
+    "the": (),
+    "😀": (),
+    "sea😀palm": ("sea", "palm"),
+    "東京都に行く": ("東京", "都", "に", "行く"),
+    "東京": ("東京",),
+    "我爱北京": ("我", "爱", "北京"),
+    "สวัสดีชาวโลก": ("สวัสดี", "ชาว", "โลก"),
+    "โลก": ("โลก",),
+    "हिन्दी": ("हिन्दी",),
+    "Tokyo東京": ("tokyo", "東京"),
+    "ΟΔΟΣ": ("οδοσ",),
+    "οδός": ("οδοσ",),
+}
+WORDS = tuple(FORMS)
+WEIGHTS = (8, 4, *[1] * (len(WORDS) - 2))
+# Words that English endings make another term of.
+STEMS = {"seas": "sea", "strasse": "strass"}
 CHURN = (0.0, 0.05, 0.2, 0.5, 0.9)
 DOC = "node:Doc"
 
@@ -48,15 +80,25 @@ class World:
         self._extra = 0
         self._branches = ["main"]
         self._put("main", [self._record() for _ in range(self.random.randint(5, 40))])
-        self.graph.ensure_indices()
+        with earlier_analyser() if seed % 3 == 1 else nullcontext():
+            self.graph.ensure_indices()
 
     # -- what happens ------------------------------------------------------------------------------------------
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
             step: Callable[[str], None] = self.random.choices(
-                [self._churn, self._optimize, self._branch, self._merge, self._revert, self._reshape, self._embed],
-                [10, 6, 1, 2, 1, 1, 2],
+                [
+                    self._churn,
+                    self._optimize,
+                    self._optimize_by_another_analyser,
+                    self._branch,
+                    self._merge,
+                    self._revert,
+                    self._reshape,
+                    self._embed,
+                ],
+                [10, 5, 1, 1, 2, 1, 1, 2],
             )[0]
             branch = self.random.choice(self._branches)
             self.log.append(f"{step.__name__} {branch}")
@@ -95,7 +137,8 @@ class World:
             self.graph.ingest([{"type": "Doc", "data": one} for one in records], branch=branch)
         else:
             for one in records:
-                fields = " ".join(f"{key}: {json.dumps(value)}" for key, value in one.items() if value is not None)
+                known = {key: json.dumps(value, ensure_ascii=False) for key, value in one.items() if value is not None}
+                fields = " ".join(f"{key}: {value}" for key, value in known.items())
                 self.graph.mutate(f"query q() {{ insert Doc {{ {fields} }} }}", branch=branch)
 
     def _load(self, branch: str, records: list[dict[str, Any]], mode: Any) -> None:
@@ -113,6 +156,10 @@ class World:
 
     def _optimize(self, branch: str) -> None:
         self.graph.optimize(branch) if self.random.random() < 0.8 else self.graph.ensure_indices(branch)
+
+    def _optimize_by_another_analyser(self, branch: str) -> None:
+        with earlier_analyser():
+            self.graph.optimize(branch)
 
     def _branch(self, branch: str) -> None:
         name = f"b{len(self._branches)}"
@@ -142,11 +189,11 @@ class World:
             self._names += 1
             name = f"d{self.random.randint(0, 9)}{self._names:03}"
         one = self.random.random
-        words = self.random.choices(WORDS, weights=(8, 4, 2, 2, 1, 1, 1, 1), k=self.random.randint(0, 9))
+        words = self.random.choices(WORDS, weights=WEIGHTS, k=self.random.randint(0, 9))
         return {
             "name": name,
             "n": self.random.randint(0, 9),
-            "tag": self.random.choice(WORDS) if one() < 0.9 else None,
+            "tag": self.random.choice(PLAIN) if one() < 0.9 else None,
             "text": " ".join(words) if one() < 0.9 else None,
             "vec": [self.random.randint(-4, 4) / 2, self.random.randint(-4, 4) / 2] if one() < 0.9 else None,
         }
@@ -178,8 +225,9 @@ class World:
         limit = self.random.choice((1, 3, 10, 1000))
         below = self.random.choice((2, 5, 10))
         place = [self.random.randint(-4, 4) / 2, self.random.randint(-4, 4) / 2]
+        edits = self.random.choice((0, 1, 2))
         self.checks += 1
-        for name, source, expected in questions(truth, words, limit, below, place):
+        for name, source, expected in [*questions(truth, words, limit, below, place), misspelt(truth, words, edits)]:
             got = [tuple(row.values()) for row in ask(source, w=words)]
             assert is_close(got, expected), (name, words, limit, below, place, got, expected)
 
@@ -239,13 +287,44 @@ def questions(
     ]
 
 
+def misspelt(truth: list[dict[str, Any]], words: str, edits: int) -> tuple[str, str, list[tuple[Any, ...]]]:
+    """Return a search for words within so many edits, and what it must answer."""
+    sought = set(whole_words(words))
+    near = [
+        (one["name"],)
+        for one in sorted(truth, key=lambda row: row["name"])
+        if any(distance(word, other) <= edits for word in sought for other in set(whole_words(one["text"])))
+    ]
+    head = f"query q($w: String) {{ match {{ $d: Doc fuzzy($d.text, $w, {edits}) }}"
+    return "fuzzy", f"{head} return {{ $d.name as name }} order {{ name }} }}", near
+
+
+def whole_words(text: str | None) -> list[str]:
+    return [word for form in (text or "").split() for word in FORMS[form]]
+
+
+def terms(text: str | None) -> list[str]:
+    return [STEMS.get(word, word) for word in whole_words(text)]
+
+
+@cache
+def distance(first: str, second: str) -> int:
+    """Return the edits (insert, drop, replace) between two words, straight from the definition."""
+    if not first or not second:
+        return max(len(first), len(second))
+    if first[0] == second[0]:
+        return distance(first[1:], second[1:])
+    rest = (first[1:], second), (first, second[1:]), (first[1:], second[1:])
+    return 1 + min(distance(*one) for one in rest)
+
+
 def relevance(truth: list[dict[str, Any]], words: str) -> dict[str, float]:
     """Return BM25 of what matches, straight from its definition."""
-    texts = {one["name"]: (one["text"] or "").split() for one in truth}
+    texts = {one["name"]: terms(one["text"]) for one in truth}
     texts = {name: text for name, text in texts.items() if text}
     found: dict[str, float] = {}
     average = sum(map(len, texts.values())) / max(len(texts), 1)
-    for word in words.split():
+    for word in terms(words):
         holding = [name for name, text in texts.items() if word in text]
         weight = math.log(1 + (len(texts) - len(holding) + 0.5) / (len(holding) + 0.5))
         for name in holding:

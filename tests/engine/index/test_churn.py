@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -121,7 +122,7 @@ def believe_statistics(patch: pytest.MonkeyPatch) -> None:
     )
     best = text._Texts.best
 
-    def asked(self: Any, words: str, *rest: Any) -> Any:
+    def asked(self: Any, words: Counter[str], *rest: Any) -> Any:
         self.asked = words
         self.indexed.has_gone_rows = False
         return best(self, words, *rest)

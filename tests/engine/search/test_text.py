@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from omnigraph.engine.read.search import bm25, text_matches
-from omnigraph.errors import DataError
+from omnigraph.errors import DataError, LimitExceeded
+from omnigraph.limits import FUZZY_WORDS_MAX
 from tests.engine.search.notes import Notes
+from tests.store.staging import earlier_analyser
 
 TEXTS = {
     "star": "north star",
@@ -21,6 +23,19 @@ TEXTS = {
     "null": None,
     "hyphen": "x1 NORTH-star",
     "umlaut": "Größe und Straße",
+    "capitals": "GRÖSSE",
+    "decomposed": "e\u0301lan vital",
+    "composed": "\u00c9LAN",
+    "accents": "r\u00e9sum\u00e9s \u0130stanbul",
+    "long": "v" + "i" * 60 + "deo " + "u" * 30 + "\u00fc" * 30,
+    "japanese": "東京都に行く。ｶﾀｶﾅ",
+    "chinese": "我爱北京天安门",
+    "thai": "ภาษาไทยที่น้ำตาล",
+    "hindi": "हिन्दी में",
+    "greek": "ΟΔΟΣ",
+    "arabic": "العَرَبِيَّة",
+    "mixed": "Tokyo東京😀sky",
+    "tea": "th\u00e9",
 }
 Make = Callable[[Path], Notes]
 
@@ -59,60 +74,122 @@ def folded(path: Path) -> Notes:
     return notes
 
 
-MAKERS = [unindexed, indexed, half_indexed, folded]
+def outdated(path: Path) -> Notes:
+    """Another analyser built the index."""
+    notes = unindexed(path)
+    with earlier_analyser():
+        notes.index()
+    return notes
+
+
+def half_outdated(path: Path) -> Notes:
+    """Another analyser built the index of half of the notes."""
+    with earlier_analyser():
+        return half_indexed(path)
+
+
+def rebuilt(path: Path) -> Notes:
+    """Another analyser had built the index, which was folded since."""
+    notes = outdated(path)
+    notes.fold()
+    return notes
+
+
+MAKERS = [unindexed, indexed, half_indexed, folded, outdated, half_outdated, rebuilt]
 
 
 def found(notes: Notes, query: str, function: str = "search", edits: int | None = None) -> set[str]:
     return set(notes.names(text_matches(notes.view, "Note", "bodyText", query, function, edits).tolist()))
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    ("query", "expected"),
-    [
-        ("STAR", {"star", "hyphen"}),
-        ("north", {"star", "north", "hyphen"}),
-        ("boat", {"boats"}),
-        ("run boat", {"boats"}),
-        ("star boats", {"star", "hyphen", "boats"}),
-        ("the", set()),
-        ("straße", {"umlaut"}),
-        ("southern", set()),
-        ("absent", set()),
-        ("", set()),
-        ("!?", set()),
-    ],
-)
-def test_search_any_state_of_the_index_finds_the_same(
-    make: Make, query: str, expected: set[str], tmp_path: Path
-) -> None:
-    assert found(make(tmp_path), query) == expected
+FOUND: dict[str, set[str]] = {
+    "STAR": {"star", "hyphen"},
+    "north": {"star", "north", "hyphen"},
+    "boat": {"boats"},
+    "run boat": {"boats"},
+    "star boats": {"star", "hyphen", "boats"},
+    "the": set(),
+    "straße": {"umlaut"},
+    "STRASSE": {"umlaut"},
+    "grösse": {"umlaut", "capitals"},
+    "gro\u0308\u00dfe": {"umlaut", "capitals"},
+    "elan": {"decomposed", "composed"},
+    "e\u0301lan": {"decomposed", "composed"},
+    "e": set(),
+    "lan": set(),
+    "resume": {"accents"},
+    "istanbul": {"accents"},
+    "I\u0307STANBUL": {"accents"},
+    f"V{'I' * 60}DEO": {"long"},
+    f"v{'i' * 59}deo": set(),
+    f"{'u' * 60}": {"long"},
+    "東京": {"japanese", "mixed"},
+    "東京都": {"japanese", "mixed"},
+    "京": set(),
+    "カタカナ": {"japanese"},
+    "北京": {"chinese"},
+    "天安门": {"chinese"},
+    "ไทย": {"thai"},
+    "น้ำตาล": {"thai"},
+    "हिन्दी": {"hindi"},
+    "हिन": set(),
+    "οδός": {"greek"},
+    "العربية": {"arabic"},
+    "sky": {"mixed"},
+    "TOKYO": {"mixed"},
+    "😀": set(),
+    "thé": {"tea"},
+    "southern": set(),
+    "absent": set(),
+    "": set(),
+    "!?": set(),
+}
+FOUND_MISSPELT: dict[tuple[str, int], set[str]] = {
+    ("nroth", 2): {"star", "north", "hyphen"},
+    ("nort", 1): {"star", "north", "hyphen"},
+    ("nrth", 0): set(),
+    ("baats", 1): {"boats"},
+    ("bxxts", 1): set(),
+    ("runing", 1): {"boats"},
+    ("running", 1): {"boats"},
+    ("RUNING", 1): {"boats"},
+    ("größe", 1): {"umlaut", "capitals"},
+    ("Grösse", 0): {"umlaut", "capitals"},
+    ("GROSE", 1): {"umlaut", "capitals"},
+    ("ela\u0301m", 1): {"decomposed", "composed"},
+    ("résumé", 0): set(),
+    ("resumes", 0): {"accents"},
+    ("resume", 1): {"accents"},
+    (f"v{'i' * 58}deo", 2): {"long"},
+    ("東北", 1): {"japanese", "mixed"},
+    ("北京", 0): {"chinese"},
+    ("ไทย", 0): {"thai"},
+    ("istambul", 1): {"accents"},
+    ("the", 1): set(),
+    ("thé", 0): {"tea"},
+    ("thé", 1): {"tea"},
+    ("teh", 2): {"tea"},
+    ("sothern", 1): set(),
+    ("zzzzzzzzzz", 2): set(),
+    ("y" * 60, 8): set(),
+    ("elan", 0): {"decomposed", "composed"},
+}
 
 
-@pytest.mark.parametrize("make", MAKERS)
-@pytest.mark.parametrize(
-    ("query", "edits", "expected"),
-    [
-        ("nroth", 2, {"star", "north", "hyphen"}),
-        ("nort", 1, {"star", "north", "hyphen"}),
-        ("nrth", 0, set()),
-        ("baats", 1, {"boats"}),
-        ("bxxts", 1, set()),
-        ("runing", 1, {"boats"}),
-        ("running", 1, {"boats"}),
-        ("RUNING", 1, {"boats"}),
-        ("größe", 1, {"umlaut"}),
-        ("Grösse", 2, {"umlaut"}),
-        ("teh", 2, set()),
-        ("sothern", 1, set()),
-        ("zzzzzzzzzz", 2, set()),
-        ("y" * 60, 8, set()),
-    ],
-)
-def test_fuzzy_any_state_of_the_index_forgives_that_many_errors(
-    make: Make, query: str, edits: int, expected: set[str], tmp_path: Path
-) -> None:
-    assert found(make(tmp_path), query, "fuzzy", edits) == expected
+@pytest.fixture(scope="module", params=MAKERS)
+def notes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Notes:
+    """The same notes in every state of their index."""
+    made: Notes = request.param(tmp_path_factory.mktemp("notes"))
+    return made
+
+
+def test_search_any_state_of_the_index_finds_the_same(notes: Notes) -> None:
+    assert {query: found(notes, query) for query in FOUND} == FOUND
+
+
+def test_fuzzy_any_state_of_the_index_forgives_that_many_errors(notes: Notes) -> None:
+    answers = {(query, edits): found(notes, query, "fuzzy", edits) for query, edits in FOUND_MISSPELT}
+    assert answers == FOUND_MISSPELT
 
 
 @pytest.mark.parametrize("make", [unindexed, indexed])
@@ -121,9 +198,10 @@ def test_fuzzy_compares_whole_words_and_not_their_stems(make: Make, tmp_path: Pa
     notes.put({"long": "jumping", "short": "jumps", "accent": "élan vital", "letters": "e lan"})
     assert found(notes, "jumpinh", "fuzzy", 1) == {"long"}
     assert found(notes, "jumpt", "fuzzy", 1) == {"short"}
+    assert found(notes, "jumps", "fuzzy", 0) == {"short"}
     # An accent that is typed as a letter and a mark is one letter.
-    assert found(notes, "e\u0301lam", "fuzzy", 1) == {"accent"}
-    assert found(notes, "e\u0301lan", "search") == {"accent"}
+    assert found(notes, "e\u0301lam", "fuzzy", 1) == {"accent", "composed", "decomposed"}
+    assert found(notes, "e\u0301lan", "search") == {"accent", "composed", "decomposed"}
 
 
 def test_fuzzy_without_a_number_forgives_two_errors(tmp_path: Path) -> None:
@@ -195,3 +273,12 @@ def test_search_empty_type_finds_nothing(tmp_path: Path) -> None:
     notes = Notes.at(tmp_path)
     assert text_matches(notes.view, "Note", "bodyText", "north", "search", None).tolist() == []
     assert bm25(notes.view, "Note", "bodyText", "north")[0].tolist() == []
+
+
+def test_fuzzy_counts_words_of_scripts_without_spaces(tmp_path: Path) -> None:
+    """Rare signs are words of one letter, so there are more words than spaces."""
+    notes = unindexed(tmp_path)
+    signs = "".join(chr(0x4E00 + 37 * number) for number in range(FUZZY_WORDS_MAX + 40))
+    with pytest.raises(LimitExceeded, match="different words"):
+        found(notes, signs, "fuzzy", 1)
+    assert found(notes, signs[:30], "fuzzy", 0) == set()

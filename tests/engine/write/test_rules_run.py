@@ -91,10 +91,10 @@ def test_mutation_without_a_rule_lets_its_breach_through(
 ) -> None:
     body = BREAKS[name][0]
     assert body is not None
-    params = "$x: String" if "$x" in body else ""
-    assert attempt(lambda: run(graph, body, params, **({"x": "q"} if params else {})))
+    params, values = ("$x: String", {"x": "q"}) if "$x" in body else ("", {})
+    assert attempt(lambda: run(graph, body, params, **values))
     without(monkeypatch, name)
-    assert not attempt(lambda: run(graph, body, params, **({"x": "q"} if params else {})))
+    assert not attempt(lambda: run(graph, body, params, **values))
 
 
 @pytest.mark.parametrize("name", [name for name, (_, lines) in BREAKS.items() if lines])

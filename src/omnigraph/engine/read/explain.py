@@ -118,7 +118,8 @@ def _operators(
             inner, solutions = _operators(run, step.inner, outer, profile)
             rows = max(outer, solutions) if isinstance(step, steps.Optional) else outer * 0.5
         actual = profile.actual.get(id(step), {}) if profile is not None else _expected(run, step, outer)
-        made.append(Operator(step.title, max(round(rows), 0), dict(actual), inner))
+        told = {**actual, **_searches(run, step)}
+        made.append(Operator(step.title, max(round(rows), 0), told, inner))
     return tuple(made), rows
 
 
@@ -160,6 +161,15 @@ def _expected(run: Run, step: Step, rows: float) -> dict[str, object]:
     hops = step.maximum if isinstance(step, steps.Expand) else 1
     indexed, reason = is_indexed_cheaper(run, step.edge, step.direction, hops, round(rows))
     return {"traversal": "indexed" if indexed else "csr", "because": reason}
+
+
+def _searches(run: Run, step: Step) -> dict[str, object]:
+    """Say how the texts that the conditions of a step search would be looked at."""
+    from omnigraph.engine.read.search import describe_search
+
+    places = {place for condition in getattr(step, "conditions", ()) for place in condition.searched}
+    how = sorted({describe_search(run.view, *place) for place in places})
+    return {"texts": "; ".join(how)} if how else {}
 
 
 def _end(run: Run, plan: ReadPlan, rows: float) -> Operator:

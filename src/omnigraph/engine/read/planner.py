@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 
 from omnigraph.engine.read import steps
-from omnigraph.engine.read.expressions import compile_test, variables_of
+from omnigraph.engine.read.expressions import compile_test, variables_of, walk
 from omnigraph.engine.read.join import compile_join
 from omnigraph.engine.read.keys import compile_key
 from omnigraph.engine.read.roots import reroot
@@ -121,7 +121,10 @@ _NOTHING = Pipeline((), False, frozenset())
 
 def condition_of(condition: ir.Expr) -> Condition:
     """Return a compiled condition."""
-    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition))
+    searched = tuple(
+        (part.field.owner, part.field.property) for part in walk(condition) if isinstance(part, ir.TextMatch)
+    )
+    return Condition(compile_test(condition), frozenset(variables_of(condition)), text_of(condition), searched)
 
 
 def text_of(condition: ir.Expr) -> str:

@@ -130,12 +130,17 @@ class Ranking:
         return Ranked(ids[order], scores[ids][order])
 
     def describe(self, run: Run, wanted: int | None) -> dict[str, object]:
-        """Say how vectors would be compared, if any are."""
+        """Say how vectors would be compared and texts searched, if any are."""
         from omnigraph.engine.read import search
 
         limit = wanted if self._k is None else None
-        near = [arm for arm in self._arms if arm.is_nearest]
-        return {"vectors": search.describe_nearest(run.view, *near[0].place, limit)} if near else {}
+        told: dict[str, object] = {}
+        for arm in self._arms:
+            if arm.is_nearest:
+                told["vectors"] = search.describe_nearest(run.view, *arm.place, limit)
+            else:
+                told["texts"] = search.describe_search(run.view, *arm.place)
+        return told
 
     def scores(self, run: Run, ids: Ids) -> Numbers:
         """Return the score of each row's entity, null where it has none; nothing is left out."""

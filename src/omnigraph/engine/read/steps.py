@@ -84,6 +84,8 @@ class Condition:
     test: Test
     variables: frozenset[str]
     text: str
+    # Types and properties whose texts it searches.
+    searched: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass

@@ -29,7 +29,6 @@ from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]
 _NAMES_SHOWN: Final = 8
-WRONG_KIND: Final = "T29"
 RESERVED_PARAMETER: Final = "__nanograph_now"
 _KINDS: Final = {
     Scalar.STRING: "string",
@@ -109,9 +108,10 @@ def require_kind(query: CompiledQuery, kind: QueryKind) -> CompiledQuery:
     """Return the query if it is of the kind that the caller runs; raises LanguageError with T29."""
     if query.kind == kind:
         return query
-    message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here"
+    verb = "query" if query.kind == "read" else "mutate"
+    message = f"`{query.name}` is a {query.kind}, but a {kind} is expected here; use `{verb}`, over HTTP `/{verb}`"
     hint = "run it as a query" if query.kind == "read" else "run it as a mutation"
-    raise LanguageError(diagnostics=(Diagnostic(WRONG_KIND, message, query.source, query.span, hint),))
+    raise LanguageError(diagnostics=(Diagnostic("T29", message, query.source, query.span, hint),))
 
 
 def _check(ctx: Context, query: ast.Query) -> tuple[ir.QueryIR, tuple[DescribedColumn, ...]]:

@@ -5,8 +5,6 @@ Returns row ids of the pinned version; several predicates are the caller's inter
 
 from __future__ import annotations
 
-from unicodedata import normalize
-
 import numpy as np
 
 from omnigraph.engine.core import View
@@ -16,12 +14,12 @@ from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_WORDS_MAX
 from omnigraph.store.bm25 import Scores
 from omnigraph.store.live import RowIds
-from omnigraph.store.text import NO_HITS, distinct_words
+from omnigraph.store.text import NO_HITS, describe_texts, distinct_words
 
 
-def composed(query: str) -> str:
-    """Return a query with composed accents (NFC), as nearly all text is stored; keyboards differ in what they send."""
-    return normalize("NFC", query)
+def describe_search(view: View, node_type: str, property: str) -> str:  # noqa: A002 - the language's word
+    """Say how the texts of a property would be searched."""
+    return describe_texts(view.dataset(view.catalog.nodes[node_type].table_key), property)
 
 
 def text_matches(
@@ -41,17 +39,17 @@ def text_matches(
         raise DataError(
             f"`fuzzy` forgives between 0 and {FUZZY_EDITS_MAX} typing errors, not {edits}", rule="E4", value=edits
         )
-    query = composed(query)
-    _refuse_long(query, FUZZY_WORDS_MAX if edits else SEARCH_WORDS_MAX)
+    is_fuzzy = function == "fuzzy"
+    _refuse_long(query, FUZZY_WORDS_MAX if is_fuzzy else SEARCH_WORDS_MAX)
     search = text_search(view, node_type, property)
-    rows = search.matches_misspelt(query, edits, check_running) if edits else search.matches(query)
+    rows = search.matches_misspelt(query, edits, check_running) if is_fuzzy else search.matches(query)
     return np.unique(rows)
 
 
 def _refuse_long(query: str, most: int) -> None:
     """Refuse a text of more words than may be looked up for one condition."""
-    # So many words have so many characters at least, and signs between them.
-    if len(query) < most * 2:
+    # Scripts without spaces have words of one letter, and Unicode has signs that stand for up to four words.
+    if len(query) <= most // 4:
         return
     count = len(distinct_words(query))
     if count > most:
@@ -77,7 +75,6 @@ def bm25(
     """
     if candidates is not None and len(candidates) == 0:
         return NO_HITS.rows, NO_HITS.scores
-    query = composed(query)
     _refuse_long(query, SEARCH_WORDS_MAX)
     hits = text_search(view, node_type, property).search(query, candidates, limit)
     return hits.rows, hits.scores
