@@ -54,7 +54,7 @@ def test_repair_refusal_is_status_one(graph: Graph, capsys: pytest.CaptureFixtur
 
 def test_cleanup_without_confirm_only_says_the_policy(graph: Graph, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["cleanup", "no/such/graph", "--keep", "3"]) == 0
-    assert "keep 3" in capsys.readouterr().err
+    assert "keep the newest 3" in capsys.readouterr().err
     answer = told(capsys, "cleanup", graph.uri, "--older-than", "7d", "--dry-run")
     assert (answer["older_than_secs"], answer["dry_run"]) == (604_800.0, True)
     assert main(["cleanup", graph.uri, "--keep", "1", "--confirm"]) == 0

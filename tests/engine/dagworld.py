@@ -12,7 +12,7 @@ from typing import Any
 
 import omnigraph as og
 from omnigraph.engine.merge import MergeReceipt
-from omnigraph.errors import GraphError, MergeConflict
+from omnigraph.errors import GraphError, MergeConflict, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import Commit as Published
 from tests.engine import dagmodel
@@ -253,7 +253,8 @@ class World:
         name = name or self._branch()
         self.log.append(f"delete {name}")
         refusal = _code(lambda: self.graph.branches.delete(name))
-        assert refusal == (None if self.model.may_delete(name) else "branch.in_use")
+        in_the_way = "usage.invalid" if name == "main" else "branch.in_use"
+        assert refusal == (None if self.model.may_delete(name) else in_the_way)
         if refusal is None:
             del self.model.branches[name], self.model.origins[name]
 
@@ -508,7 +509,7 @@ def _code(run: Callable[..., object]) -> str | None:
     """Return the code that something is refused with; None: it is not."""
     try:
         run()
-    except GraphError as error:
+    except (GraphError, UsageError) as error:
         return error.code
     return None
 

@@ -31,7 +31,7 @@ def unknown_members() -> str:
 # Each makes its input only when asked, for some are large: code, line, words, input.
 BAD: dict[str, tuple[str, int | None, tuple[str, ...], Callable[[], bytes]]] = {
     "32 MiB line": (
-        "N11", 2, ("33554432", "Parquet"),
+        "N11", 2, ("33554432", "`load` the file"),
         lambda: line("a") + b"\n" + line("b", f',"note":"{"x" * INGEST_LINE_BYTES_MAX}"'),
     ),
     "one entity too many": (
