@@ -125,7 +125,7 @@ class Maker:
             name = self.pick(names)
             type_ = properties[name].type
             item = PropertyType(type_.scalar, enum_values=type_.enum_values)
-            return f"${one.name}: {one.type} {{ {name}: {self.constant(item, strict=True)} }}"
+            return f"${one.name}: {one.type} {{ {name}: {self.constant(item)} }}"
         return f"${one.name}: {one.type}"
 
     def optional(self, scope: list[Bound], depth: int) -> str:
@@ -258,12 +258,12 @@ class Maker:
 
     # -- constants ---------------------------------------------------------------------------------------------
 
-    def constant(self, type_: PropertyType, *, strict: bool = False) -> str:
-        """Return a literal or parameter that compares with the type; a strict one must also fit an enum."""
+    def constant(self, type_: PropertyType) -> str:
+        """Return a literal or parameter that compares with the type; one beside an enum is a word of it."""
         scalar = type_.scalar
         if scalar in NUMBERS and self.often(1, 2):
             scalar = self.pick(sorted(NUMBERS))
-        value = self.value(scalar, type_ if strict else None)
+        value = self.value(scalar, type_)
         if self.often(1, 3) or (scalar is Scalar.U64 and value > I64_MAX) or scalar is Scalar.F32:
             value = min(value, I64_MAX) if scalar is Scalar.U64 else value
             return self.parameter(PropertyType(scalar), value)
@@ -280,7 +280,7 @@ class Maker:
         scalar = type_.scalar
         if scalar in NUMBERS and self.often(1, 2):
             scalar = self.pick(sorted(NUMBERS))
-        items = [self.value(scalar) for _ in range(self.below(4))]
+        items = [self.value(scalar, type_) for _ in range(self.below(4))]
         if scalar in (Scalar.F32, Scalar.U64) or self.often(1, 3):
             items = [min(one, I64_MAX) for one in items] if scalar is Scalar.U64 else items
             if items and self.often(1, 4):

@@ -50,8 +50,8 @@ class Handles:
         root: Location,
         meter: Meter = NO_METER,
         *,
-        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
-        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+        index_cache_bytes: int | None = None,
+        file_cache_bytes: int | None = None,
     ) -> None:
         self.root = root
         self.meter = meter
@@ -60,7 +60,8 @@ class Handles:
         self.positions = Positions()
         self.lance_options = root.lance_options()
         # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
-        self._session = Session(index_cache_bytes, file_cache_bytes)
+        file_cache_bytes = file_cache_bytes or FILE_CACHE_BYTES_MAX
+        self._session = Session(index_cache_bytes or INDEX_CACHE_BYTES_MAX, file_cache_bytes)
         self._plain_session = Session(1 << 20, file_cache_bytes // 8)
         self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
         self._lock = threading.Lock()

@@ -21,8 +21,6 @@ from omnigraph import failpoints
 from omnigraph.errors import DriftDetected, GraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
 from omnigraph.limits import (
-    FILE_CACHE_BYTES_MAX,
-    INDEX_CACHE_BYTES_MAX,
     PASSING_CACHE_BYTES_MAX,
     PUBLISH_DEADLINE_SECONDS,
 )
@@ -97,8 +95,8 @@ class Store(Handles):
         root: Location,
         meter: Meter = NO_METER,
         *,
-        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
-        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
+        index_cache_bytes: int | None = None,
+        file_cache_bytes: int | None = None,
     ) -> None:
         super().__init__(root, meter, index_cache_bytes=index_cache_bytes, file_cache_bytes=file_cache_bytes)
         self.disk = Disk(root)
