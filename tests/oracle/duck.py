@@ -232,7 +232,7 @@ class Twin:
         return f"{gq} {op} {values[0]}", f"{sql} {op} {values[1]}"
 
     def value(self, type_: PropertyType) -> Said:
-        value = self.pick(type_.enum_values if type_.enum_values and self.often(1, 2) else POOLS[type_.scalar])
+        value = self.pick(type_.enum_values or POOLS[type_.scalar])
         return literal(value), _sql(value)
 
     # -- results -----------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from omnigraph.errors import StorageError, StorageKind
 from omnigraph.limits import REACH_BATCH_VERSIONS
 from omnigraph.store.dataset import DatasetRef, lance_errors
 from omnigraph.store.manifest_file import (
@@ -141,10 +142,21 @@ def _read_batch(
     needed = NeededFiles()
     for manifest in manifests:
         try:
-            needed.add(manifest, store.objects.read(manifest.path))
+            needed.add(manifest, _read_manifest(store, manifest.path))
         except UnknownManifest as error:
             return path, UnknownManifest(f"`{manifest.path}` cannot be interpreted: {error}")
     return path, needed
+
+
+def _read_manifest(store: Store, path: str) -> bytes:
+    try:
+        return store.objects.read(path)
+    except StorageError as error:
+        final, is_staged, _ = path.rpartition(".manifest-")
+        if error.storage_kind is not StorageKind.NOT_FOUND or not is_staged:
+            raise
+        # Another process has linked it since it was listed: the same bytes are in their final place.
+        return store.objects.read(f"{final}.manifest")
 
 
 @dataclass

@@ -159,7 +159,8 @@ def _draw_test(draw: Draw, type_: Type, statements: _Statements) -> tuple[str, s
     """Draw a comparison: its column, its text, and its constant."""
     one = draw(st.sampled_from(type_.properties))
     word = draw(st.sampled_from(["=", "!=", ">=", "<"] if one.kind in ORDERED else ["=", "!="]))
-    value = draw(st.sampled_from([*VALUES[one.kind], None]))
+    # A word that is not one of the enum is refused before anything runs.
+    value = draw(st.sampled_from([*(one.words or VALUES[one.kind]), None]))
     return one.name, f"{word} {statements.constant(one.kind, value)}", value
 
 
