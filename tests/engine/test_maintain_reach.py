@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.errors import ReachabilityDisputed
+from omnigraph.errors import ReachabilityDisputed, StorageError
 from omnigraph.graph import Graph
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.store import manifest_file, reach
@@ -221,3 +221,12 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
     for rows in reach._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):
         tracked.add(rows, "nodes/1")
     assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}
+
+
+def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
+    store = og.init(tmp_path / "g.omni", "node A { k: String @key }").core.kernel.store
+    store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
+    assert reach._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"
+    for missing in ("nodes/x/_versions/8.manifest", "nodes/x/_versions/8.manifest-0a1b"):
+        with pytest.raises(StorageError):
+            reach._read_manifest(store, missing)
