@@ -251,6 +251,7 @@ STORED_BREAKAGES_SHOWN_MAX: Final = 3
 
 # Policy: how large a bundle may be, how much of what is wrong with it is shown, how many answers are kept at hand.
 POLICY_BYTES_MAX: Final = 1024 * 1024
+TOKENS_BYTES_MAX: Final = 4 * 1024 * 1024
 POLICY_PROBLEMS_SHOWN: Final = 20
 POLICY_ANSWERS_MAX: Final = 16_384
 BRANCH_NAMES_CACHED_MAX: Final = 16_384
