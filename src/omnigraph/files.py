@@ -15,7 +15,6 @@ from omnigraph.lang.decode import decode_source
 from omnigraph.lang.source import Source
 from omnigraph.limits import SOURCE_BYTES_MAX
 
-
 # Opening a pipe waits for its writer otherwise, for ever if there is none.
 _OPEN_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
