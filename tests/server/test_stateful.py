@@ -51,9 +51,17 @@ def test_server_asked_in_sequences_never_fails_and_stays_sound(
             def before_call(self, case: Any) -> None:
                 if "graph_id" in case.path_parameters:
                     case.path_parameters["graph_id"] = "g"
-                if isinstance(case.body, dict) and isinstance(case.body.get("query"), str):
-                    # A random text is hardly ever a query.
-                    case.body["query"] = ADD if "mutate" in case.operation.path else PEOPLE
+                path = case.operation.path
+                if isinstance(case.body, dict):
+                    # A random text is hardly ever a query, and random lines are hardly ever data.
+                    is_write = path.endswith(("/mutate", "/change"))
+                    for name in ("query", "query_source"):
+                        if isinstance(case.body.get(name), str):
+                            case.body[name] = ADD if is_write else PEOPLE
+                    if path.endswith(("/query", "/read", "/mutate", "/change")) and is_bare(case.body):
+                        case.body |= {"params": {"name": "new"}} if is_write else {}
+                    if isinstance(case.body.get("data"), str):
+                        case.body["data"] = LINE
 
             def after_call(self, response: Any, case: Any) -> None:
                 done[f"{case.method} {case.operation.path}"] += response.status_code == 200

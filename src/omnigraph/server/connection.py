@@ -145,11 +145,11 @@ class HttpConnection(asyncio.Protocol):
             return
         # In slices, so that bounds hold within what arrives at once, too.
         for start in range(0, len(data), _SLICE_BYTES):
-            self._parse(data[start : start + _SLICE_BYTES])
-            if self._is_discarding:
+            if not self._parse(data[start : start + _SLICE_BYTES]):
                 return
 
-    def _parse(self, data: bytes) -> None:
+    def _parse(self, data: bytes) -> bool:
+        """Parse a part of what has arrived; return whether to go on with what comes after it."""
         was_in_headers = not self._has_headers
         before = self._body_bytes
         try:
@@ -162,6 +162,7 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(UsageError("this is not a request of HTTP/1.1"))
         else:
             self._count(data, was_in_headers, self._body_bytes - before)
+        return not self._is_discarding
 
     def _go_on_without_upgrade(self, rest: bytes) -> None:
         """Read the body of a request that asks for another protocol; the parser leaves it to that one."""
