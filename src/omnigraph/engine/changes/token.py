@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeGuard
 
 import orjson
 
@@ -141,7 +141,7 @@ def _read(text: str) -> Token:
     return token
 
 
-def _is_place(place: object) -> bool:
+def _is_place(place: object) -> TypeGuard[list[str]]:
     """Return whether something is the place of an entity: type, id, and the digest of a long id."""
     if not isinstance(place, list) or len(place) != 3:
         return False
