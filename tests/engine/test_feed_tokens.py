@@ -185,3 +185,41 @@ def test_feed_of_a_branch_that_is_not_there_is_not_found(graph: og.Graph) -> Non
     with pytest.raises(GraphError) as caught:
         graph.changes("nope")
     assert caught.value.code == "branch.not_found"
+
+
+PLACES: list[object] = [
+    ["node:999999", "a", None],
+    ["edge:1", "a", None],
+    ["node:", "a", None],
+    ["node:x", "a", "0" * 64],
+    [None, None, None],
+    ["node:1", None, "0" * 64],
+    ["node:1", None, None],
+    ["node:1", "a"],
+    ["node:1", "a", None, None],
+    [],
+    "node:1",
+    7,
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_forged_place_in_a_page_token_is_rejected(graph: og.Graph, cursor: str, place: object) -> None:
+    write(graph, node("c"), node("d"))
+    token = graph.changes(cursor=cursor, limit=1).next_page_token
+    assert token is not None
+    known = json.loads(urlsafe_b64decode(token + "=" * (-len(token) % 4))[:-32])["place"][0]
+    place = [known if one == "node:1" else one for one in place] if isinstance(place, list) else place
+    rejected(graph, "", page_token=forge(token, place=place))
+    commit_token = graph.commit_changes(head(graph), limit=1).next_page_token
+    assert commit_token is not None
+    with pytest.raises(CursorRejected):
+        graph.commit_changes(head(graph), page_token=forge(commit_token, place=place))
+
+
+def test_place_in_the_first_commit_is_rejected(graph: og.Graph, cursor: str) -> None:
+    write(graph, node("c"), node("d"))
+    token = graph.changes(cursor=cursor, limit=1).next_page_token
+    assert token is not None
+    first = graph.commits()[-1].commit_id
+    rejected(graph, "its place is not in the commit", page_token=forge(token, commit=first))

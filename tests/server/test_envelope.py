@@ -30,7 +30,7 @@ from omnigraph.server.envelope import CODES, error_body
 from omnigraph.server.hosting import Hosted, House, Place, open_house
 from omnigraph.server.mask import told
 from omnigraph.server.tokens import Tokens
-from tests.server.live import ADD, Live
+from tests.server.live import ADD, PEOPLE, Live
 
 CONFLICT = {"type_key": "node:Person", "entity_id": "a", "kind": "DivergentUpdate", "message": "m", "base": None}
 
@@ -190,3 +190,59 @@ def test_write_of_unknown_outcome_names_its_operation(live: Live, monkeypatch: p
     asked = live.get(f"/graphs/g/operations/{reply.json()['operation_id']}").json()
     assert asked["outcome"] == "applied"
     assert asked["commit"]["operation_id"] == applied[0]
+
+
+class Mute:
+    """A value that has no form as text."""
+
+    def __str__(self) -> str:
+        raise KeyError("secret-place")
+
+
+def nested() -> list[object]:
+    """Return a list that holds itself."""
+    endless: list[object] = []
+    endless.append(endless)
+    return endless
+
+
+ODD: list[tuple[OmniGraphError, int]] = [
+    (BudgetExceeded("no", limit="rows", allowed=2**62, needed=10**400, where="w"), 413),
+    (BudgetExceeded("no", limit="rows", allowed=2**62, needed=1e300, where="w"), 413),
+    (BudgetExceeded("no", limit="rows", allowed=1, needed=float("inf"), where="w"), 413),
+    (BudgetExceeded("no", limit="rows", allowed=1, needed=float("nan"), where="w"), 413),
+    (LimitExceeded("no", resource="r", limit=1, actual=2**64), 413),
+    (UsageError("no", value=-(2**64)), 400),
+    (UsageError("no", value=10**5_000), 400),
+    (UsageError("lone surrogate \ud800", value="\udfff"), 400),
+    (UsageError("no", value={(1, 2): 3, Mute(): 4, "\ud800": 5}), 400),
+    (UsageError("no", value=[Mute(), b"\xff", {1}, object]), 400),
+    (UsageError("no", value=nested()), 500),
+    (MergeConflict("no", conflicts=[{"kind": "DivergentUpdate"}]), 500),
+    (MergeConflict("no", conflicts=7, operation_id="op"), 500),
+]
+
+
+def test_error_is_json_whatever_it_knows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    for error, status in ODD:
+
+        def fail(*given: Any, error: OmniGraphError = error, **more: Any) -> Any:
+            raise error
+
+        monkeypatch.setattr(Graph, "query", fail)
+        reply = live.post("/graphs/g/query", {"query": PEOPLE})
+        assert (reply.status, reply.headers["content-type"]) == (status, "application/json"), error.context
+        code = error.code if status < 500 else "internal.bug"
+        assert reply.json()["omnigraph_code"] == code
+        assert b"secret-place" not in reply.body
+        if code == "query.budget_exceeded":
+            assert reply.json()["resource_limit"]["actual"] == 2**63 - 1
+    assert reply.json()["operation_id"] == "op"
+
+
+@pytest.mark.parametrize("patterns", [28, 40, 500])
+def test_count_beyond_64_bits_is_refused_in_json(live: Live, patterns: int) -> None:
+    match = " ".join(f"$p{place}: Person" for place in range(patterns))
+    reply = live.post("/graphs/g/query", {"query": f"query q() {{ match {{ {match} }} return {{ count($p0) as n }} }}"})
+    assert (reply.status, reply.json()["omnigraph_code"]) == (413, "query.budget_exceeded")
+    assert reply.json()["resource_limit"] == {"resource": "rows", "limit": 2**62, "actual": 2**63 - 1}

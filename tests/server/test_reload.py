@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -97,6 +98,68 @@ def test_reload_of_what_cannot_be_used_keeps_all_and_says_so(
     policy.write_text(rules)
     assert reload(reloading) is None
     assert [status(reloading, one) for one in ("ada", "bob")] == [200, 401]
+
+
+def replace_by(path: Path, kind: str) -> None:
+    """Put something in the place of a file that can be opened, and is no file."""
+    part = path.with_suffix(".odd")
+    match kind:
+        case "fifo":
+            os.mkfifo(part, 0o600)
+        case "folder":
+            part.mkdir(0o700)
+            path.unlink()
+        case "device":
+            part.symlink_to("/dev/zero")
+        case "socket":
+            with socket.socket(socket.AF_UNIX) as held:
+                held.bind(str(part))
+        case "large":
+            part.touch(0o600)
+            os.truncate(part, 1 << 40)
+    os.replace(part, path)
+
+
+@pytest.mark.slow
+def test_what_is_no_file_is_reported_and_the_next_file_is_taken(
+    house: House, file: Path, policy: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = policy.read_text()
+    with serving(house, {"ada": "one", "bob": "two"}, reload_seconds=0.02) as live:
+        for place, kind in enumerate(["fifo", "folder", "device", "socket", "large"] * 2):
+            path = (file, policy)[place % 2]
+            caplog.clear()
+            replace_by(path, kind)
+            await_configuration(live, "stale")
+            assert [status(live, one) for one in ("ada", "bob")] == [200, 401 if place % 2 else 200]
+            assert "tokens and policies were not reloaded" in caplog.messages
+            if kind == "folder":
+                path.rmdir()
+            path.unlink(missing_ok=True)
+            write(file, {"ada": "one"} | ({"bob": "two"} if place % 2 else {}))
+            if path == policy:
+                # The last of the files, so that what is ready has all of them.
+                policy.write_text(rules)
+            await_configuration(live, None)
+            assert [status(live, one) for one in ("ada", "bob")] == [200, 200 if place % 2 else 401]
+
+
+def await_configuration(live: Live, wanted: str | None) -> None:
+    deadline = time.monotonic() + 10
+    while live.get("/readyz").json().get("configuration") != wanted:
+        assert time.monotonic() < deadline, f"configuration does not become {wanted}"
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_reload_that_fails_in_another_way_is_reported(reloading: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: object, **more: object) -> None:
+        raise RecursionError("too deep")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("omnigraph.server.configuration.load_bundle", fail)
+        assert reload(reloading) == "stale"
+    assert reload(reloading) is None
 
 
 @pytest.mark.slow

@@ -446,3 +446,14 @@ def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.M
 def test_readyz_of_a_server_that_is_about_to_stop_answers_503(live: Live) -> None:
     live.service.is_stopping = True
     assert live.get("/readyz").status == 503
+
+
+@pytest.mark.slow
+def test_large_diff_is_streamed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = live.get("/graphs/g/commits").json()["commits"][-1]["graph_commit_id"]
+    whole = live.post("/graphs/g/diff", {"from": start, "to": "main"})
+    monkeypatch.setattr("omnigraph.server.reads.CHANGE_WINDOW_ROWS", 2)
+    parts = live.post("/graphs/g/diff", {"from": start, "to": "main"})
+    assert parts.headers["transfer-encoding"] == "chunked"
+    assert parts.json() == whole.json()
+    assert len(parts.json()["changes"]) == 7

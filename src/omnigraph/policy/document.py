@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from omnigraph.errors import PolicyError
-from omnigraph.files import read_bounded
+from omnigraph.files import read_regular_file
 from omnigraph.limits import POLICY_BYTES_MAX, POLICY_PROBLEMS_SHOWN
 
 # The one in C, if there is one: it is ten times as fast.
@@ -25,7 +25,7 @@ _INTEGER = "tag:yaml.org,2002:int"
 def read_text(path: Path) -> str:
     """Return the text of a policy file."""
     try:
-        return read_bounded(path, POLICY_BYTES_MAX).decode()
+        return read_regular_file(path, POLICY_BYTES_MAX)[0].decode()
     except UnicodeDecodeError as error:
         raise PolicyError(f"{path}: byte {error.start} is not UTF-8; save the file as UTF-8", problems=[]) from None
 

@@ -71,8 +71,15 @@ def refusal(service: Service, note: Note, error: OmniGraphError, *, is_change: b
     service.count(error)
     note.code = error.code
     hosted = service.house.hosted.get(note.graph_id) if note.graph_id is not None else None
-    body = {**told(error, hosted, is_change=is_change), "request_id": note.request_id}
-    return Answer(json_answer(body).body, status=error.kind.http_status, headers=_headers(error))
+    try:
+        body = told(error, hosted, is_change=is_change)
+    except Exception as failure:  # noqa: BLE001 - an error that cannot be told is a failure of our own
+        log_failure(failure, note.request_id)
+        known = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
+        error = GraphError("", code="internal.bug", effect=error.effect, **known)
+        note.code, body = error.code, told(error, hosted, is_change=is_change)
+    answer = json_answer({**body, "request_id": note.request_id}, error.kind.http_status)
+    return replace(answer, headers=_headers(error))
 
 
 def _headers(error: OmniGraphError) -> dict[str, str]:

@@ -8,6 +8,8 @@
 | sends the next request before this one is answered | the answer, and then the end of the connection |
 | does not read its answer | the clock of whoever sends; then the connection is reset, with all that waits in it |
 | hangs up | its request is cancelled, whatever else it had sent |
+| closes its half after a whole request | the answer, and then the end of the connection |
+| asks for another protocol | the answer in this one |
 """
 
 from __future__ import annotations
@@ -16,22 +18,25 @@ import asyncio
 import socket
 import struct
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import unquote
 
 import httptools
 
 from omnigraph.errors import GraphError, LimitExceeded, OmniGraphError, UsageError
-from omnigraph.limits import SERVER_STREAM_CHUNK_BYTES
+from omnigraph.limits import SERVER_HALF_CLOSED_SECONDS, SERVER_STREAM_CHUNK_BYTES
 from omnigraph.server.envelope import dump, error_body
-from omnigraph.server.exchange import Exchange
+from omnigraph.server.exchange import INTERIM, Exchange
+from omnigraph.server.framing import check_head, framing_head
+from omnigraph.server.sockets import is_reset, peer_of, set_option
 
 if TYPE_CHECKING:
     from omnigraph.server.host import Host
 
 # A chunk of one byte takes five more on the wire; what takes more than this is no chunk for the sake of its bytes.
 _FRAMING_PER_BODY_BYTE: Final = 8
+# What is parsed before it is held against bounds.
+_SLICE_BYTES: Final = 16 * 1024
 # Closing sends a reset, and waits for nothing.
 _RESET: Final = struct.pack("ii", 1, 0)
 _NOTSENT: Final[int | None] = getattr(socket, "TCP_NOTSENT_LOWAT", None)
@@ -63,6 +68,12 @@ class HttpConnection(asyncio.Protocol):
         self._body_bytes = 0
         self._framing_bytes = 0
         self._expects_continue = False
+        self._trailer_bytes = 0
+        # The request asks for another protocol, and its body is still to be read; then the parser is given its framing.
+        self._is_upgrade = False
+        self._is_resuming = False
+        self._is_half_closed = False
+        self._is_lost = False
 
     @property
     def is_busy(self) -> bool:
@@ -81,12 +92,13 @@ class HttpConnection(asyncio.Protocol):
         self.peer = peer_of(transport)
         if _NOTSENT is not None:
             # What a reader does not take waits here, where it is counted, and not in megabytes of the kernel's.
-            _set_option(transport, socket.IPPROTO_TCP, _NOTSENT, SERVER_STREAM_CHUNK_BYTES)
+            set_option(transport, socket.IPPROTO_TCP, _NOTSENT, SERVER_STREAM_CHUNK_BYTES)
         self._host.enter(self)
         bounds = self._host.bounds
         self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
         self._clear_deadline()
         self._host.leave(self)
         if self.exchange is not None:
@@ -94,7 +106,26 @@ class HttpConnection(asyncio.Protocol):
         self._writable.set()
 
     def eof_received(self) -> bool:
-        return False
+        exchange = self.exchange
+        if self._is_discarding or exchange is None or exchange.is_complete or not exchange.is_received:
+            return False
+        # Its request is whole, and it may still read the answer; or it has hung up, which looks the same from here.
+        self._is_half_closed = True
+        self._discard()
+        if not exchange.has_begun and exchange.scope["http_version"] == "1.1":
+            # Any client skips this. One that has hung up answers with a reset.
+            self.write(INTERIM)
+        self._watch_half_closed()
+        return True
+
+    def _watch_half_closed(self) -> None:
+        """End the connection, and with it the request, when the peer turns out to have closed both halves."""
+        if self._transport.is_closing():
+            return
+        if is_reset(self._transport):
+            self.abort()
+        elif self.is_busy:
+            self._loop.call_later(SERVER_HALF_CLOSED_SECONDS, self._watch_half_closed)
 
     def pause_writing(self) -> None:
         self._writable.clear()
@@ -112,16 +143,34 @@ class HttpConnection(asyncio.Protocol):
             if self._discarded > (bounds.header_bytes_max if self.is_busy else bounds.linger_bytes_max):
                 self.abort()
             return
+        # In slices, so that bounds hold within what arrives at once, too.
+        for start in range(0, len(data), _SLICE_BYTES):
+            if not self._parse(data[start : start + _SLICE_BYTES]):
+                return
+
+    def _parse(self, data: bytes) -> bool:
+        """Parse a part of what has arrived; return whether to go on with what comes after it."""
         was_in_headers = not self._has_headers
         before = self._body_bytes
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._discard()
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                if not self._is_discarding:
+                    self._go_on_without_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             self._refuse(UsageError("this is not a request of HTTP/1.1"))
         else:
             self._count(data, was_in_headers, self._body_bytes - before)
+        return not self._is_discarding
+
+    def _go_on_without_upgrade(self, rest: bytes) -> None:
+        """Read the body of a request that asks for another protocol; the parser leaves it to that one."""
+        self._parser = httptools.HttpRequestParser(self)
+        self._is_upgrade, self._is_resuming = False, True
+        self._parser.feed_data(framing_head(self._headers))
+        self._is_resuming = False
+        self._parser.feed_data(rest)
 
     def _count(self, data: bytes, was_in_headers: bool, body_bytes: int) -> None:
         """Hold what has arrived, and is no body, against its bounds."""
@@ -137,36 +186,49 @@ class HttpConnection(asyncio.Protocol):
     # -- the parser ------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._is_resuming:
+            return
         if self.is_busy:
             self._discard()
         if self._is_discarding:
             return
         self._host.set_idle(self, is_idle=False)
         self._url, self._headers, self._expects_continue = b"", [], False
+        self._trailer_bytes, self._is_upgrade = 0, False
         self._has_headers, self._header_bytes, self._framing_bytes, self._body_bytes = False, 0, 0, 0
         bounds = self._host.bounds
         self._set_deadline(bounds.linger_seconds if self.is_spare else bounds.header_seconds, self._close)
 
     def on_url(self, url: bytes) -> None:
-        if not self._is_discarding:
+        if not self._is_discarding and not self._is_resuming:
             self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        # After the headers come trailers, which nothing here asks for.
-        if self._is_discarding or self._has_headers:
+        if self._is_discarding or self._is_resuming:
+            return
+        if self._has_headers:
+            # After the headers come trailers, which nothing here asks for.
+            self._trailer_bytes += len(name) + len(value) + 4
+            if self._trailer_bytes > self._host.bounds.header_bytes_max:
+                self._refuse(_too_long(self._host.bounds.header_bytes_max, self._trailer_bytes))
             return
         name = name.lower()
         self._expects_continue |= name == b"expect" and value.lower() == b"100-continue"
         self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if self._is_discarding:
+        if self._is_discarding or self._is_resuming:
             return
         size = len(self._url) + sum(len(name) + len(value) + 4 for name, value in self._headers)
         if size > self._host.bounds.header_bytes_max:
             self._refuse(_too_long(self._host.bounds.header_bytes_max, size))
             return
+        refusal = check_head(self._headers, self._parser.get_http_version())
+        if refusal is not None:
+            self._refuse(refusal)
+            return
         self._has_headers = True
+        self._is_upgrade = self._parser.should_upgrade()
         self._clear_deadline()
         self._begin()
 
@@ -176,6 +238,8 @@ class HttpConnection(asyncio.Protocol):
             self.exchange.feed(body)
 
     def on_message_complete(self) -> None:
+        if self._is_upgrade:
+            return
         if not self._is_discarding and self.exchange is not None:
             self.exchange.end()
             # What follows belongs to the next request.
@@ -271,12 +335,12 @@ class HttpConnection(asyncio.Protocol):
             await self._writable.wait()
 
     def pause_reading(self) -> None:
-        if self._is_reading and not self._transport.is_closing():
+        if self._is_reading and not self._is_half_closed and not self._transport.is_closing():
             self._is_reading = False
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._is_reading and not self._transport.is_closing():
+        if not self._is_reading and not self._is_half_closed and not self._transport.is_closing():
             self._is_reading = True
             self._transport.resume_reading()
 
@@ -312,8 +376,9 @@ class HttpConnection(asyncio.Protocol):
 
     def abort(self) -> None:
         """End the connection at once, and drop what was not sent yet, in the kernel, too."""
-        _set_option(self._transport, socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        self._transport.abort()
+        if not self._is_lost:
+            set_option(self._transport, socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            self._transport.abort()
 
     def _discard(self) -> None:
         """Look at nothing more that arrives, and end the connection after the answer that is under way."""
@@ -339,33 +404,14 @@ class HttpConnection(asyncio.Protocol):
 
     def _set_deadline(self, seconds: float, do: Callable[[], None]) -> None:
         self._clear_deadline()
+        if self._is_lost:
+            return
         self._deadline = self._loop.call_later(seconds, do)
 
     def _clear_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-def _set_option(transport: asyncio.BaseTransport, level: int, option: int, value: int | bytes) -> None:
-    """Set an option of a socket that may be closed already."""
-    own = transport.get_extra_info("socket")
-    if own is not None:
-        with suppress(OSError):
-            own.setsockopt(level, option, value)
-
-
-def peer_of(transport: asyncio.BaseTransport) -> str:
-    """Return whom a connection is counted for: an address, or the network of 64 bits that one host of IPv6 may use."""
-    address = transport.get_extra_info("peername")
-    if not address:
-        return ""
-    host = str(address[0]).partition("%")[0]
-    if ":" not in host or host.startswith("::"):
-        return host
-    from ipaddress import IPv6Network
-
-    return str(IPv6Network((host, 64), strict=False))
 
 
 def _too_long(limit: int, actual: int) -> LimitExceeded:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from math import ceil
+from math import ceil, isfinite
 from typing import Any, Final
 
 import orjson
@@ -24,6 +24,9 @@ CODES: Final[Mapping[int, str]] = {
     429: "too_many_requests",
     500: "internal",
 }
+_SIZE_MAX: Final = 2**63 - 1
+# The encoder itself goes this deep.
+_DEPTH_MAX: Final = 64
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 # Statuses that clients of the closed set of codes know from one situation only.
 _CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.range": "bad_request"}
@@ -68,11 +71,11 @@ def _members(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
         case "precondition.failed":
             return {"precondition_failure": _present(known, "expected", "actual")}
         case "limit.exceeded":
-            return {"resource_limit": _present(known, "resource", "limit", "actual")}
+            members = _present(known, "resource", "limit", "actual")
+            return {"resource_limit": {name: _size(one) for name, one in members.items()}}
         case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= known.keys():
-            # Seconds have fractions, and the members of a limit are integers.
-            sizes = {"limit": ceil(known["allowed"]), "actual": ceil(known["needed"])}
-            return {"resource_limit": {"resource": known["limit"], **sizes}}
+            sizes = {"limit": known["allowed"], "actual": known["needed"]}
+            return {"resource_limit": {"resource": known["limit"]} | {name: _size(one) for name, one in sizes.items()}}
         case "blob.range":
             return {"blob_range": _present(known, "start", "end", "length")}
     return {}
@@ -92,6 +95,36 @@ def _present(known: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: known[name] for name in names if known.get(name) is not None}
 
 
+def _size(value: Any) -> Any:
+    """Return a number as the members of a limit have it: an integer of 64 bits. Seconds have fractions."""
+    if isinstance(value, float) and not isfinite(value):
+        return _SIZE_MAX
+    return min(ceil(value), _SIZE_MAX) if isinstance(value, int | float) else value
+
+
 def dump(value: object) -> bytes:
-    """Return a value as JSON; what JSON has no form for is told as text."""
-    return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    """Return a value as JSON; what JSON, or its encoder, has no form for is told as text."""
+    try:
+        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
+    except Exception:  # noqa: BLE001 - an error is told to its caller, whatever it knows
+        return orjson.dumps(_plain(value, _DEPTH_MAX))
+
+
+def _plain(value: object, depth: int) -> object:
+    """Return a value of which everything can be encoded: integers of 64 bits, texts of Unicode, nesting in bounds."""
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return int(value)
+    if isinstance(value, Mapping) and depth:
+        return {_text(name): _plain(one, depth - 1) for name, one in value.items()}
+    if isinstance(value, list | tuple | set | frozenset) and depth:
+        return [_plain(one, depth - 1) for one in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value).encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001 - its own form as text may fail, or be an integer of too many digits
+        return f"<{type(value).__name__}>"

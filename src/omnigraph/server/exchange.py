@@ -17,7 +17,7 @@ from omnigraph.server.body import Message
 from omnigraph.server.observe import App, Scope
 
 _STATUS_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
-_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Answers that have no body, whatever their headers say.
 _BODILESS: Final = frozenset({204, 304})
 
@@ -90,7 +90,7 @@ class Exchange:
         """Return the next part of the body, and after the last one wait until the caller hangs up."""
         if self._expects_continue and not self.has_begun and not self._is_disconnected:
             self._expects_continue = False
-            self._wire.write(_CONTINUE)
+            self._wire.write(INTERIM)
         while True:
             if self._is_disconnected or self.is_complete:
                 return {"type": "http.disconnect"}

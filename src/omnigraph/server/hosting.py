@@ -89,9 +89,11 @@ class House:
         self.fingerprint = self.sources.fingerprint()
         try:
             read = self.sources.read()
-        except OmniGraphError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it must not pass unseen
             self.is_stale = True
-            log.error("tokens and policies were not reloaded", extra={"code": error.code, "error": str(error)})
+            code = error.code if isinstance(error, OmniGraphError) else "internal.bug"
+            told = str(error) if isinstance(error, OmniGraphError) else type(error).__name__
+            log.error("tokens and policies were not reloaded", extra={"code": code, "error": told})
             return
         for graph_id, one in self.hosted.items():
             one.graph.core.policy = read.checkers[graph_id]

@@ -16,6 +16,7 @@ from omnigraph.engine.core import Moment
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.read import Budget
 from omnigraph.engine.read.result import Result
+from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.call import Answer, Call, json_answer, moment_of
 from omnigraph.server.envelope import dump
@@ -189,7 +190,9 @@ def diff(call: Call[wire.Diff]) -> Answer:
         branch=given.branch,
         names=given.names,
     )
-    return json_answer(found.to_json())
+    if found.changes.num_rows <= CHANGE_WINDOW_ROWS:
+        return json_answer(found.to_json())
+    return Answer(found.json_chunks())
 
 
 def operation(call: Call[wire.Nothing]) -> Answer:

@@ -6,7 +6,6 @@ The text of a token is never kept and never told.
 from __future__ import annotations
 
 import hmac
-import os
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ import orjson
 
 from omnigraph import settings
 from omnigraph.errors import GraphError, UsageError
+from omnigraph.files import read_regular_file
+from omnigraph.limits import TOKENS_BYTES_MAX
 
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FILE, _JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
@@ -82,16 +83,17 @@ def token_files() -> tuple[Path, ...]:
 
 
 def _text_of(path: str) -> str:
+    data, status = read_regular_file(Path(path), TOKENS_BYTES_MAX)
+    if status.st_mode & _OTHERS:
+        raise UsageError(
+            f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
+        )
+    if len(data) > TOKENS_BYTES_MAX:
+        raise UsageError(f"{_FILE} names `{path}`, which has more than {TOKENS_BYTES_MAX:,} bytes", path=path)
     try:
-        with open(path, encoding="utf-8") as file:
-            # Of the open file, so that it cannot be exchanged in between.
-            if os.fstat(file.fileno()).st_mode & _OTHERS:
-                raise UsageError(
-                    f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
-                )
-            return file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{_FILE} names `{path}`, which cannot be read: {type(error).__name__}", path=path) from None
+        return data.decode()
+    except UnicodeDecodeError:
+        raise UsageError(f"{_FILE} names `{path}`, which is not UTF-8; save it as UTF-8", path=path) from None
 
 
 def _parse(setting: str, text: str) -> dict[str, str]:

@@ -6,10 +6,11 @@ Reads two snapshots; edges come before nodes, types by identity, entities by id.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import orjson
 import pyarrow as pa
 import pyarrow.compute
 
@@ -18,7 +19,8 @@ from omnigraph.engine.changes.rows import AFTER, BEFORE, differing, stored
 from omnigraph.engine.changes.selection import Selection, select
 from omnigraph.engine.core import Core, Moment, View
 from omnigraph.engine.names import NOW, Naming, check_names
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, LimitExceeded
+from omnigraph.limits import CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.store.dataset import Dataset
 
@@ -49,7 +51,8 @@ class ChangeSet:
 
     def stats(self) -> dict[str, int]:
         """Count the changes by operation, and the types that have any."""
-        ops = Counter(self.changes.column("op").to_pylist())
+        counted = pc.value_counts(self.changes.column("op")).to_pylist()
+        ops = Counter({one["values"]: one["counts"] for one in counted})
         types = self.changes.select(["kind", "type_name"]).group_by(["kind", "type_name"]).aggregate([])
         return {
             "inserts": ops["insert"],
@@ -60,14 +63,24 @@ class ChangeSet:
 
     def to_json(self) -> dict[str, object]:
         """Return the change set as every surface shows it."""
+        return {**self._head(), "changes": _changes_json(self.changes), "stats": self.stats()}
+
+    def json_chunks(self) -> Iterator[bytes]:
+        """Yield the text of `to_json` in parts, so that a large change set is never held as rows."""
+        yield orjson.dumps({**self._head(), "stats": self.stats()})[:-1] + b',"changes":['
+        for start in range(0, self.changes.num_rows, CHANGE_WINDOW_ROWS):
+            rows = _changes_json(self.changes.slice(start, CHANGE_WINDOW_ROWS))
+            yield (b"," if start else b"") + orjson.dumps(rows)[1:-1]
+        yield b"]}"
+
+    def _head(self) -> dict[str, object]:
         shown: dict[str, object] = {
             "from_graph_manifest_version": self.from_graph_manifest_version,
             "to_graph_manifest_version": self.to_graph_manifest_version,
         }
         if self.graph_branch is not None:
             shown["graph_branch"] = self.graph_branch
-        changes = [_change_json(row) for row in self.changes.to_pylist()]
-        return {**shown, "changes": changes, "stats": self.stats()}
+        return shown
 
 
 def diff(
@@ -89,7 +102,10 @@ def diff(
     with its own.
     """
     before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch, names)
-    found = [_changes(pair, selection) for pair in selected(before, after, selection)]
+    found: list[pa.Table] = []
+    for pair in selected(before, after, selection):
+        found.append(_changes(pair, selection))
+        _check_size(sum(one.nbytes for one in found))
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
     return ChangeSet(
         before.snapshot.version,
@@ -97,6 +113,17 @@ def diff(
         after.snapshot.branch if is_one_branch else None,
         pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
     )
+
+
+def _check_size(size: int) -> None:
+    if size > DIFF_BYTES_MAX:
+        raise LimitExceeded(
+            f"the two states differ in more than {DIFF_BYTES_MAX:,} bytes of changes; compare single types, kinds or"
+            " operations, or read the changes of their commits page by page",
+            resource="diff_bytes",
+            limit=DIFF_BYTES_MAX,
+            actual=size,
+        )
 
 
 def compared(
@@ -203,6 +230,10 @@ def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
     mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
     src, dst = (pc.replace_with_mask(none, mask, found.column(name).combine_chunks()) for name in ("src", "dst"))
     return src, dst
+
+
+def _changes_json(changes: pa.Table) -> list[dict[str, object]]:
+    return [_change_json(row) for row in changes.to_pylist()]
 
 
 def _change_json(row: dict[str, Any]) -> dict[str, object]:

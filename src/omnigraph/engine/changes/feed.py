@@ -119,6 +119,8 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
     walk = [reached, *line.after(reached, last, commits_max)]
     if token.place is not None:
         # A commit that was left in the middle is gone on with, so its parent is needed too.
+        if reached.parent is None:
+            raise rejected("its place is not in the commit")
         walk.insert(0, line.parent_of(reached))
     states = States(core, core.kernel.snapshot(snapshot.branch))
     steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]

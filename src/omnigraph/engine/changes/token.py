@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, TypeGuard
 
 import orjson
 
@@ -141,13 +141,20 @@ def _read(text: str) -> Token:
     return token
 
 
+def _is_place(place: object) -> TypeGuard[list[str]]:
+    """Return whether something is the place of an entity: type, id, and the digest of a long id."""
+    if not isinstance(place, list) or len(place) != 3:
+        return False
+    return all(isinstance(one, str) for one in place[:2]) and isinstance(place[2], str | None)
+
+
 def _from_json(body: dict[str, object]) -> Token:
     if body["v"] != VERSION:
         raise rejected(f"it is of version {body['v']}, and this release reads version {VERSION}")
     kind = str(body["kind"])
     scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
     place = body["place"]
-    if place is not None and not (isinstance(place, list) and all(isinstance(one, str | None) for one in place)):
+    if place is not None and not _is_place(place):
         raise ValueError("a place is made of texts")
     return Token(
         kind,  # type: ignore[arg-type]  # compared with the wanted kind right after

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from omnigraph.engine.read.vectors import Ids, Numbers
 from omnigraph.engine.read.walker import is_indexed_cheaper, locate
 from omnigraph.errors import BudgetExceeded
 from omnigraph.lang.query.ir import Direction
+from omnigraph.limits import QUERY_WEIGHED_WALKS_MAX
 
 Weights = npt.NDArray[Any]
 # Weights are exact up to here; a count beyond it is of no use to anyone.
-_COUNT_MAX = 2.0**62
+_COUNT_MAX = 2**62
 
 
 @dataclass
@@ -85,31 +87,40 @@ class Forest:
             return first
         if wanted is not None and self.trees[wanted] == self.trees[first]:
             return wanted
-        inside = [name for name, tree in self.trees.items() if tree == self.trees[first]]
-        return min(inside, key=lambda name: _crossings(self.rooted_at(name)))
+        inside = (name for name, tree in self.trees.items() if tree == self.trees[first])
+        return next((name for name in inside if not self._is_free_end(name)), first)
+
+    def _is_free_end(self, variable: str) -> bool:
+        """Return whether the degree says all about a variable, so that no weights cross the one walk to it."""
+        return len(self.walks[variable]) <= 1 and self.vertices[variable].is_free
+
+    @cached_property
+    def walks(self) -> Mapping[str, list[Branch]]:
+        """The walks from each variable, in both directions."""
+        found: dict[str, list[Branch]] = {name: [] for name in self.vertices}
+        for name, vertex in self.vertices.items():
+            for branch in vertex.branches:
+                back = Branch(branch.edge, REVERSED[branch.direction], branch.per_edge, vertex)
+                found[name].append(branch)
+                found[branch.to.variable].append(back)
+        return found
 
     def _turned(self, variable: str, came_from: str | None) -> Vertex:
         vertex = self.vertices[variable]
         turned = Vertex(vertex.variable, vertex.node_type, vertex.conditions, vertex.find_key, vertex.negations)
-        for name, other in self.vertices.items():
-            for branch in other.branches:
-                if name == variable and branch.to.variable != came_from:
-                    turned.branches.append(
-                        Branch(branch.edge, branch.direction, branch.per_edge, self._turned(branch.to.variable, name))
-                    )
-                elif branch.to.variable == variable and name != came_from:
-                    reverse = REVERSED[branch.direction]
-                    turned.branches.append(Branch(branch.edge, reverse, branch.per_edge, self._turned(name, variable)))
+        turned.branches = [
+            Branch(walk.edge, walk.direction, walk.per_edge, self._turned(walk.to.variable, variable))
+            for walk in self.walks[variable]
+            if walk.to.variable != came_from
+        ]
         return turned
 
 
-def _crossings(vertex: Vertex) -> int:
-    """Return over how many walks of a tree weights are carried; the degree says all about a leaf without conditions."""
-    return sum((not branch.to.is_free_leaf) + _crossings(branch.to) for branch in vertex.branches)
-
-
 def forest_of(pipeline: Pipeline) -> Forest | None:
-    """Return a pattern as trees, or None when it is not made of single hops and conditions on one variable each."""
+    """Return a pattern as trees, or None when it has other parts than single hops and conditions on one variable each.
+
+    Weights are carried by recursion, so a pattern of very many walks is left to the rows, too.
+    """
     vertices: dict[str, Vertex] = {}
     roots: list[str] = []
     trees: dict[str, int] = {}
@@ -129,7 +140,8 @@ def forest_of(pipeline: Pipeline) -> Forest | None:
             vertices[step.correlated[0]].negations.append(step)
         else:
             return None
-    return Forest(vertices, tuple(roots), trees)
+    walks = sum(len(vertex.branches) for vertex in vertices.values())
+    return Forest(vertices, tuple(roots), trees) if walks <= QUERY_WEIGHED_WALKS_MAX else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,15 +198,17 @@ def multiply_ways(first: Weights, second: Weights, variable: str) -> Weights:
     """Return the products of two numbers of ways, all of which fit integers."""
     most = float(first.max(initial=0)) * float(second.max(initial=0))
     if most * len(first) > _COUNT_MAX:
-        check_count(float((first.astype(np.float64) * second).sum()), variable)
+        check_count(int((first.astype(np.float64) * second).sum()), variable)
     return first * second
 
 
-def check_count(count: float, variable: str) -> None:
-    """Raise when there are more ways than integers can count."""
+def check_count(count: int, variable: str) -> None:
+    """Raise when there are more ways than 64-bit integers can count."""
     if count > _COUNT_MAX:
         message = f"counting at ${variable} gives more than 2^62; make the pattern more selective"
-        raise BudgetExceeded(message, limit="rows", allowed=int(_COUNT_MAX), needed=count, where=f"${variable}")
+        # The exact number may have hundreds of digits, which no reader of the error could take.
+        needed = min(count, 2**63 - 1)
+        raise BudgetExceeded(message, limit="rows", allowed=_COUNT_MAX, needed=needed, where=f"${variable}")
 
 
 def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights:
@@ -220,6 +234,9 @@ def _below(run: Run, branch: Branch, ids: Ids, factor: Factor | None) -> Weights
         selected = select(run, branch.to, np.flatnonzero(flags).astype(entities.dtype))
         dense = np.zeros(entities.count, np.int64 if factor is None else factor.values.dtype)
         dense[selected] = weigh(run, branch.to, selected, factor)
+    if factor is None and float(dense.max(initial=0)) * float(degrees.max(initial=0)) > _COUNT_MAX:
+        # Parallel edges can add up to more than all nodes below weigh.
+        check_count(int(_gather(adjacency, ids, dense.astype(np.float64)).max()), branch.to.variable)
     return _gather(adjacency, ids, dense)
 
 

@@ -77,12 +77,14 @@ class Tally:
         """Return the columns of the grouped result."""
         root = self.forest.rooted_at(self.variable)
         ids = select(run, root, None)
-        others = self._other_trees(run, None)
+        others = int(self._other_trees(run, None))
         weights = weigh(run, root, ids, None)
-        check_count(float(weights.sum(dtype=np.float64)) * others, self.variable)
+        ways = int(weights.sum(dtype=np.float64)) * others
+        check_count(ways, self.variable)
         # A node that completes no way is in no row, and so in no group.
-        weighed = Weighed(ids, np.flatnonzero(weights) if others else np.empty(0, np.int64))
-        weights = weighed.completed_of(weights * others)
+        weighed = Weighed(ids, np.flatnonzero(weights) if ways else np.empty(0, np.int64))
+        # Without any way the number of the others may be too large for an array.
+        weights = weighed.completed_of(weights * (others if ways else 0))
         rows = Rows(len(weights), {self.variable: weighed.completed_of(ids)})
         groups = self._groups(run, finish, rows)
         counts: dict[ir.Expr | None, Any] = {None: groups.sum_integers(weights)}
@@ -137,6 +139,9 @@ class Tally:
         return join_limbs(limbs, bits, factor.values.dtype.kind == "u")
 
     def _weigh(self, run: Run, factor: Factor, weighed: Weighed) -> Any:
+        if not len(weighed.completed):
+            # The trees besides may be completed in more ways than any number type can hold.
+            return np.empty(0, factor.values.dtype)
         root = self.forest.rooted_at(self.variable)
         others: Any = self._other_trees(run, factor)
         if factor.values.dtype.kind == "i":
