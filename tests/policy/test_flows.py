@@ -29,7 +29,7 @@ rules:
   - {id: a1, allow: {actors: {group: all}, actions: [read, export, change]}}
   - {id: a2, allow: {actors: {group: all}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
   - {id: u1, allow: {actors: {group: unp}, actions: [read, export, change], branch_scope: unprotected}}
-  - {id: e1, allow: {actors: {group: eve}, actions: [read], branch_scope: protected, types: [Person]}}
+  - {id: e1, allow: {actors: {group: eve}, actions: [read], branch_scope: protected, types: [Person, Knows]}}
   - {id: e2, allow: {actors: {group: eve}, actions: [read, export, change], branch_scope: unprotected}}
   - {id: e3, allow: {actors: {group: eve}, actions: [branch_create, branch_merge], target_branch_scope: unprotected}}
   - {id: p1, allow: {actors: {group: pul}, actions: [branch_merge, branch_create], target_branch_scope: unprotected}}
@@ -214,6 +214,103 @@ def test_revert_does_not_carry_what_is_hidden(root: Graph) -> None:
     with pytest.raises(OmniGraphError) as caught:
         root.acting_as("eve").revert(commit.commit_id, "lure")
     assert caught.value.code in ("policy.denied", "commit.not_found")
+
+
+# -- the merge base ----------------------------------------------------------------------------------------------------
+
+
+def take_ours(root: Graph, source: str, target: str) -> None:
+    """Merge, and keep the target's side of every conflict."""
+    conflicts = root.branches.merge(source, target, dry_run=True).conflicts
+    picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "ours"} for one in conflicts]
+    root.branches.merge(source, target, resolutions=picks)
+
+
+def set_amount(root: Graph, branch: str, amount: int) -> None:
+    root.mutate(RAISE.replace("111", str(amount)), branch=branch)
+
+
+@pytest.fixture
+def hidden_base(root: Graph) -> Graph:
+    """Let two unprotected branches have a commit of main in common, whose salary neither of them ever held."""
+    for number, name in enumerate(("left", "right")):
+        root.branches.create(name)
+        set_amount(root, name, 10 + number)
+    set_amount(root, "main", 777)
+    for name in ("left", "right"):
+        take_ours(root, "main", name)
+    return root
+
+
+TAKE_BASE = {"type_key": "node:Salary", "entity_id": "s1", "take": "base"}
+
+
+@pytest.mark.parametrize("resolutions", [None, [TAKE_BASE]])
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("actor", ["eve", "pul"])
+def test_merge_from_a_base_that_is_hidden_is_refused(
+    hidden_base: Graph, actor: str, dry_run: bool, resolutions: list[dict[str, str]] | None
+) -> None:
+    assert hidden_base.branches.merge("left", "right", dry_run=True).conflicts[0].base == {
+        "id": "s1",
+        "slip": "s1",
+        "amount": 777,
+    }
+    with pytest.raises(PolicyDenied) as caught:
+        hidden_base.acting_as(actor).branches.merge("left", "right", dry_run=dry_run, resolutions=resolutions)
+    assert "777" not in str(caught.value.to_json())
+    assert "Salary" not in str(caught.value.to_json())
+    assert "have in common" in caught.value.message
+    assert hidden_base.query(PAY, branch="right").rows() == [{"s.slip": "s1", "s.amount": 11}]
+
+
+def test_merge_from_a_base_that_is_hidden_does_not_tell_equal_values(hidden_base: Graph) -> None:
+    # A side that holds the hidden value of the base would lose without a conflict, which tells what the value is.
+    told = []
+    for guess in (777, 778):
+        set_amount(hidden_base, "left", guess)
+        told.append(code_of(lambda: hidden_base.acting_as("eve").branches.merge("left", "right", dry_run=True)))
+    assert told == ["policy.denied"] * 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_merge_from_a_virtual_base_with_a_hidden_part_is_refused(root: Graph, dry_run: bool) -> None:
+    root.branches.create("left")
+    root.branches.create("right", from_="left")
+    for number, name in enumerate(("left", "right")):
+        set_amount(root, name, 10 + number)
+    set_amount(root, "main", 777)
+    middle = root.branches.create("middle", from_="left")
+    root.ingest([person("mia")], branch=middle.name)
+    for name in ("left", "right"):
+        take_ours(root, "middle", name)
+        take_ours(root, "main", name)
+    preview = root.branches.merge("left", "right", dry_run=True)
+    assert len(preview.bases) == 2
+    assert code_of(lambda: root.acting_as("eve").branches.merge("left", "right", dry_run=dry_run)) == "policy.denied"
+
+
+def test_merge_from_a_hidden_base_passes_where_the_sides_do_not_differ(root: Graph) -> None:
+    root.branches.create("left")
+    set_amount(root, "left", 10)
+    root.branches.create("right", from_="left")
+    set_amount(root, "main", 777)
+    for name in ("left", "right"):
+        take_ours(root, "main", name)
+    root.ingest([{"edge": "Knows", "from": "ann", "to": "ann", "data": {}}], branch="left")
+    eve = root.acting_as("eve")
+    assert eve.branches.merge("left", "right").commit is not None
+    assert eve.query(PAY, branch="right").rows() == [{"s.slip": "s1", "s.amount": 10}]
+
+
+def test_merge_of_branches_of_a_hidden_branch_starts_from_what_both_have_shown(root: Graph) -> None:
+    for name in ("left", "right"):
+        root.branches.create(name)
+        root.ingest([person(name), salary(name, 5)], branch=name)
+    root.branches.create("far", from_="left")
+    root.ingest([salary("far", 6)], branch="far")
+    # The base is a commit of main, where all is hidden from `pul`, but both branches began with it.
+    assert root.acting_as("pul").branches.merge("far", "right").commit is not None
 
 
 # -- resolutions -------------------------------------------------------------------------------------------------------
