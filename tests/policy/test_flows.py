@@ -23,7 +23,7 @@ edge Knows: Person -> Person
 """
 RULES = """
 version: 1
-groups: {all: [root], unp: [unp], eve: [eve], pul: [pul], ren: [ren], mer: [mer], bob: [bob], pro: [pro]}
+groups: {all: [root], unp: [unp], eve: [eve], pul: [pul], ren: [ren], mer: [mer], bob: [bob], pro: [pro], tag: [tag]}
 protected_branches: [main, secret]
 rules:
   - {id: a1, allow: {actors: {group: all}, actions: [read, export, change]}}
@@ -40,6 +40,9 @@ rules:
   - {id: m2, allow: {actors: {group: mer}, actions: [read], types: [Person]}}
   - {id: b1, allow: {actors: {group: bob}, actions: [read, export, change], types: [Person, Knows]}}
   - {id: b2, allow: {actors: {group: bob}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
+  - {id: t1, allow: {actors: {group: tag}, actions: [tag_create, branch_create, branch_delete]}}
+  - {id: t3, allow: {actors: {group: tag}, actions: [tag_delete], target_branch_scope: unprotected}}
+  - {id: t2, allow: {actors: {group: tag}, actions: [read, change], branch_scope: unprotected}}
   - {id: o1, allow: {actors: {group: pro}, actions: [read], branch_scope: protected}}
 """
 PAY = "query p() { match { $s: Salary } return { $s.slip, $s.amount } order { $s.slip } }"
@@ -399,3 +402,74 @@ def test_commit_that_may_not_be_read_is_answered_like_one_that_is_not_there(root
         told.append(answers)
     assert told[0] == told[1]
     assert "secret" not in str(told)
+
+
+# -- tags --------------------------------------------------------------------------------------------------------------
+
+
+EXISTS = ("tag.exists", "branch.exists", "branch.not_found")
+
+
+def same_answer(call: Callable[[str], object], *names: str) -> str:
+    """Return what a call answers for names; it must be the same for all of them but for the name itself."""
+    told = set()
+    for name in names:
+        with pytest.raises(OmniGraphError) as caught:
+            call(name)
+        told.add(str(caught.value.to_json()).replace(name, "NAME"))
+    [answer] = told
+    return answer
+
+
+def test_tag_of_a_commit_that_may_not_be_read_is_one_of_a_commit_that_is_not_there(root: Graph) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    tagger = root.acting_as("tag")
+    # Its newest commit is one of main as long as it has none of its own.
+    with pytest.raises(PolicyDenied) as caught:
+        tagger.tags.create("v1", branch="open")
+    assert str(root.snapshot().head) not in str(caught.value.to_json())
+    root.ingest([person("bea")], branch="open")
+    answer = same_answer(lambda one: tagger.tags.create("v1", one, "open"), commit, NOWHERE)
+    assert "commit.not_found" in answer
+    assert "secret" not in answer
+    # A branch that the request names and that may not be read is refused by name, as everywhere.
+    for branch in ("main", "secret"):
+        with pytest.raises(PolicyDenied) as caught:
+            tagger.tags.create("v1", branch=branch)
+        assert commit not in str(caught.value.to_json())
+    assert root.tags.list() == []
+    assert tagger.tags.create("v1", branch="open").name == "v1"
+
+
+def test_name_of_a_hidden_tag_is_not_confirmed(root: Graph) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    root.tags.create("hidden", commit)
+    root.ingest([person("bea")], branch="open")
+    root.tags.create("shown", branch="open")
+    tagger = root.acting_as("tag")
+    assert "policy.denied" in same_answer(tagger.tags.delete, "hidden", "nothing")
+    for call in (
+        lambda name: tagger.tags.create(name, branch="open"),
+        lambda name: tagger.branches.create(name, from_="open"),
+        lambda name: tagger.branches.rename("open", name),
+        lambda name: tagger.ingest([person("x")], branch=name, from_branch="open"),
+    ):
+        with pytest.raises(OmniGraphError) as caught:
+            call("hidden")
+        told = caught.value.to_json()
+        assert caught.value.code == "policy.denied"
+        assert "tag `hidden`" not in str(told)
+        assert "secret" not in str(told)
+        # One that can be seen is told.
+        assert code_of(lambda call=call: call("shown")) in EXISTS  # type: ignore[misc]
+    assert [one.name for one in root.tags.list()] == ["hidden", "shown"]
+    tagger.tags.delete("shown")
+
+
+def test_tags_are_listed_if_their_commits_may_be_read(root: Graph) -> None:
+    root.tags.create("v1")
+    assert [one.name for one in root.acting_as("mer").tags.list()] == ["v1"]
+    with pytest.raises(PolicyDenied):
+        root.acting_as("tag").tags.list()
