@@ -554,6 +554,9 @@ def look(world: World, count: int) -> None:
         pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())
         if pay != []:
             raise Leak(f"ann reads {pay} on {life}")
+    told = outcome(lambda: world.whole.acting_as("ann").commit_changes(whole).to_json())
+    if isinstance(told, dict) and told.get("refused") == "changes.schema_boundary":
+        raise Leak(f"types seem to come or go with a commit of {origin}: {told}")
     if world.hidden(origin.is_protected) != "none":
         ways["changes"] = lambda graph, n: graph.commit_changes(ids[n]).to_json()
         ways["pay past"] = lambda graph, n: graph.query(PAY, branch=life.name, at=ids[n], names="then").rows()

@@ -473,3 +473,41 @@ def test_tags_are_listed_if_their_commits_may_be_read(root: Graph) -> None:
     assert [one.name for one in root.acting_as("mer").tags.list()] == ["v1"]
     with pytest.raises(PolicyDenied):
         root.acting_as("tag").tags.list()
+
+
+# -- the first commit of a branch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actor", ["eve", "unp"])
+def test_first_commit_of_a_branch_is_compared_with_what_the_branch_began_with(root: Graph, actor: str) -> None:
+    root.branches.create("open")
+    commit = root.mutate(RAISE, branch="open").commit
+    assert commit is not None
+    reader = root.acting_as(actor)
+    expected = root.commit_changes(commit.commit_id).to_json()["changes"]
+    assert reader.commit_changes(commit.commit_id).to_json()["changes"] == expected
+    assert isinstance(expected, list)
+    assert [(one["op"], "100" in str(one["before"]), "111" in str(one["after"])) for one in expected] == [
+        ("update", True, True)
+    ]
+    blocks = blocks_of(reader, "open")
+    assert blocks[-1]["changes"] == expected
+    # What main did before stays hidden.
+    assert all("Salary" not in str(one["changes"]) for one in blocks[:-1])
+
+
+def blocks_of(graph: Graph, branch: str) -> list[Any]:
+    blocks = graph.changes(branch, start="beginning").to_json()["blocks"]
+    assert isinstance(blocks, list)
+    return blocks
+
+
+def test_first_commit_of_a_protected_branch_hides_what_is_hidden_there(root: Graph) -> None:
+    root.branches.create("open")
+    root.ingest([salary("s2", 1)], branch="open")
+    root.branches.create("secret", from_="open")
+    commit = root.ingest([person("bea"), salary("s3", 1)], branch="secret").commit
+    assert commit is not None
+    told = root.acting_as("eve").commit_changes(commit.commit_id).to_json()
+    assert "Salary" not in str(told)
+    assert "bea" in str(told)
