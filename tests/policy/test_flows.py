@@ -511,3 +511,45 @@ def test_first_commit_of_a_protected_branch_hides_what_is_hidden_there(root: Gra
     told = root.acting_as("eve").commit_changes(commit.commit_id).to_json()
     assert "Salary" not in str(told)
     assert "bea" in str(told)
+
+
+# -- writers that may not read -----------------------------------------------------------------------------------------
+
+BLIND = """
+version: 1
+groups: {all: [root], clerk: [clerk]}
+rules:
+  - {id: a1, allow: {actors: {group: all}, actions: [read, change]}}
+  - {id: c1, allow: {actors: {group: clerk}, actions: [change]}}
+  - {id: c2, allow: {actors: {group: clerk}, actions: [read], types: [Person]}}
+"""
+
+
+@pytest.fixture
+def clerk(root: Graph) -> Iterator[Graph]:
+    root.ingest([{"edge": "Knows", "from": "ann", "to": "ann", "data": {}}])
+    with og.open(root.uri, actor="clerk", policy=load_bundle(BLIND)) as graph:
+        yield graph
+
+
+@pytest.mark.parametrize("statement", ["update Salary set { amount: 1 }", "delete Salary", "delete Knows"])
+@pytest.mark.parametrize("value", ["s1", "ann", "nothing"])
+def test_mutation_with_a_condition_needs_to_read_its_type(clerk: Graph, statement: str, value: str) -> None:
+    column = "from" if "Knows" in statement else "slip"
+    name = "Knows" if "Knows" in statement else "Salary"
+    head = clerk.acting_as("root").snapshot().head
+    with pytest.raises(PolicyDenied, match=f"`read` of `{name}`") as caught:
+        clerk.mutate(f'query q() {{ {statement} where {column} = "{value}" }}')
+    assert caught.value.context["type_name"] == name
+    assert clerk.acting_as("root").snapshot().head == head
+
+
+def test_insert_and_load_need_no_right_to_read(clerk: Graph) -> None:
+    assert clerk.mutate('query q() { insert Salary { slip: "s9" amount: 9 } }').affected_nodes == 1
+    assert clerk.ingest([salary("s8", 8)]).commit is not None
+
+
+def test_edges_that_may_not_be_read_are_not_counted(clerk: Graph) -> None:
+    receipt = clerk.mutate('query q() { delete Person where name = "ann" }')
+    assert (receipt.affected_nodes, receipt.affected_edges) == (1, 0)
+    assert len(clerk.acting_as("root").query("query q() { match { $p: Person $p knows $q } return { $q.name } }")) == 0
