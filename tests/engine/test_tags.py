@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.scope import GRAPH, onto
+from omnigraph.engine.scope import GRAPH, on, onto
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from tests.engine.mergegraphs import age, change, people
@@ -86,7 +86,8 @@ def test_tags_ask_the_policy(graph: Graph) -> None:
     graph.tags.delete(" v1 ")
     scopes = [(action, scope) for action, scope, _ in policy.asked]
     # The branch has no commit of its own yet, so what is tagged is one of main.
-    created = [("tag_create", onto("review")), ("tag_create", onto("main"))]
+    created = [("tag_create", onto("review")), ("read", on("review"))]
+    created += [("read", on("main")), ("tag_create", onto("main"))]
     assert scopes == [*created, ("read", GRAPH), ("tag_delete", onto("main"))]
 
 

@@ -27,7 +27,8 @@ VISIBLE: Final = """node Person { name: String @key
 edge Knows: Person -> Person
 """
 HIDDEN: Final = """node Salary { slip: String @key
-  amount: I32 }
+  amount: I32
+  note: String? }
 edge Paid: Salary -> Person
 """
 # No answer to `ann` may hold this: every hidden value begins so.
@@ -392,9 +393,65 @@ def ann_merges(world: World) -> None:
         return
     if world.random.random() < 0.5:
         _name_hidden(world, source, target, is_dry)
-    excused(world, lambda: _clashes(world, source, target), call)
+    excused(world, lambda: _clashes(world, source, target) or _starts_hidden(world, source, target), call)
     if len(made) == 2 and not is_dry:
         note(world, target, *made)
+        target.has_secrets |= source.has_secrets
+
+
+def _starts_hidden(world: World, source: Life, target: Life) -> bool:
+    """Whether a merge may start from a commit of a branch where more is hidden than on the target."""
+    bases = world.whole.branches.merge(source.name, target.name, dry_run=True).bases
+    lives = {whole: life for whole, _, life in world.commits}
+    main = next(one for one in world.lives.values() if one.name == "main")
+    hidden = [world.hidden(lives.get(one, main).is_protected) for one in bases]
+    return len(bases) > 1 or any(_RANK[one] > _RANK[world.hidden(target.is_protected)] for one in hidden)
+
+
+def ann_meets(world: World) -> None:
+    """Merge two open branches whose common commit is a protected one, of which both kept nothing hidden.
+
+    Refused in every policy: the hidden type is in conflict. The branches are taken away again.
+    """
+    free = [one for one in PROTECTED if one not in world.lives]
+    sources = [one for one in world.lives.values() if not one.has_secrets and not one.is_protected]
+    if not free or not sources:
+        return
+    source = min(sources, key=lambda one: one.name).name
+    sides = [world.fresh("left"), world.fresh("right")]
+    secret, middle = free[0], world.fresh("middle") if world.random.random() < 0.5 else None
+    for name, from_ in [*((one, source) for one in (*sides, secret)), *([(middle, sides[0])] if middle else [])]:
+        world.whole.branches.create(name, from_)
+        value = CANARY if name == secret else name
+        people = [node("Person", name=f"p-{name}")]
+        world.whole.ingest([*people, node("Salary", slip="met", amount=1, note=value)], branch=name)
+    for side in sides:
+        for other in (one for one in (secret, middle) if one):
+            _merge_taking(world, other, side, "ours")
+    met = {"type_key": "node:Salary", "entity_id": "met"}
+    guess = {"base": {"id": "met", "slip": "met", "amount": 1, "note": CANARY}}
+    options: list[list[dict[str, Any]]] = [[], [{**met, "take": "base"}], [{**met, "take": "ours", **guess}]]
+    left, right = world.random.sample(sides, 2)
+    for is_dry in (True, False):
+        _refuse_met(world, left, right, is_dry, world.random.choice(options))
+    for name in (one for one in (middle, *sides, secret) if one):
+        world.whole.branches.delete(name)
+
+
+def _refuse_met(world: World, source: str, target: str, is_dry: bool, picks: list[dict[str, Any]]) -> None:
+    if picks and world.hidden(False) != "none":
+        # The type that the resolution names is hidden on both sides: as if it were not there.
+        told = outcome(lambda: world.whole.acting_as("ann").branches.merge(source, target, False, is_dry, picks))
+        if not isinstance(told, dict) or told.get("refused") != "merge.resolution":
+            raise Leak(f"a resolution of a hidden type is taken: {told}")
+        return
+    refused(world, lambda graph: graph.branches.merge(source, target, dry_run=is_dry, resolutions=picks))
+
+
+def _merge_taking(world: World, source: str, target: str, side: str) -> None:
+    preview = world.whole.branches.merge(source, target, dry_run=True)
+    picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": side} for one in preview.conflicts]
+    world.whole.branches.merge(source, target, resolutions=picks)
 
 
 def _clashes(world: World, source: Life, target: Life) -> bool:
@@ -445,6 +502,7 @@ def ann_replays(world: World) -> None:
     excused(world, touches_hidden, call)
     if len(made) == 2:
         note(world, target, *made)
+        target.has_secrets |= life.has_secrets
 
 
 def _replay_clashes(world: World, method: str, commit: str, target: Life) -> bool:
@@ -496,6 +554,9 @@ def look(world: World, count: int) -> None:
         pay = outcome(lambda: world.whole.acting_as("ann").query(PAY, branch=life.name).rows())
         if pay != []:
             raise Leak(f"ann reads {pay} on {life}")
+    told = outcome(lambda: world.whole.acting_as("ann").commit_changes(whole).to_json())
+    if isinstance(told, dict) and told.get("refused") == "changes.schema_boundary":
+        raise Leak(f"types seem to come or go with a commit of {origin}: {told}")
     if world.hidden(origin.is_protected) != "none":
         ways["changes"] = lambda graph, n: graph.commit_changes(ids[n]).to_json()
         ways["pay past"] = lambda graph, n: graph.query(PAY, branch=life.name, at=ids[n], names="then").rows()
@@ -534,6 +595,7 @@ STEPS: Final[dict[str, Callable[[World], None]]] = {
     "ann deletes": ann_deletes,
     "ann writes": ann_writes,
     "ann merges": ann_merges,
+    "ann meets": ann_meets,
     "ann replays": ann_replays,
     "ann tags": ann_tags,
 }

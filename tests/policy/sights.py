@@ -161,7 +161,7 @@ LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
     (core_module, "redact_commit", lambda commit: commit),
     (sight, "restrict_source", lambda text, hidden: text),
     (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
-    (States, "view", lambda self, commit: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
+    (States, "view", lambda self, commit, _: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
     (Core, "view", _whole_export),
     (Core, "seen", lambda self, snapshot, *actions: self.whole_of(snapshot)),
 )

@@ -256,7 +256,7 @@ FLOWS: Final[dict[str, tuple[Callable[[Graph, str], object], list[str]]]] = {
     "cherry_pick": (lambda graph, commit: graph.cherry_pick(commit, dry_run=True), ["change main", "read review"]),
     "tags.create": (
         lambda graph, commit: graph.tags.create("v9", commit),
-        ["tag_create -> main", "tag_create -> review"],
+        ["tag_create -> main", "read review", "tag_create -> review"],
     ),
     "export at": (lambda graph, commit: list(graph.export(at=commit)), ["export review"]),
     "clone": (lambda graph, _: graph.clone(f"{graph.uri}-copy"), ["export", "export main", "export review"]),

@@ -23,13 +23,13 @@ edge Knows: Person -> Person
 """
 RULES = """
 version: 1
-groups: {all: [root], unp: [unp], eve: [eve], pul: [pul], ren: [ren], mer: [mer], bob: [bob], pro: [pro]}
+groups: {all: [root], unp: [unp], eve: [eve], pul: [pul], ren: [ren], mer: [mer], bob: [bob], pro: [pro], tag: [tag]}
 protected_branches: [main, secret]
 rules:
   - {id: a1, allow: {actors: {group: all}, actions: [read, export, change]}}
   - {id: a2, allow: {actors: {group: all}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
   - {id: u1, allow: {actors: {group: unp}, actions: [read, export, change], branch_scope: unprotected}}
-  - {id: e1, allow: {actors: {group: eve}, actions: [read], branch_scope: protected, types: [Person]}}
+  - {id: e1, allow: {actors: {group: eve}, actions: [read], branch_scope: protected, types: [Person, Knows]}}
   - {id: e2, allow: {actors: {group: eve}, actions: [read, export, change], branch_scope: unprotected}}
   - {id: e3, allow: {actors: {group: eve}, actions: [branch_create, branch_merge], target_branch_scope: unprotected}}
   - {id: p1, allow: {actors: {group: pul}, actions: [branch_merge, branch_create], target_branch_scope: unprotected}}
@@ -40,6 +40,9 @@ rules:
   - {id: m2, allow: {actors: {group: mer}, actions: [read], types: [Person]}}
   - {id: b1, allow: {actors: {group: bob}, actions: [read, export, change], types: [Person, Knows]}}
   - {id: b2, allow: {actors: {group: bob}, actions: [branch_create, branch_delete, branch_merge, tag_create]}}
+  - {id: t1, allow: {actors: {group: tag}, actions: [tag_create, branch_create, branch_delete]}}
+  - {id: t3, allow: {actors: {group: tag}, actions: [tag_delete], target_branch_scope: unprotected}}
+  - {id: t2, allow: {actors: {group: tag}, actions: [read, change], branch_scope: unprotected}}
   - {id: o1, allow: {actors: {group: pro}, actions: [read], branch_scope: protected}}
 """
 PAY = "query p() { match { $s: Salary } return { $s.slip, $s.amount } order { $s.slip } }"
@@ -216,6 +219,103 @@ def test_revert_does_not_carry_what_is_hidden(root: Graph) -> None:
     assert caught.value.code in ("policy.denied", "commit.not_found")
 
 
+# -- the merge base ----------------------------------------------------------------------------------------------------
+
+
+def take_ours(root: Graph, source: str, target: str) -> None:
+    """Merge, and keep the target's side of every conflict."""
+    conflicts = root.branches.merge(source, target, dry_run=True).conflicts
+    picks = [{"type_key": one.type_key, "entity_id": one.entity_id, "take": "ours"} for one in conflicts]
+    root.branches.merge(source, target, resolutions=picks)
+
+
+def set_amount(root: Graph, branch: str, amount: int) -> None:
+    root.mutate(RAISE.replace("111", str(amount)), branch=branch)
+
+
+@pytest.fixture
+def hidden_base(root: Graph) -> Graph:
+    """Let two unprotected branches have a commit of main in common, whose salary neither of them ever held."""
+    for number, name in enumerate(("left", "right")):
+        root.branches.create(name)
+        set_amount(root, name, 10 + number)
+    set_amount(root, "main", 777)
+    for name in ("left", "right"):
+        take_ours(root, "main", name)
+    return root
+
+
+TAKE_BASE = {"type_key": "node:Salary", "entity_id": "s1", "take": "base"}
+
+
+@pytest.mark.parametrize("resolutions", [None, [TAKE_BASE]])
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize("actor", ["eve", "pul"])
+def test_merge_from_a_base_that_is_hidden_is_refused(
+    hidden_base: Graph, actor: str, dry_run: bool, resolutions: list[dict[str, str]] | None
+) -> None:
+    assert hidden_base.branches.merge("left", "right", dry_run=True).conflicts[0].base == {
+        "id": "s1",
+        "slip": "s1",
+        "amount": 777,
+    }
+    with pytest.raises(PolicyDenied) as caught:
+        hidden_base.acting_as(actor).branches.merge("left", "right", dry_run=dry_run, resolutions=resolutions)
+    assert "777" not in str(caught.value.to_json())
+    assert "Salary" not in str(caught.value.to_json())
+    assert "have in common" in caught.value.message
+    assert hidden_base.query(PAY, branch="right").rows() == [{"s.slip": "s1", "s.amount": 11}]
+
+
+def test_merge_from_a_base_that_is_hidden_does_not_tell_equal_values(hidden_base: Graph) -> None:
+    # A side that holds the hidden value of the base would lose without a conflict, which tells what the value is.
+    told = []
+    for guess in (777, 778):
+        set_amount(hidden_base, "left", guess)
+        told.append(code_of(lambda: hidden_base.acting_as("eve").branches.merge("left", "right", dry_run=True)))
+    assert told == ["policy.denied"] * 2
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_merge_from_a_virtual_base_with_a_hidden_part_is_refused(root: Graph, dry_run: bool) -> None:
+    root.branches.create("left")
+    root.branches.create("right", from_="left")
+    for number, name in enumerate(("left", "right")):
+        set_amount(root, name, 10 + number)
+    set_amount(root, "main", 777)
+    middle = root.branches.create("middle", from_="left")
+    root.ingest([person("mia")], branch=middle.name)
+    for name in ("left", "right"):
+        take_ours(root, "middle", name)
+        take_ours(root, "main", name)
+    preview = root.branches.merge("left", "right", dry_run=True)
+    assert len(preview.bases) == 2
+    assert code_of(lambda: root.acting_as("eve").branches.merge("left", "right", dry_run=dry_run)) == "policy.denied"
+
+
+def test_merge_from_a_hidden_base_passes_where_the_sides_do_not_differ(root: Graph) -> None:
+    root.branches.create("left")
+    set_amount(root, "left", 10)
+    root.branches.create("right", from_="left")
+    set_amount(root, "main", 777)
+    for name in ("left", "right"):
+        take_ours(root, "main", name)
+    root.ingest([{"edge": "Knows", "from": "ann", "to": "ann", "data": {}}], branch="left")
+    eve = root.acting_as("eve")
+    assert eve.branches.merge("left", "right").commit is not None
+    assert eve.query(PAY, branch="right").rows() == [{"s.slip": "s1", "s.amount": 10}]
+
+
+def test_merge_of_branches_of_a_hidden_branch_starts_from_what_both_have_shown(root: Graph) -> None:
+    for name in ("left", "right"):
+        root.branches.create(name)
+        root.ingest([person(name), salary(name, 5)], branch=name)
+    root.branches.create("far", from_="left")
+    root.ingest([salary("far", 6)], branch="far")
+    # The base is a commit of main, where all is hidden from `pul`, but both branches began with it.
+    assert root.acting_as("pul").branches.merge("far", "right").commit is not None
+
+
 # -- resolutions -------------------------------------------------------------------------------------------------------
 
 
@@ -302,3 +402,154 @@ def test_commit_that_may_not_be_read_is_answered_like_one_that_is_not_there(root
         told.append(answers)
     assert told[0] == told[1]
     assert "secret" not in str(told)
+
+
+# -- tags --------------------------------------------------------------------------------------------------------------
+
+
+EXISTS = ("tag.exists", "branch.exists", "branch.not_found")
+
+
+def same_answer(call: Callable[[str], object], *names: str) -> str:
+    """Return what a call answers for names; it must be the same for all of them but for the name itself."""
+    told = set()
+    for name in names:
+        with pytest.raises(OmniGraphError) as caught:
+            call(name)
+        told.add(str(caught.value.to_json()).replace(name, "NAME"))
+    [answer] = told
+    return answer
+
+
+def test_tag_of_a_commit_that_may_not_be_read_is_one_of_a_commit_that_is_not_there(root: Graph) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    tagger = root.acting_as("tag")
+    # Its newest commit is one of main as long as it has none of its own.
+    with pytest.raises(PolicyDenied) as caught:
+        tagger.tags.create("v1", branch="open")
+    assert str(root.snapshot().head) not in str(caught.value.to_json())
+    root.ingest([person("bea")], branch="open")
+    answer = same_answer(lambda one: tagger.tags.create("v1", one, "open"), commit, NOWHERE)
+    assert "commit.not_found" in answer
+    assert "secret" not in answer
+    # A branch that the request names and that may not be read is refused by name, as everywhere.
+    for branch in ("main", "secret"):
+        with pytest.raises(PolicyDenied) as caught:
+            tagger.tags.create("v1", branch=branch)
+        assert commit not in str(caught.value.to_json())
+    assert root.tags.list() == []
+    assert tagger.tags.create("v1", branch="open").name == "v1"
+
+
+def test_name_of_a_hidden_tag_is_not_confirmed(root: Graph) -> None:
+    root.branches.create("open")
+    commit = secret_commit(root)
+    root.tags.create("hidden", commit)
+    root.ingest([person("bea")], branch="open")
+    root.tags.create("shown", branch="open")
+    tagger = root.acting_as("tag")
+    assert "policy.denied" in same_answer(tagger.tags.delete, "hidden", "nothing")
+    for call in (
+        lambda name: tagger.tags.create(name, branch="open"),
+        lambda name: tagger.branches.create(name, from_="open"),
+        lambda name: tagger.branches.rename("open", name),
+        lambda name: tagger.ingest([person("x")], branch=name, from_branch="open"),
+    ):
+        with pytest.raises(OmniGraphError) as caught:
+            call("hidden")
+        told = caught.value.to_json()
+        assert caught.value.code == "policy.denied"
+        assert "tag `hidden`" not in str(told)
+        assert "secret" not in str(told)
+        # One that can be seen is told.
+        assert code_of(lambda call=call: call("shown")) in EXISTS  # type: ignore[misc]
+    assert [one.name for one in root.tags.list()] == ["hidden", "shown"]
+    tagger.tags.delete("shown")
+
+
+def test_tags_are_listed_if_their_commits_may_be_read(root: Graph) -> None:
+    root.tags.create("v1")
+    assert [one.name for one in root.acting_as("mer").tags.list()] == ["v1"]
+    with pytest.raises(PolicyDenied):
+        root.acting_as("tag").tags.list()
+
+
+# -- the first commit of a branch --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("actor", ["eve", "unp"])
+def test_first_commit_of_a_branch_is_compared_with_what_the_branch_began_with(root: Graph, actor: str) -> None:
+    root.branches.create("open")
+    commit = root.mutate(RAISE, branch="open").commit
+    assert commit is not None
+    reader = root.acting_as(actor)
+    expected = root.commit_changes(commit.commit_id).to_json()["changes"]
+    assert reader.commit_changes(commit.commit_id).to_json()["changes"] == expected
+    assert isinstance(expected, list)
+    assert [(one["op"], "100" in str(one["before"]), "111" in str(one["after"])) for one in expected] == [
+        ("update", True, True)
+    ]
+    blocks = blocks_of(reader, "open")
+    assert blocks[-1]["changes"] == expected
+    # What main did before stays hidden.
+    assert all("Salary" not in str(one["changes"]) for one in blocks[:-1])
+
+
+def blocks_of(graph: Graph, branch: str) -> list[Any]:
+    blocks = graph.changes(branch, start="beginning").to_json()["blocks"]
+    assert isinstance(blocks, list)
+    return blocks
+
+
+def test_first_commit_of_a_protected_branch_hides_what_is_hidden_there(root: Graph) -> None:
+    root.branches.create("open")
+    root.ingest([salary("s2", 1)], branch="open")
+    root.branches.create("secret", from_="open")
+    commit = root.ingest([person("bea"), salary("s3", 1)], branch="secret").commit
+    assert commit is not None
+    told = root.acting_as("eve").commit_changes(commit.commit_id).to_json()
+    assert "Salary" not in str(told)
+    assert "bea" in str(told)
+
+
+# -- writers that may not read -----------------------------------------------------------------------------------------
+
+BLIND = """
+version: 1
+groups: {all: [root], clerk: [clerk]}
+rules:
+  - {id: a1, allow: {actors: {group: all}, actions: [read, change]}}
+  - {id: c1, allow: {actors: {group: clerk}, actions: [change]}}
+  - {id: c2, allow: {actors: {group: clerk}, actions: [read], types: [Person]}}
+"""
+
+
+@pytest.fixture
+def clerk(root: Graph) -> Iterator[Graph]:
+    root.ingest([{"edge": "Knows", "from": "ann", "to": "ann", "data": {}}])
+    with og.open(root.uri, actor="clerk", policy=load_bundle(BLIND)) as graph:
+        yield graph
+
+
+@pytest.mark.parametrize("statement", ["update Salary set { amount: 1 }", "delete Salary", "delete Knows"])
+@pytest.mark.parametrize("value", ["s1", "ann", "nothing"])
+def test_mutation_with_a_condition_needs_to_read_its_type(clerk: Graph, statement: str, value: str) -> None:
+    column = "from" if "Knows" in statement else "slip"
+    name = "Knows" if "Knows" in statement else "Salary"
+    head = clerk.acting_as("root").snapshot().head
+    with pytest.raises(PolicyDenied, match=f"`read` of `{name}`") as caught:
+        clerk.mutate(f'query q() {{ {statement} where {column} = "{value}" }}')
+    assert caught.value.context["type_name"] == name
+    assert clerk.acting_as("root").snapshot().head == head
+
+
+def test_insert_and_load_need_no_right_to_read(clerk: Graph) -> None:
+    assert clerk.mutate('query q() { insert Salary { slip: "s9" amount: 9 } }').affected_nodes == 1
+    assert clerk.ingest([salary("s8", 8)]).commit is not None
+
+
+def test_edges_that_may_not_be_read_are_not_counted(clerk: Graph) -> None:
+    receipt = clerk.mutate('query q() { delete Person where name = "ann" }')
+    assert (receipt.affected_nodes, receipt.affected_edges) == (1, 0)
+    assert len(clerk.acting_as("root").query("query q() { match { $p: Person $p knows $q } return { $q.name } }")) == 0

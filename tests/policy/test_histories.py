@@ -72,6 +72,7 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "branch create unchecked": (handle, "check_flow", nothing, "protected types", ("ann branches",) * 6),
     "load from unchecked": (gate, "check_flow", nothing, "protected types", ("ann branches",) * 6),
     "merge unchecked": (MERGING, "check_flow", nothing, "protected types", ("ann merges",) * 6),
+    "merge base unchecked": (MERGING, "hidden_at_base", lambda *_: frozenset(), "protected types", ("ann meets",) * 2),
     "cherry-pick unchecked": (replay, "check_flow", nothing, "protected types", ("ann replays",) * 6),
     "rename unchecked": (handle, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),

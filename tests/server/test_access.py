@@ -18,7 +18,7 @@ from omnigraph.server.admission import Admission
 from omnigraph.server.hosting import Place, open_house
 from omnigraph.server.tokens import Tokens, read_tokens
 from omnigraph.server.wire import JSON, NDJSON
-from tests.server.live import ADD, PEOPLE, TOKENS, Live, serving_graph
+from tests.server.live import ADD, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
 G = "/graphs/g"
 
@@ -172,6 +172,32 @@ def test_actor_comes_from_the_token_alone(guarded: Live) -> None:
     assert guarded.post(f"{G}/mutate", body, actor="ada", headers=headers).status == 400
     del body["actor_id"]
     assert guarded.post(f"{G}/mutate", body, actor="bob", headers=headers).status == 403
+
+
+WRITES: list[tuple[str, str, object]] = [
+    ("POST", "/branches", {"name": "draft"}),
+    ("POST", "/branches/rename", {"name": "draft", "new_name": "later"}),
+    ("POST", "/load", {"data": '{"type": "Person", "data": {"name": "x"}}\n', "branch": "later"}),
+    ("POST", "/tags", {"name": "v1"}),
+    ("DELETE", "/tags/v1", None),
+    ("DELETE", "/branches/later", None),
+    ("POST", "/schema/apply", {"schema_source": SCHEMA}),
+]
+
+
+@pytest.mark.parametrize("is_admin", [False, True])
+def test_answers_tell_where_a_graph_is_stored_to_administrators_alone(
+    graph_uri: str, policy: Path, is_admin: bool
+) -> None:
+    if is_admin:
+        rule = "  - {id: admin, allow: {actors: {group: writers}, actions: [admin]}}\n"
+        policy.write_text(policy.read_text() + rule)
+    with serving_graph(graph_uri, tokens=TOKENS, policy=policy) as live:
+        for method, path, body in WRITES:
+            reply = live.ask(method, f"{G}{path}", body)
+            assert reply.status == 200, (path, reply.json())
+            assert reply.json()["uri"] == (graph_uri if is_admin else "g"), path
+            assert ("secret-place" in str(reply.json())) is is_admin
 
 
 def test_graph_list_needs_a_policy_of_the_server(graph_uri: str, policy: Path, tmp_path: Path) -> None:

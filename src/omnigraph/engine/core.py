@@ -16,7 +16,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 import orjson
 
 from omnigraph.engine.names import NOW, THEN, Naming, check_names, names_today, read_with, without_purged
-from omnigraph.engine.scope import ALLOW_ALL, Checker, PolicyBranch, Scope, on
+from omnigraph.engine.scope import ALLOW_ALL, GRAPH, Checker, PolicyBranch, Scope, on
 from omnigraph.engine.sight import redact_commit, restrict_schema, restrict_snapshot
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import BranchId, CommitId
@@ -161,6 +161,10 @@ class Core:
         except PolicyDenied:
             return False
         return True
+
+    def address_or(self, name: str) -> str:
+        """Return where the graph is stored, which is for those who may administer it, and else a name for it."""
+        return self.kernel.store.root.uri if self.may("admin", GRAPH) else name
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
         """Return the newest state of a branch, if the actor may do an action to it."""

@@ -6,11 +6,13 @@ new to anybody; what goes between others is held against what the actor may read
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from omnigraph.engine.core import Core
 from omnigraph.engine.scope import ALLOW_ALL, PolicyBranch, display_name
 from omnigraph.errors import PolicyDenied
+from omnigraph.ids import BranchId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.manifest.model import BranchNames, Snapshot
 
@@ -27,16 +29,8 @@ def check_flow(core: Core, source: Snapshot, target: PolicyBranch, today: Snapsh
     if core.policy is ALLOW_ALL:
         return
     origin, catalog = core.names_of(source), core.catalog(source)
-    if today is None:
-        hidden = core.hidden_in(catalog, origin, *_SHOWING)
-    else:
-        hidden = core.hidden_then(source, today, *_SHOWING)
-    if not hidden:
-        return
-    shown = hidden - core.hidden_in(catalog, target, *_SHOWING)
-    if not shown and core.policy.is_protected(origin) and not core.policy.is_protected(target):
-        shown = hidden & _revealed(core, catalog, origin, target)
-    if shown:
+    hidden = None if today is None else core.hidden_then(source, today, *_SHOWING)
+    if _shown(core, catalog, origin, target, hidden):
         raise PolicyDenied(
             f"branch `{display_name(target)}` could show types that are hidden from `{core.actor}` on branch"
             f" `{display_name(origin)}`; nothing was written. Ask an actor who may read all types there",
@@ -45,6 +39,49 @@ def check_flow(core: Core, source: Snapshot, target: PolicyBranch, today: Snapsh
             branch=display_name(origin),
             target_branch=display_name(target),
         )
+
+
+def hidden_at_base(
+    core: Core, base: Snapshot, target: PolicyBranch, began: Iterable[BranchId | None] = ()
+) -> frozenset[str]:
+    """Return the types of a merge base that the actor may not read there, and that could be read on the target.
+
+    Conflicts show the base, resolutions take it, and which side wins tells what it holds: so it is judged like a
+    source. `began` are branches that began with this state: what it holds was readable there from the first moment.
+    """
+    if core.policy is ALLOW_ALL:
+        return frozenset()
+    catalog, branches = core.catalog(base), {base.state.branch_id, *began}
+    names = core.kernel.all_names_of(branches)
+    return frozenset.intersection(*(_shown(core, catalog, names[one], target) for one in branches))
+
+
+def refuse_hidden_base(core: Core, target: PolicyBranch) -> PolicyDenied:
+    """Return the refusal of a merge that would start from what the actor may not read."""
+    return PolicyDenied(
+        f"the merge starts from a commit that both sides have in common, and branch `{display_name(target)}` could show"
+        f" types of it that are hidden from `{core.actor}`; nothing was written. Ask an actor who may read all types of"
+        " both histories",
+        actor=core.actor,
+        action="read",
+        target_branch=display_name(target),
+    )
+
+
+def _shown(
+    core: Core, catalog: Catalog, origin: BranchNames, target: PolicyBranch, hidden: frozenset[str] | None = None
+) -> frozenset[str]:
+    """Return the types that are hidden from the actor on one branch, and could be read on another.
+
+    `hidden` is what is hidden from the actor there, if the rules of today do not say it by name.
+    """
+    hidden = core.hidden_in(catalog, origin, *_SHOWING) if hidden is None else hidden
+    if not hidden:
+        return hidden
+    shown = hidden - core.hidden_in(catalog, target, *_SHOWING)
+    if core.policy.is_protected(origin) and not core.policy.is_protected(target):
+        shown |= hidden & _revealed(core, catalog, origin, target)
+    return shown
 
 
 def _revealed(core: Core, catalog: Catalog, origin: BranchNames, target: PolicyBranch) -> frozenset[str]:

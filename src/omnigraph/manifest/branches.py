@@ -125,10 +125,15 @@ def delete_tag(kernel: Kernel, name: str, actor: str | None = None) -> None:
 
     def prepare(main: Snapshot) -> Plan:
         if name.strip() not in main.state.tags:
-            raise _not_found("tag", name)
+            raise unknown_tag(name)
         return Plan(None, updates=(DropTag(name.strip()),), actor=actor)
 
     kernel.commit(MAIN, prepare, Work.CONTROL)
+
+
+def unknown_tag(name: str) -> GraphError:
+    """Return the error of a tag that is not there, or that the actor may not know of."""
+    return _not_found("tag", name)
 
 
 def list_tags(kernel: Kernel) -> list[Tag]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock, settings
+from omnigraph.engine.branch.tags import mask_hidden_tag
 from omnigraph.engine.core import Core
 from omnigraph.engine.given import checked
 from omnigraph.engine.scope import on
@@ -128,7 +129,8 @@ def _run(core: Core, runner: Runner, options: Options, base: str | None, work: W
     if base is None:
         return Loading(core, core.whole(options.branch), runner, options).run(work)
     try:
-        create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+        with mask_hidden_tag(core, options.branch):
+            create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
     except GraphError as error:
         # Another load, such as the same job in another process, may have made it meanwhile.
         if error.code != "branch.exists" or missing_base(core, options.branch, base) is not None:

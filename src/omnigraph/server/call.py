@@ -36,6 +36,11 @@ class Call(Generic[I]):
     # Whose share of the server the request takes: the actor's or, where there are no actors, its peer's.
     caller: str = ""
 
+    @property
+    def uri(self) -> str:
+        """The graph as answers name it: its id, or where it is stored if the actor may know that."""
+        return self.graph.core.address_or(self.hosted.graph_id)
+
     def header(self, name: str) -> str | None:
         """Return a header; of several of one name the first."""
         values = self.headers.get(name.lower())

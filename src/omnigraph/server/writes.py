@@ -51,7 +51,7 @@ def condition(call: Call[Any]) -> str:
 
 def load(call: Call[wire.Load]) -> Answer:
     given = call.given
-    return receipt_answer(_ingest(call, given.data.encode(), given), uri=call.graph.uri)
+    return receipt_answer(_ingest(call, given.data.encode(), given), uri=call.uri)
 
 
 def load_lines(call: Call[wire.LoadLines]) -> Answer:
@@ -74,26 +74,26 @@ def schema_apply(call: Call[wire.NewSchema]) -> Answer:
     given, core = call.given, call.graph.core
     check = call.hosted.queries.refuse_breakage
     receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
-    return receipt_answer(receipt, uri=call.graph.uri)
+    return receipt_answer(receipt, uri=call.uri)
 
 
 def create_branch(call: Call[wire.NewBranch]) -> Answer:
     given = call.given
     at = given.snapshot if given.as_of is None else instant_of(given.as_of)
     made = call.graph.branches.create(given.name, given.from_, at)
-    return json_answer({"uri": call.graph.uri, "from": given.from_, "name": made.name, "actor_id": call.actor})
+    return json_answer({"uri": call.uri, "from": given.from_, "name": made.name, "actor_id": call.actor})
 
 
 def rename_branch(call: Call[wire.Rename]) -> Answer:
     given = call.given
     made = call.graph.branches.rename(given.name, given.new_name)
-    return json_answer({"uri": call.graph.uri, "from": given.name.strip(), "name": made.name, "actor_id": call.actor})
+    return json_answer({"uri": call.uri, "from": given.name.strip(), "name": made.name, "actor_id": call.actor})
 
 
 def delete_branch(call: Call[wire.Nothing]) -> Answer:
     name = call.path["branch"]
     call.graph.branches.delete(name)
-    return json_answer({"uri": call.graph.uri, "name": name.strip(), "actor_id": call.actor})
+    return json_answer({"uri": call.uri, "name": name.strip(), "actor_id": call.actor})
 
 
 def merge(call: Call[wire.Merge]) -> Answer:
@@ -120,10 +120,10 @@ def create_tag(call: Call[wire.NewTag]) -> Answer:
     given = call.given
     at = given.at if given.as_of is None else instant_of(given.as_of)
     made = call.graph.tags.create(given.name, at, given.branch)
-    return json_answer({"uri": call.graph.uri, **describe_tag(made)})
+    return json_answer({"uri": call.uri, **describe_tag(made)})
 
 
 def delete_tag(call: Call[wire.Nothing]) -> Answer:
     name = call.path["tag"]
     call.graph.tags.delete(name)
-    return json_answer({"uri": call.graph.uri, "name": name.strip(), "actor_id": call.actor})
+    return json_answer({"uri": call.uri, "name": name.strip(), "actor_id": call.actor})

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnigraph.engine.branch.tags import mask_hidden_tag
 from omnigraph.engine.core import Core, Moment
 from omnigraph.engine.flow import check_flow, check_rename
 from omnigraph.engine.given import checking
@@ -43,7 +44,8 @@ class Branches:
         else:
             source = core.allowed_at(origin, at) if at is not None else core.allowed_at(MAIN, origin)
             check_flow(core, source, name, main)
-        return branches.create_branch(core.kernel, name, source, core.actor)
+        with mask_hidden_tag(core, name):
+            return branches.create_branch(core.kernel, name, source, core.actor)
 
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
@@ -57,7 +59,8 @@ class Branches:
         core.require("branch_delete", onto(names))
         core.require("branch_create", transition(names, names.renamed(new_name.strip())))
         check_rename(core, name, new_name)
-        return branches.rename_branch(core.kernel, name, new_name, core.actor, branch_id)
+        with mask_hidden_tag(core, new_name):
+            return branches.rename_branch(core.kernel, name, new_name, core.actor, branch_id)
 
     def delete(self, name: str) -> None:
         """Take a branch away; refused while other branches or tags stand on it."""

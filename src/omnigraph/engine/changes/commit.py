@@ -5,8 +5,8 @@ Images have the names of today, as every read of the past; a commit that changed
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
@@ -20,7 +20,7 @@ from omnigraph.engine.changes.token import Place, Scope, Token, decode, encode, 
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.names import NOW, Naming, check_names
 from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
-from omnigraph.ids import CommitId
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_BYTES_MAX, CHANGE_PAGE_CHANGES, CHANGE_PAGE_CHANGES_MAX
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 
@@ -105,27 +105,34 @@ class States:
         self._today = today
         self._names = names
         self._snapshots: dict[CommitId, Snapshot] = {}
-        self._views: dict[CommitId, View] = {}
+        self._views: dict[tuple[CommitId, BranchId | None], View] = {}
 
-    def view(self, commit: Commit) -> View:
-        if commit.commit_id not in self._views:
-            self._views[commit.commit_id] = self.core.past(self._snapshot(commit), self._today, self._names)
-        return self._views[commit.commit_id]
+    def view(self, commit: Commit, branch: BranchId | None) -> View:
+        """Return what the actor may see of a state, judged by a branch that had it: its own, or one that it began."""
+        key = commit.commit_id, branch
+        if key not in self._views:
+            self._views[key] = self.core.past(self._snapshot(commit, branch), self._today, self._names)
+        return self._views[key]
 
-    def as_stored(self, commit: Commit) -> View:
+    def as_stored(self, commit: Commit, branch: BranchId | None) -> View:
         """Return a state with the schema that it was stored with, hard drops included, to compare schemas by."""
-        snapshot = self._snapshot(commit)
+        snapshot = self._snapshot(commit, branch)
         return self.core.without(snapshot, self.core.hidden_then(snapshot, self._today))
 
-    def _snapshot(self, commit: Commit) -> Snapshot:
+    def _snapshot(self, commit: Commit, branch: BranchId | None) -> Snapshot:
         if commit.commit_id not in self._snapshots:
             self._snapshots[commit.commit_id] = self.core.kernel.snapshot_of(commit)
-        return self._snapshots[commit.commit_id]
+        snapshot = self._snapshots[commit.commit_id]
+        return replace(snapshot, state=replace(snapshot.state, branch_id=branch))
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A commit and its first parent."""
+    """A commit and its first parent.
+
+    Both are judged by the branch of the commit. If its parent was made on another one, the branch began with that
+    state, which could be read there from the first moment; otherwise types would seem to come or go with the branch.
+    """
 
     states: States
     commit: Commit
@@ -134,9 +141,13 @@ class Step:
     def views(self) -> tuple[View, View]:
         """Return the state before and after; `ChangeFeedGap` when either is gone."""
         try:
-            return self.states.view(self.parent), self.states.view(self.commit)
+            return self._judged(self.states.view)
         except GraphError as error:
             raise self._gap(error) from error
+
+    def _judged(self, look: Callable[[Commit, BranchId | None], View]) -> tuple[View, View]:
+        branch = self.commit.branch
+        return look(self.parent, branch), look(self.commit, branch)
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
         """Return changes after a place, as far as there is room."""
@@ -150,7 +161,7 @@ class Step:
         """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
         found = pairs(*self.views())
         # The names of today would show no boundary, but readers may have got images from before it.
-        for pair in pairs(self.states.as_stored(self.parent), self.states.as_stored(self.commit)):
+        for pair in pairs(*self._judged(self.states.as_stored)):
             if pair.is_boundary:
                 name = pair.known.type_.name
                 raise SchemaBoundary(

@@ -5,16 +5,19 @@ Which outcome it is follows from history; the rest is `apply`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from omnigraph.engine.core import Core, View
-from omnigraph.engine.flow import check_flow
+from omnigraph.engine.flow import check_flow, hidden_at_base, refuse_hidden_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
 from omnigraph.engine.merge.resolution import Given, read_resolutions
 from omnigraph.engine.merge.workers import ThisProcess, Workers
-from omnigraph.engine.scope import transition
+from omnigraph.engine.scope import ALLOW_ALL, transition
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
-from omnigraph.ids import CommitId
+from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource
 from omnigraph.manifest.model import MAIN
 
@@ -61,7 +64,8 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
-    base = merge_base(CommitSource(core.kernel, ours.snapshot, theirs.snapshot), target, source)
+    commits = CommitSource(core.kernel, ours.snapshot, theirs.snapshot)
+    base = merge_base(commits, target, source)
     if base is None:
         raise GraphError(
             f"`{theirs.snapshot.branch}` and `{ours.snapshot.branch}` have no commit in common, so nothing says what"
@@ -74,7 +78,54 @@ def _sides(core: Core, ours: View, theirs: View) -> Sides:
         return Sides(Outcome.ALREADY_UP_TO_DATE, base.best)
     if base.best == (target,):
         return Sides(Outcome.FAST_FORWARD, base.best, MergeBase(ours), theirs, source)
-    return Sides(Outcome.MERGED, base.best, load_base(core, base), theirs, source)
+    permitted = _permitted_base(core, commits, load_base(core, base), ours, theirs)
+    return Sides(Outcome.MERGED, base.best, permitted, theirs, source)
+
+
+def _permitted_base(
+    core: Core, commits: CommitSource, base: MergeBase[View], ours: View, theirs: View
+) -> MergeBase[View]:
+    """Return a base without what the actor may not read there; refuse it where that decides what the merge does.
+
+    A type that is the same on both sides needs no base: in place of a hidden one stands what both sides have.
+    """
+    if core.policy is ALLOW_ALL:
+        return base
+    mine, others = ours.snapshot.state.pins, theirs.snapshot.state.pins
+    same = {key: pin for key, pin in mine.items() if key in others and others[key].ref == pin.ref}
+    heads = [ours.snapshot.head, theirs.snapshot.head, *(view.snapshot.head for view in base.states())]
+    began = _branches_begun(commits, heads)
+    target = core.names_of(ours.snapshot)
+
+    def permit(view: View) -> View:
+        snapshot = view.snapshot
+        hidden = hidden_at_base(core, snapshot, target, began.get(snapshot.head, ()))
+        keys = {key for key in snapshot.state.pins if key.partition(":")[2] in hidden}
+        if not keys <= same.keys():
+            raise refuse_hidden_base(core, target)
+        pins = {**snapshot.state.pins, **{key: same[key] for key in keys}}
+        links = (*snapshot.links, *ours.snapshot.links) if keys else snapshot.links
+        return replace(view, snapshot=replace(snapshot, state=replace(snapshot.state, pins=pins), links=links))
+
+    return base.map(permit)
+
+
+def _branches_begun(
+    commits: CommitSource, heads: Iterable[CommitId | None]
+) -> dict[CommitId | None, set[BranchId | None]]:
+    """Return the commits that branches on the first-parent lines of some commits began with, and these branches."""
+    begun: dict[CommitId | None, set[BranchId | None]] = {}
+    visited: set[CommitId] = set()
+    for head in heads:
+        commit = None if head is None else commits[head]
+        # Main began with nothing, so its line has no more of them.
+        while commit is not None and commit.branch is not None and commit.commit_id not in visited:
+            visited.add(commit.commit_id)
+            parent = None if commit.parent is None else commits[commit.parent]
+            if parent is not None and parent.branch != commit.branch:
+                begun.setdefault(parent.commit_id, set()).add(commit.branch)
+            commit = parent
+    return begun
 
 
 def load_base(core: Core, base: MergeBase[CommitId]) -> MergeBase[View]:

@@ -38,10 +38,11 @@ def missing_base(core: Core, branch: str, from_branch: str | None) -> str | None
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What a writer may name, in `seen`; of that, what it may not change; and what it must not hear of."""
+    """What a writer may name, in `seen`; of that, what it may not change or read; and what it must not hear of."""
 
     seen: View
     fixed: frozenset[str]
+    unreadable: frozenset[str]
     hidden: frozenset[str]
     actor: str | None
 
@@ -59,6 +60,18 @@ class Rights:
                 type_name=name,
             )
 
+    def check_conditions(self, names: Iterable[str]) -> None:
+        """Refuse conditions on types that the writer may not read: how many entities match tells what they hold."""
+        for name in sorted(self.unreadable.intersection(names)):
+            raise PolicyDenied(
+                f"an `update` or `delete` with a condition needs `read` of `{name}`, because it tells how many entities"
+                f" match, and `{self.actor}` may only change it; nothing was written. `insert` needs `change` alone; or"
+                " ask for a rule that allows `read`",
+                action="read",
+                actor=self.actor,
+                type_name=name,
+            )
+
 
 def rights(core: Core, snapshot: Snapshot, branch: str | None = None) -> Rights:
     """Return what the actor may write to a state: types that it may neither read nor change are not there for it.
@@ -66,11 +79,12 @@ def rights(core: Core, snapshot: Snapshot, branch: str | None = None) -> Rights:
     `branch` is the name of one that is to be made of the state, where other rules may hold.
     """
     if branch is None:
-        hidden = core.hidden(snapshot, "read", "change")
+        hidden, unreadable = core.hidden(snapshot, "read", "change"), core.hidden(snapshot)
     else:
-        hidden = core.hidden_in(core.catalog(snapshot), branch, "read", "change")
+        catalog = core.catalog(snapshot)
+        hidden, unreadable = core.hidden_in(catalog, branch, "read", "change"), core.hidden_in(catalog, branch)
     fixed = core.forbidden(snapshot, "change", branch) - hidden
-    return Rights(core.without(snapshot, hidden), fixed, hidden, core.actor)
+    return Rights(core.without(snapshot, hidden), fixed, unreadable - hidden, hidden, core.actor)
 
 
 def check_base(core: Core, base: str, branch: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, get_args
 
+from omnigraph.engine.branch.tags import mask_hidden_tag
 from omnigraph.engine.core import Core, View
 from omnigraph.engine.scope import on
 from omnigraph.engine.write.committed import CommittedRows
@@ -104,7 +105,8 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
 def _create(core: Core, view: View, branch: str, changes: Changes) -> bool:
     validate(changes, CommittedRows(view)).raise_if_any()
     try:
-        create_branch(core.kernel, branch, view.snapshot, core.actor)
+        with mask_hidden_tag(core, branch):
+            create_branch(core.kernel, branch, view.snapshot, core.actor)
     except GraphError as error:
         if error.code != "branch.exists":
             raise

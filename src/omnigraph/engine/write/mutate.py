@@ -78,6 +78,7 @@ def _compile(core: Core, may: Rights, source: str, name: str | None) -> Compiled
     compiled = require_kind(core.compile(source, may.seen.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
+    may.check_conditions(one.type_name for one in compiled.ir.statements if not isinstance(one, ir.Insert))
     return compiled
 
 
@@ -122,7 +123,7 @@ class _Mutation:
             compiled = self.core.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
-        self.run = Run(view, constants, self._fresh, may.hidden)
+        self.run = Run(view, constants, self._fresh, may.hidden | may.unreadable)
         for place, statement in enumerate(compiled.ir.statements):
             self.run.execute(place, statement)
         changes = self.run.changes()
@@ -145,14 +146,14 @@ class _Mutation:
 class Run:
     """One run of the statements over one view."""
 
-    def __init__(self, view: View, constants: Constants, fresh: dict[int, str], hidden: frozenset[str]) -> None:
+    def __init__(self, view: View, constants: Constants, fresh: dict[int, str], uncounted: frozenset[str]) -> None:
         self.view = view
         self.committed = CommittedRows(view)
         self.affected_nodes = 0
         self.affected_edges = 0
         self._constants = constants
         self._fresh = fresh
-        self._hidden = hidden
+        self._uncounted = uncounted
         self._pending: dict[str, PendingType] = {}
 
     def changes(self) -> Changes:
@@ -205,8 +206,8 @@ class Run:
         for column, end in (("src", edge.source), ("dst", edge.target)):
             if end == node:
                 fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
-                # Edges that the writer may not see fall all the same, but are not counted for it.
-                self._count("edge", 0 if edge.name in self._hidden else fallen)
+                # Edges that the writer may not read fall all the same, but are not counted for it.
+                self._count("edge", 0 if edge.name in self._uncounted else fallen)
 
     def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and the one that finds the same committed rows fastest."""
