@@ -93,6 +93,7 @@ _TABLE = (
         "It is not certain what a dataset still needs; nothing of it was removed.",
     ),
     ErrorKind("storage.failed", 500, 1, False, "Storage refused or lost a request; `kind` says which sort of failure."),
+    ErrorKind("output.failed", 500, 1, False, "What a command prints could not be written to standard output."),
     ErrorKind(
         "pipeline.unavailable", 501, 1, False, "Spark or a Java runtime is missing; the message says how to get it."
     ),
@@ -156,6 +157,12 @@ class UsageError(OmniGraphError):
     """The caller asked for something that cannot be asked."""
 
     code = "usage.invalid"
+
+
+class OutputError(OmniGraphError):
+    """Standard output cannot be written; `effect` says what the command did to the graph before that."""
+
+    code = "output.failed"
 
 
 class DataError(OmniGraphError):

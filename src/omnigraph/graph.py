@@ -234,7 +234,7 @@ class Graph:
         return embed(self.core, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
-        """Return the commits that a branch is made of, newest first.
+        """Return the commits that a branch is made of, newest first; a commit always comes before its parents.
 
         `limit` is the most to return; the next page is `before` the last commit of this one.
         """

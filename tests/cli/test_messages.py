@@ -28,6 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [
         ("init g.omni --schema s.pg", "g.omni` is already a graph; open it, or choose another address"),
         ("branch delete main --store g.omni", "`main` cannot be deleted: every graph has it"),
+        ("branch rename main trunk --store g.omni", "`main` cannot be renamed: every graph has it"),
         ("diff main nope --store g.omni", "there is no branch, commit or tag `nope`"),
         ("cleanup g.omni --keep 0", "the newest commit of each branch always stays; keep 1 or more"),
         (

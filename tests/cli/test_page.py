@@ -99,6 +99,12 @@ def run(line: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize("line", RUNNABLE)
 def test_example_of_the_page_runs(line: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, line = prepare(line, world, tmp_path, monkeypatch)
+    assert run(line, folder, monkeypatch) == 0
+
+
+def prepare(line: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
+    """Go to a folder in which an example can run, and return it with the example."""
     folder = tmp_path / "here"
     shutil.copytree(world, folder)
     monkeypatch.chdir(folder)
@@ -114,7 +120,7 @@ def test_example_of_the_page_runs(line: str, world: Path, tmp_path: Path, monkey
     if COMMIT in line:
         branch = "review/ada" if "cherry-pick" in line else "main"
         line = line.replace(COMMIT, og.open("graph.omni").snapshot(branch).head or "")
-    assert run(line, folder, monkeypatch) == 0
+    return folder, line
 
 
 def test_examples_that_are_not_run_are_few() -> None:

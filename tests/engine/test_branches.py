@@ -99,7 +99,8 @@ def test_branch_rename_keeps_the_branch_and_frees_the_name(graph: Graph) -> None
     assert age(graph, "Alice", "old") == 30
     assert graph.branches.merge("new").outcome == "fast_forward"
     assert code_of(lambda: graph.branches.rename("gone", "there")) == "branch.not_found"
-    assert code_of(lambda: graph.branches.rename("main", "trunk")) == "branch.not_found"
+    with pytest.raises(UsageError, match="`main` cannot be renamed"):
+        graph.branches.rename(" main", "trunk")
 
 
 def test_branch_delete_is_refused_while_something_stands_on_it(graph: Graph) -> None:

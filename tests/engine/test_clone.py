@@ -11,7 +11,7 @@ import pytest
 import omnigraph as og
 from omnigraph import failpoints
 from omnigraph.engine.clone.contents import capture_contents
-from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.store.objects import Objects
 from omnigraph.store.uri import Location
@@ -159,7 +159,6 @@ def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) 
     other, target = str(tmp_path / "other.omni"), str(tmp_path / "target.omni")
     og.init(other, schema=SCHEMA).close()
     refused("graph.already_initialized", source, other)
-    refused("graph.already_initialized", source, source)
     refused("graph.not_found", source, target, update=True)
     clone(source, target)
     refused("graph.already_initialized", source, target)
@@ -167,6 +166,34 @@ def test_clone_to_a_place_that_is_taken_is_refused(source: str, tmp_path: Path) 
     with og.open(target) as copy:
         copy.branches.create("mine")
     refused("clone.diverged", source, target, update=True)
+
+
+@pytest.mark.parametrize("below", ["inside", "nodes/x", ".", "../link/inside"])
+def test_clone_into_its_own_source_is_refused(source: str, tmp_path: Path, below: str) -> None:
+    (tmp_path / "link").symlink_to(source)
+    before = sorted(Path(source).rglob("*"))
+    for update in (False, True):
+        with pytest.raises(UsageError, match="inside"):
+            clone(source, f"{source}/{below}", update=update)
+    assert sorted(Path(source).rglob("*")) == before
+    assert og.open(source).verify().is_sound
+
+
+def test_clone_around_its_own_source_is_refused(source: str, tmp_path: Path) -> None:
+    for target in (tmp_path, tmp_path.parent):
+        with pytest.raises(UsageError, match="inside"):
+            clone(source, str(target))
+
+
+def test_clone_inside_on_s3_is_refused_and_beside_is_not(source: str, s3_server: S3Server) -> None:
+    inner = s3_server.uri("a/b")
+    bucket = inner.removesuffix("/a/b")
+    clone(source, inner)
+    for target in (f"{inner}/c", inner, f"{bucket}/a", bucket):
+        with pytest.raises(UsageError, match="inside"):
+            clone(inner, target, update=True)
+    clone(inner, f"{inner}c")
+    assert show(f"{inner}c") == show(source)
 
 
 def test_clone_beside_a_writer_is_a_state_of_the_source(source: str, tmp_path: Path) -> None:

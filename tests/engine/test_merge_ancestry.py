@@ -11,6 +11,7 @@ import pytest
 from omnigraph.engine.merge import ancestry
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, best_common_ancestors, is_ancestor, merge_base
 from omnigraph.ids import CommitId, OperationId
+from omnigraph.manifest.history import Commits
 from omnigraph.manifest.model import Commit
 
 Parents = dict[str, tuple[str, ...]]
@@ -139,7 +140,7 @@ def test_best_common_ancestors_obey_their_definition_whatever_the_clocks_said() 
     assert check_random_histories(200) > 100
 
 
-def nearest(commits: ancestry.Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
+def nearest(commits: Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
     """Return the common ancestor with the smallest sum of distances."""
 
     def distances(starts: tuple[CommitId, ...]) -> dict[CommitId, int]:
@@ -154,12 +155,12 @@ def nearest(commits: ancestry.Commits, ones: tuple[CommitId, ...], twos: tuple[C
     return tuple(sorted(left.keys() & right.keys(), key=lambda one: left[one] + right[one])[:1])
 
 
-def any_one(commits: ancestry.Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
+def any_one(commits: Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
     """Return one of the best common ancestors, whatever the others say."""
     return _REAL(commits, ones, twos)[:1]
 
 
-def trusting(commits: ancestry.Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
+def trusting(commits: Commits, ones: tuple[CommitId, ...], twos: tuple[CommitId, ...]) -> tuple[CommitId, ...]:
     """Believe the clocks: what is met first is part of nothing else."""
     return tuple(ancestry._paint_down(commits, ones, twos))
 

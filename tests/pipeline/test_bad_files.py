@@ -16,7 +16,7 @@ import pyarrow.parquet
 import pytest
 
 from omnigraph.cli import main
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
 from omnigraph.manifest.intent import pending
@@ -353,3 +353,14 @@ def test_open_file_that_is_gone_meanwhile_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="cannot read"):
         open_stream(str(tmp_path / "gone.ndjson"), None)
+
+
+def test_report_that_cannot_be_written_says_that_the_load_was_applied(tmp_path: Path) -> None:
+    graph, file = world(tmp_path / "g.omni"), tmp_path / "in.ndjson"
+    file.write_bytes(lines_of([{"type": "Person", "data": {"name": "someone new"}}]))
+    (tmp_path / "out" / "report.json").mkdir(parents=True)
+    with pytest.raises(StorageError) as caught:
+        load(graph, file, mode="append", engine="local", report=tmp_path / "out")
+    assert caught.value.effect is Effect.APPLIED
+    assert "report.json" in caught.value.message
+    assert graph.commits()[0].kind == "load"

@@ -21,7 +21,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import apply as applying
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.errors import GraphError, MergeConflict, PipelineError, PipelineUnavailable, UsageError
+from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
 from omnigraph.manifest.intent import pending
 from omnigraph.pipeline import merge_keys, merge_ranges, merge_tasks
@@ -247,10 +247,46 @@ def test_ranges_merge_by_resolutions_and_refuse_those_of_broken_rules(tmp_path: 
     assert ages == [{"age": 630}]
     broken = twin(tmp_path / "h", "broken_rules")
     head = broken.snapshot().head
+    named = broken.branches.merge("review", dry_run=True).conflicts[0]
+    decided = {"type_key": named.type_key, "entity_id": named.entity_id, "take": "ours"}
     with pytest.raises(UsageError, match="engine `local`"):
-        merge_with(broken, "review", "main", ranges, ranges, [idle])
+        merge_with(broken, "review", "main", ranges, ranges, [decided])
     assert broken.snapshot().head == head
     assert not [one for one in files(broken) if "_staging-" in one]
+
+
+def answer_to(merge: Callable[[], object]) -> tuple[object, ...]:
+    """Return how a merge with resolutions ends, and which of them it refuses."""
+    try:
+        merge()
+    except OmniGraphError as error:
+        return error.code, str(error.context.get("resolutions"))
+    return ("merged",)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("story", ["both_sides", "broken_rules"])
+def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, story: str) -> None:
+    graph = twin(tmp_path / "g", story)
+    dry = graph.branches.merge("review", dry_run=True)
+    people = [
+        row["name"] for row in graph.query("query q() { match { $p: Person } return { $p.name as name } }").rows()
+    ]
+    cities = [row["name"] for row in graph.query("query q() { match { $c: City } return { $c.name as name } }").rows()]
+    places = [*(("node:Person", str(one)) for one in people[::40]), *(("node:City", str(one)) for one in cities[:3])]
+    places += [(one.type_key or "", str(one.entity_id)) for one in dry.conflicts[:4]]
+    places += [("node:Person", "nobody"), ("node:Nothing", "x")]
+    ranges = Ranges(Threads, 25, 40)
+    answers = Counter[str]()
+    for key, entity_id in dict.fromkeys(places):
+        given = [{"type_key": key, "entity_id": entity_id, "take": "ours"}]
+        here = answer_to(lambda given=given: graph.branches.merge("review", dry_run=False, resolutions=given))  # type: ignore[misc]
+        there = answer_to(lambda given=given: merge_with(graph, "review", "main", ranges, ranges, given))  # type: ignore[misc]
+        assert here[0] != "merged", "one decision does not settle all conflicts of the story"
+        # What decides about a broken rule is left to one process.
+        assert there == here or (here[0], there[0], story) == ("merge.conflict", "usage.invalid", "broken_rules")
+        answers[str(here[0])] += 1
+    assert answers.keys() == {"merge.conflict", "merge.resolution"}
 
 
 @pytest.mark.slow

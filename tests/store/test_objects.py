@@ -5,8 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import tests.s3server
 from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
+from omnigraph.limits import COPY_CHUNK_BYTES
 from omnigraph.store import durable, uri
 from omnigraph.store.localobjects import TEMPORARY_PREFIX
 from omnigraph.store.meter import Meter
@@ -188,6 +190,35 @@ def test_link_missing_staged_is_not_found(objects: Objects, root: Location) -> N
         objects.link("staged", "final")
     assert caught.value.storage_kind is StorageKind.NOT_FOUND
     assert root.child("staged").uri in caught.value.message
+
+
+def test_copy_within_a_store_is_whole_or_not_there(
+    objects: Objects, root: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = os.urandom(COPY_CHUNK_BYTES + 100_000)
+    objects.write("big", content)
+    objects.write("empty", b"")
+    target = Objects(Location.parse(f"{root.uri}-copy"))
+    for path in ("big", "empty"):
+        objects.copy_to(target, path)
+    assert (target.read("big"), target.read("empty")) == (content, b"")
+    whole = type(objects._backend).open_chunks
+
+    @contextmanager
+    def cut_off(backend: object, path: str) -> Iterator[Iterator[bytes]]:
+        def chunks(read: Iterator[bytes]) -> Iterator[bytes]:
+            yield next(read)
+            raise StorageError("cut off")
+
+        with whole(backend, path) as read:  # type: ignore[arg-type]
+            assert read is not None
+            yield chunks(read)
+
+    monkeypatch.setattr(type(objects._backend), "open_chunks", cut_off)
+    broken = Objects(Location.parse(f"{root.uri}-broken"))
+    with pytest.raises(StorageError, match="cut off"):
+        objects.copy_to(broken, "big")
+    assert broken.read_if_exists("big") is None
 
 
 @pytest.mark.parametrize("path", ["", "/a", "a/", "a//b", ".", "..", "../a", "a/../../b", "a/./b", "a\0b"])

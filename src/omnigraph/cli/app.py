@@ -19,8 +19,8 @@ from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.lean import claim_process
 from omnigraph.cli.output import print_error
 from omnigraph.cli.scope import takes, why_not
-from omnigraph.cli.terminal import echo
-from omnigraph.errors import OmniGraphError, UsageError
+from omnigraph.cli.terminal import discard_output, echo, open_missing_streams, output_error
+from omnigraph.errors import OmniGraphError, OutputError, UsageError
 
 STOPPED: Final = 130
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
@@ -30,6 +30,7 @@ _LIGHT: Any = {"context_settings": {"default_map": {"help": False}, "help_option
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if arguments is None:
+        open_missing_streams()
         claim_process()
     given = hoist(list(sys.argv[1:] if arguments is None else arguments))
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
@@ -37,19 +38,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status = build(given)(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
-        return print_error(_usage_error(error), as_json=as_json)
+        return _refuse(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
-        return print_error(error, as_json=as_json)
+        return _refuse(error, as_json=as_json)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not try to write the rest when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has seen enough.
+        discard_output()
         return 1
+    except OSError as error:
+        return _refuse(_system_error(error), as_json=as_json)
     except (typer.Abort, KeyboardInterrupt):
         status = STOPPED
     if status == STOPPED:
         # Typer answers an interrupt with this status and without a word.
         echo("stopped", err=True)
     return status if isinstance(status, int) else 0
+
+
+def _refuse(error: OmniGraphError, *, as_json: bool) -> int:
+    try:
+        return print_error(error, as_json=as_json)
+    except OutputError as unprinted:
+        print_error(error, as_json=False)
+        return print_error(unprinted, as_json=False)
+
+
+def _system_error(error: OSError) -> OmniGraphError:
+    """Return the refusal that a system call stands for, where nothing closer to it knew what it was about."""
+    if error.filename is None:
+        # Typer prints help itself.
+        discard_output()
+        return output_error(error)
+    reason = (error.strerror or str(error)).lower()
+    return UsageError(f"cannot use `{error.filename}`: {reason}; check the path", path=str(error.filename))
 
 
 def hoist(given: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ import typer
 
 from omnigraph.cli.scope import Capability, Flags, takes
 from omnigraph.cli.target import Target
-from omnigraph.errors import UsageError
+from omnigraph.errors import Effect, OutputError, UsageError
 
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
     "store": ("--store", "URI", "The graph, as a path, `file://…` or `s3://…`."),
@@ -71,11 +71,25 @@ def bind(path: str, capability: Capability, run: Callable[..., int]) -> Callable
         given["store"] = _same_store(given.get("store"), given.pop("store_uri", None))
         if wants is not None:
             values["target"] = Target(path, capability, Flags(**given), yes, quiet)
-        return run(**values)
+        return _run_watched(run, values) if wants is not None and wants.writes else run(**values)
 
     shown = [one for one in own if one.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
     return call
+
+
+def _run_watched(run: Callable[..., int], values: Mapping[str, Any]) -> int:
+    """Run a command that writes; if its output fails, the error says what it had done by then."""
+    from omnigraph.manifest.publication import Publication, watched
+
+    publication = Publication()
+    try:
+        with watched(publication):
+            return run(**values)
+    except OutputError as error:
+        # A server, and work without a publish, may have done it without our knowing.
+        error.effect = Effect.APPLIED if publication.close() is not None else Effect.UNKNOWN
+        raise
 
 
 def _wants(hint: object) -> Wants | None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from omnigraph.cli.terminal import echo, echo_styled, escape_controls
-from omnigraph.errors import Effect, OmniGraphError
+from omnigraph.errors import Effect, OmniGraphError, OutputError
 from omnigraph.limits import DIAGNOSTICS_MAX, FINDINGS_SHOWN_MAX
 
 if TYPE_CHECKING:
@@ -28,7 +28,11 @@ def print_json(value: object) -> None:
 def print_error(error: OmniGraphError, *, as_json: bool) -> int:
     """Print why a command failed, and return its exit status."""
     if as_json:
-        echo(escape_controls(json.dumps(error.to_json(), indent=2, ensure_ascii=False)))
+        # What standard output does not take, it does not take about itself either.
+        echo(
+            escape_controls(json.dumps(error.to_json(), indent=2, ensure_ascii=False)),
+            err=isinstance(error, OutputError),
+        )
         return error.kind.exit_status
     diagnostics: tuple[Diagnostic, ...] = getattr(error, "diagnostics", ())
     if diagnostics:

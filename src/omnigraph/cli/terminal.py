@@ -9,10 +9,13 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import typer
+
+from omnigraph.errors import OutputError
 
 # C0 but tab and line feed, DEL, C1, and what turns the direction of text or breaks lines unseen.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -29,17 +32,59 @@ def escape_controls(text: str) -> str:
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
     """Print a text; on standard error, or to a terminal, without control characters."""
-    if err or sys.stdout.isatty():
-        typer.echo(escape_controls(text), err=err, nl=nl)
-    else:
-        # Without `color`, Typer takes colours out of what goes to a file, and with them a part of the data.
-        typer.echo(text, nl=nl, color=True)
+    if err:
+        # Messages that cannot be shown must not change how the command ends.
+        with suppress(OSError):
+            typer.echo(escape_controls(text), err=True, nl=nl)
+        return
+    with report_output_errors():
+        if sys.stdout.isatty():
+            typer.echo(escape_controls(text), nl=nl)
+        else:
+            # Without `color`, Typer takes colours out of what goes to a file, and with them a part of the data.
+            typer.echo(text, nl=nl, color=True)
+
+
+@contextmanager
+def report_output_errors() -> Iterator[None]:
+    """Raise `OutputError` where standard output cannot be written; a reader that left early is no error."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        raise output_error(error) from None
+
+
+def output_error(error: OSError) -> OutputError:
+    """Return the refusal of a command whose output cannot be written."""
+    reason = (error.strerror or str(error)).lower()
+    return OutputError(
+        f"cannot write to standard output: {reason}; what was printed is not whole. Free some space, or send the output"
+        " elsewhere"
+    )
+
+
+def discard_output() -> None:
+    """Let go of what could not be printed: the interpreter must not try to write the rest when it ends."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def open_missing_streams() -> None:
+    """Put something in the place of standard streams that were closed, before a file of ours gets their number."""
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8")  # noqa: SIM115 - stays open
+            setattr(sys, name, stream)
 
 
 def echo_styled(head: str, colour: str, rest: str = "") -> None:
     """Print a message on standard error whose beginning is coloured on a terminal."""
     styled = typer.style(escape_controls(head), fg=colour, bold=True)
-    typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless() else None)
+    with suppress(OSError):
+        typer.echo(styled + escape_controls(rest), err=True, color=False if is_colourless() else None)
 
 
 def is_colourless() -> bool:
@@ -51,13 +96,15 @@ def echo_bytes(chunks: Iterable[bytes]) -> None:
     """Write bytes to standard output as they are; to a terminal as text without control characters."""
     if not sys.stdout.isatty():
         for chunk in chunks:
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.buffer.flush()
+            with report_output_errors():
+                sys.stdout.buffer.write(chunk)
+        with report_output_errors():
+            sys.stdout.buffer.flush()
         return
     # A character may lie across two chunks.
     from codecs import getincrementaldecoder
 
     decoder = getincrementaldecoder("utf-8")("backslashreplace")
     for chunk in chunks:
-        typer.echo(escape_controls(decoder.decode(chunk)), nl=False)
-    typer.echo(escape_controls(decoder.decode(b"", final=True)), nl=False)
+        echo(decoder.decode(chunk), nl=False)
+    echo(decoder.decode(b"", final=True), nl=False)

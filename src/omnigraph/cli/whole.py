@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from omnigraph.errors import UsageError
@@ -31,5 +32,7 @@ def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
         reason = (error.strerror or str(error)).lower()
         raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
     finally:
-        part.unlink(missing_ok=True)
+        # Where it could not be made, the failure to remove it must not take the place of the first one.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     disk.sync([], [""])

@@ -87,6 +87,8 @@ def rename_branch(
 
     `expected` is the incarnation that the caller was allowed to rename.
     """
+    if name.strip() == MAIN:
+        raise UsageError("`main` cannot be renamed: every graph has it; name another branch", branch=MAIN)
     new_name = checked_name(new_name, "branch")
     renamed: list[Branch] = []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, branch_hint
@@ -20,6 +20,12 @@ from omnigraph.store.dataset import Dataset
 
 if TYPE_CHECKING:
     from omnigraph.manifest.kernel import Kernel
+
+
+class Commits(Protocol):
+    """Commits by id: a dictionary, or a source that reads them when they are asked for."""
+
+    def __getitem__(self, commit_id: CommitId, /) -> Commit: ...
 
 
 class CommitSource:
@@ -143,18 +149,25 @@ class CommitSource:
 
 def walk_history(kernel: Kernel, snapshot: Snapshot) -> Iterator[Commit]:
     """Yield the commits reachable from a branch's head by first parents and merges, newest first."""
-    source = CommitSource(kernel, snapshot)
-    pending, seen = [snapshot.head] if snapshot.head else [], set[CommitId]()
-    while pending:
-        commit_id = pending.pop(0)
-        if commit_id in seen:
-            continue
-        seen.add(commit_id)
-        commit = source[commit_id]
-        yield commit
-        waiting = {*pending, *(one for one in (commit.parent, commit.merged_parent) if one is not None)}
+    return walk_newest_first(CommitSource(kernel, snapshot), snapshot.head) if snapshot.head else iter(())
+
+
+def walk_newest_first(commits: Commits, head: CommitId) -> Iterator[Commit]:
+    """Yield a commit and all that lead to it by their corrected dates: newest first, each before its parents.
+
+    That is one fixed order of all commits, so a page goes on where the last one ended, also after new merges. Commits
+    of releases before this one have bare times: among those, clocks that went back can put a parent first.
+    """
+    waiting, listed = {head}, set[CommitId]()
+    while waiting:
         # Where several lines go on, their next commits must be known to tell which is newer.
-        pending = sorted(waiting, key=lambda one: _age(source[one]), reverse=True) if len(waiting) > 1 else [*waiting]
+        newest = max(waiting, key=lambda one: _age(commits[one])) if len(waiting) > 1 else next(iter(waiting))
+        waiting.remove(newest)
+        listed.add(newest)
+        commit = commits[newest]
+        yield commit
+        parents = (one for one in (commit.parent, commit.merged_parent) if one is not None)
+        waiting |= {one for one in parents if one not in listed}
 
 
 class Line:
@@ -232,5 +245,5 @@ def _version(commit: Commit) -> int:
     return commit.manifest_version
 
 
-def _age(commit: Commit) -> tuple[int, int, str]:
-    return commit.manifest_version, commit.created_at_us, commit.commit_id
+def _age(commit: Commit) -> tuple[int, str]:
+    return commit.order_us, commit.commit_id

@@ -5,7 +5,7 @@ Pure values; `rows` turns them into Arrow and back.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
@@ -138,6 +138,13 @@ class Commit:
     checksums: str = field(default="", repr=False, compare=False)
     # The names that the branch of the commit had, recorded in the commit log when the branch is deleted.
     branch_names: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    # The corrected date, where it is not `created_at_us`; see `correct_date`.
+    corrected_us: int | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def order_us(self) -> int:
+        """Where the commit stands in lists: always after its parents, whatever the clocks of writers said."""
+        return self.created_at_us if self.corrected_us is None else self.corrected_us
 
     @property
     def adopted_forks(self) -> frozenset[str]:
@@ -159,6 +166,15 @@ class Commit:
             "operation_id": self.operation_id,
             "properties": dict(self.properties),
         }
+
+
+def correct_date(created_at_us: int, parents: Iterable[Commit]) -> int | None:
+    """Return the corrected commit date, as in git's commit-graph; None where it is the time of the commit itself.
+
+    It is later than those of all parents, so lists by it are topological and need no look ahead.
+    """
+    earliest = max((one.order_us + 1 for one in parents), default=created_at_us)
+    return earliest if earliest > created_at_us else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,3 +293,8 @@ class Snapshot:
     @property
     def head(self) -> CommitId | None:
         return self.state.head
+
+    @property
+    def head_commit(self) -> Commit:
+        """The newest commit of the branch, which never leaves its catalog."""
+        return next(one for one in reversed(self.state.commits) if one.commit_id == self.state.head)

@@ -92,7 +92,7 @@ class Plan:
     updates: tuple[Update, ...] = ()
     requirements: tuple[Requirement, ...] = ()
     actor: str | None = None
-    merged_parent: CommitId | None = None
+    merged_parent: Commit | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
     operation_id: OperationId = UNNAMED
     commit_id: CommitId = field(default_factory=lambda: CommitId(new_ulid()))

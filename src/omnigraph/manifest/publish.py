@@ -24,7 +24,7 @@ from omnigraph.limits import (
 from omnigraph.manifest import commit_log, publication, rows
 from omnigraph.manifest import plan as plans
 from omnigraph.manifest.intent import held_here
-from omnigraph.manifest.model import Commit, Link, Snapshot, State
+from omnigraph.manifest.model import Commit, Link, Snapshot, State, correct_date
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
 from omnigraph.store.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
@@ -102,17 +102,20 @@ def publish(
 def _commit_of(snapshot: Snapshot, plan: plans.Plan) -> Commit | None:
     if plan.kind is None:
         return None
+    created_at_us, merged = clock.now_us(), plan.merged_parent
+    parents = [snapshot.head_commit, *([merged] if merged else ())]
     return Commit(
         on_branch(plan.commit_id, snapshot.state.branch_id),
         snapshot.state.branch_id,
         snapshot.version + 1,
         snapshot.head,
-        plan.merged_parent,
+        merged.commit_id if merged else None,
         plan.actor,
-        clock.now_us(),
+        created_at_us,
         plan.kind,
         plan.operation_id,
         plan.properties,
+        corrected_us=correct_date(created_at_us, parents),
     )
 
 

@@ -235,6 +235,7 @@ def commit_row(commit: Commit) -> _Row:
         "properties": dict(commit.properties),
         **({"checksums": commit.checksums} if commit.checksums else {}),
         **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
+        **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
     }
     place = (None, None, commit.manifest_version, commit.branch, None)
     return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
@@ -454,4 +455,5 @@ def decode_commit(row: dict[str, Any]) -> Commit:
         members["properties"],
         members.get("checksums", ""),
         tuple(members.get("branch_names", ())),
+        members.get("corrected_at"),
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, get_args
@@ -36,6 +37,7 @@ from omnigraph.pipeline.files import filesystem
 from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows, stored_rows
 from omnigraph.pipeline.types import column_names, find_type, to_frame
 from omnigraph.rules.kernels import Column, pc
+from omnigraph.store.failure import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
 _REPORT: Final = "_export.json"
@@ -118,9 +120,9 @@ def export(
 def _empty_folder(out: str) -> str:
     """Return where to write; files that are there would be taken for a part of the export."""
     folder = out.rstrip("/") if out.startswith("s3://") else os.path.abspath(os.path.expanduser(out))
-    inside = filesystem(folder).get_file_info(
-        fs.FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
-    )
+    selector = fs.FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
+    with _write_errors(folder):
+        inside = filesystem(folder).get_file_info(selector)
     if any(one.type is fs.FileType.File for one in inside):
         raise UsageError(f"`{out}` is not empty; give a new directory", path=out)
     return folder
@@ -153,6 +155,15 @@ def write_part(format_: str, part: _Part) -> int:
     return sum(counts)
 
 
+@contextmanager
+def _write_errors(path: str) -> Iterator[None]:
+    """Report what the system refuses as a failure of storage."""
+    try:
+        yield
+    except OSError as error:
+        raise from_os_error(error, "write", path) from error
+
+
 def _open_parquet(type_: Type, sink: Any, schema: pa.Schema) -> Any:
     """Return a writer that does not pack blobs: to look for repeats and bounds, it would hold them several times."""
     others = [name for name in schema.names if not _is_blob(type_, name)]
@@ -175,7 +186,11 @@ def _no_rows(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
 
 def _put(path: str, write: Callable[[Any], Any]) -> None:
     """Write a file so that it is there whole or not at all, also when a task is done twice."""
-    client = filesystem(path)
+    with _write_errors(path):
+        _put_whole(filesystem(path), path, write)
+
+
+def _put_whole(client: Any, path: str, write: Callable[[Any], Any]) -> None:
     bare = path.removeprefix("s3://")
     if path.startswith("s3://"):
         # An object appears when its upload ends.

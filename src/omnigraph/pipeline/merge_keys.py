@@ -44,13 +44,17 @@ Broken = tuple[int, Violation]
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """One merge as its tasks see it: where each type of the target lies, and into how many buckets keys are cut."""
+    """One merge as its tasks see it: where each type of the target lies, and into how many buckets keys are cut.
+
+    `is_decided`: there are resolutions, which are held against the rules also while sides clash.
+    """
 
     place: Place
     side: str
     ir: str
     committed: Mapping[str, DatasetRef]
     buckets: int
+    is_decided: bool = False
 
     @property
     def catalog(self) -> Catalog:

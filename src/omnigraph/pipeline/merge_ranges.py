@@ -131,11 +131,16 @@ class Ranges:
         conflicts = sorted(
             (one for result in results for one in result.conflicts), key=lambda one: (one.type_key, str(one.entity_id))
         )
+        broken: list[Broken] = []
+        if undecided or not conflicts:
+            broken = self._broken(work, results)
+        if undecided and (broken or conflicts):
+            touched = {(one.table_key, entity_id) for one in results for entity_id in one.touched}
+            violations = [violation for _, violation in broken]
+            Resolutions(undecided).refuse_idle(task.three, lambda *place: place in touched, violations)
         if conflicts:
-            Resolutions(undecided).refuse_unknown(task.three)
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
-        broken = self._broken(work, results)
         if broken:
             return self._refused(task, counts, broken, undecided)
         Resolutions(undecided).refuse_open()
@@ -171,6 +176,7 @@ class Ranges:
             three.ours.snapshot.state.schema.ir,
             committed,
             0 if task.is_forward else _parts(sum(sizes.values()), self._bucket_keys),
+            is_decided=bool(task.resolutions),
         )
         return _Work(
             task, job, types, targets, {key: _parts(size, self._range_entities) for key, size in sizes.items()}

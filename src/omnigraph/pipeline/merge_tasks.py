@@ -18,7 +18,7 @@ from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, conflict_of
 from omnigraph.engine.merge.resolution import Resolution
 from omnigraph.engine.merge.rows import RowMerge, Type, as_merge, merge_rows
-from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.settle import Resolutions, touches
 from omnigraph.engine.merge.three import Counted
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.stage import physical
@@ -93,6 +93,8 @@ class Merged:
     counts: Counted
     conflicts: tuple[Conflict, ...] = ()
     open: tuple[Resolution, ...] = ()
+    # Entities with an open resolution that change here.
+    touched: tuple[str, ...] = ()
     broken: tuple[Broken, ...] = ()
     keys: tuple[KeyFile, ...] = ()
     fragments: tuple[FragmentText, ...] = ()
@@ -107,10 +109,15 @@ def merge_range(job: MergeJob, task: MergeTask) -> Merged:
     merge = _merge(job, task, type_, moves, blobs)
     resolutions = Resolutions(task.resolutions)
     merge = resolutions.settle(type_, merge, blobs)
-    done = Merged(task.table_key, Counted.of(merge), open=resolutions.open)
+    touched = tuple(one.entity_id for one in resolutions.open if touches(merge, one.entity_id))
+    done = Merged(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
     if merge.clashes:
         told = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
-        return replace(done, conflicts=tuple(conflict_of(task.table_key, one, blobs) for one in told))
+        done = replace(done, conflicts=tuple(conflict_of(task.table_key, one, blobs) for one in told))
+        if not job.is_decided:
+            return done
+        # Rules that the rest breaks say whether the resolutions that are still open have something to settle.
+        task = replace(task, is_staged=False)
     return done if merge.changes_nothing else _staged(job, task, merge, moves, done, blobs)
 
 

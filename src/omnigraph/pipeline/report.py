@@ -15,9 +15,10 @@ from typing import Final
 import orjson
 
 from omnigraph.engine.embed.filler import Tally
-from omnigraph.errors import UsageError
+from omnigraph.errors import Effect, UsageError
 from omnigraph.manifest.model import Commit
 from omnigraph.rules.violation import Violation
+from omnigraph.store.failure import from_os_error
 
 REPORT: Final = "report.json"
 QUARANTINE: Final = "rejected.ndjson"
@@ -125,11 +126,19 @@ def prepare_folder(folder: str | os.PathLike[str]) -> Path:
 def write_rejected(folder: Path, rejected: Sequence[RejectedLine]) -> None:
     """Write the lines that were left out, each with its reason."""
     lines = b"".join(orjson.dumps(one.to_json(), option=orjson.OPT_APPEND_NEWLINE) for one in rejected)
-    (folder / QUARANTINE).write_bytes(lines)
+    _write(folder / QUARANTINE, lines, Effect.NONE)
 
 
 def write_report(folder: Path, report: LoadReport) -> None:
     """Write what a load did."""
-    (folder / REPORT).write_bytes(
-        orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    )
+    text = orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+    _write(folder / REPORT, text, Effect.NONE if report.commit is None else Effect.APPLIED)
+
+
+def _write(path: Path, content: bytes, effect: Effect) -> None:
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        failure = from_os_error(error, "write", str(path))
+        failure.effect = effect
+        raise failure from error

@@ -50,6 +50,11 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
     return offsets
 
 
+def deletion_paths(dataset: Dataset) -> list[str]:
+    """Return the deletion files of a version, relative to the graph's root."""
+    return [path for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None]
+
+
 def check_deletions(dataset: Dataset) -> Dataset:
     """Return a version whose deletion files hold as many rows as it says; otherwise one of them was exchanged.
 

@@ -129,8 +129,12 @@ class S3Objects:
 
     def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
         self._meter.count("put", path)
-        with self._failing("write", path):
-            obstore.put(self._store, path, chunks, chunk_size=COPY_CHUNK_BYTES)
+        # Chunks are asked for in this thread: an upload that pulled them from another object itself would wait for the
+        # runtime that it runs in. What is not closed is never completed.
+        writing = obstore.open_writer(self._store, path, buffer_size=COPY_CHUNK_BYTES)
+        with self._failing("write", path), writing as writer:
+            for chunk in chunks:
+                writer.write(chunk)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them

@@ -39,6 +39,29 @@ def test_deletion_file_with_another_count_is_corruption(tmp_path: Path) -> None:
     assert not og.open(root).verify(data=True).is_sound
 
 
+@pytest.mark.parametrize("has_left_the_window", [False, True])
+def test_verify_sees_a_deletion_file_with_as_many_other_rows(
+    tmp_path: Path, has_left_the_window: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "g.omni"
+    monkeypatch.setattr("omnigraph.manifest.publish.COMMIT_WINDOW_ROWS", 1)
+    graph = og.init(root, SCHEMA)
+    graph.ingest([{"type": "P", "data": {"name": f"a{n}", "n": n}} for n in range(30)])
+    graph.branches.create("other")
+    graph.mutate('query q() { delete P where name = "a3" }', branch="other")
+    (other,) = root.glob("nodes/**/_deletions/*")
+    graph.mutate('query q() { delete P where name = "a4" }')
+    (main,) = set(root.glob("nodes/**/_deletions/*")) - {other}
+    for number in range(4 if has_left_the_window else 0):
+        graph.ingest([{"edge": "K", "from": "a1", "to": "a2", "data": {"id": f"e{number}"}}])
+    graph.close()
+    assert og.open(root).verify().is_sound
+    main.write_bytes(other.read_bytes())
+    findings = og.open(root).verify().findings
+    assert [(one.severity, one.branch, one.type_key) for one in findings] == [("error", "main", "node:P")]
+    assert "not those that were written" in findings[0].message
+
+
 # -- writes ----------------------------------------------------------------------------------------------------
 
 

@@ -16,7 +16,7 @@ from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.verify import verify
 from omnigraph.engine.scope import ALLOW_ALL, GRAPH, on
-from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES
@@ -52,12 +52,13 @@ def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | N
         actor: who asks; needs `export` of everything.
 
     Raises:
+        UsageError: source and target lie one inside the other.
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
     core = core.acting_as(actor)
     _require_everything(core)
-    store = Store(Location.parse(target))
+    store = Store(_apart_from(core.kernel.store.root, Location.parse(target)))
     identity = _identity_of(core.kernel)
     _check_target(store, identity, update=update)
     contents, copied = _copy_all(core.kernel, store, identity)
@@ -76,6 +77,17 @@ def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | N
         len(copied),
         sum(copied.values()),
     )
+
+
+def _apart_from(source: Location, target: Location) -> Location:
+    """Return the target; refuse one that shares files with the source, before anything is written."""
+    if source.contains(target) or target.contains(source):
+        raise UsageError(
+            f"`{target.uri}` and the graph at `{source.uri}` lie one inside the other; nothing was written, clone to"
+            " another place",
+            uri=target.uri,
+        )
+    return target
 
 
 def _require_everything(core: Core) -> None:

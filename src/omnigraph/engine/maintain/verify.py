@@ -22,6 +22,7 @@ from omnigraph.engine.core import Core, View
 from omnigraph.engine.index.coverage import describe_coverage
 from omnigraph.engine.maintain import progress
 from omnigraph.engine.maintain.drift import drifted_head
+from omnigraph.engine.maintain.verify_deletions import DeletionChecksums
 from omnigraph.engine.maintain.verify_files import verify_files
 from omnigraph.engine.scope import GRAPH
 from omnigraph.errors import GraphError, OmniGraphError
@@ -111,6 +112,7 @@ class _Verification:
         self._look = look
         self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
+        self._deletions = DeletionChecksums(core.kernel)
 
     def run(self, data: bool) -> VerifyReport:
         kernel = self._core.kernel
@@ -158,6 +160,7 @@ class _Verification:
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
         claimed: set[tuple[DatasetRef, ...]] = set(self._looked)
         for view in views:
+            self._deletions.add(view.snapshot.state.commits)
             types = _types(view)
             wanted = [one for one in types if _identity(view, one) not in claimed]
             claimed |= {_identity(view, one) for one in wanted}
@@ -169,7 +172,7 @@ class _Verification:
             for one in types:
                 ref = view.snapshot.state.pins[one.table_key].ref
                 if ref not in self._parts:
-                    parts.setdefault(ref, partial(_part_findings, view, one.table_key))
+                    parts.setdefault(ref, partial(self._part_findings, view, one.table_key))
         # A cluster is asked from one thread.
         for group in _by_rows(waiting) if self._look is look_here else ([one] for one in waiting):
             self._look_side_by_side(group)
@@ -199,6 +202,17 @@ class _Verification:
                 found = [("error", error.message)]
             findings += [Finding(severity, view.snapshot.branch, one.table_key, text) for severity, text in found]
         return findings
+
+    def _part_findings(self, view: View, table_key: str) -> list[tuple[str, str]] | OmniGraphError:
+        """Return what is wrong with what a version has beside its rows, and how far its indexes know these."""
+        try:
+            dataset = view.dataset(table_key)
+            found = [("note", message) for message in describe_coverage(dataset)]
+            found += [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
+            faults = [*blob_faults(dataset), *self._deletions.find_faults(dataset)]
+            return [*found, *(("error", fault) for fault in faults)]
+        except OmniGraphError as error:
+            return error
 
     def _names(self, main: Snapshot, pins: dict[DatasetRef, Pin]) -> Iterator[Finding]:
         """Yield the tags, and the commits at which branches began, that cannot be read; add the pins of others."""
@@ -254,17 +268,6 @@ def _by_rows(
         rows += own
     if group:
         yield group
-
-
-def _part_findings(view: View, table_key: str) -> list[tuple[str, str]] | OmniGraphError:
-    """Return what is wrong with what a version has beside its rows, and how far its indexes know these."""
-    try:
-        dataset = view.dataset(table_key)
-        found = [("note", message) for message in describe_coverage(dataset)]
-        found += [("error", f"the index `{name}` cannot be read: {why}") for name, why in index_faults(dataset)]
-        return [*found, *(("error", fault) for fault in blob_faults(dataset))]
-    except OmniGraphError as error:
-        return error
 
 
 def _identity(view: View, one: NodeType | EdgeType) -> tuple[DatasetRef, ...]:

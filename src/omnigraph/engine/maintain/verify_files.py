@@ -53,7 +53,7 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
     faults: dict[str, str] = {}
     try:
         for commit in kernel.all_commits().values():
-            _add_packed(recorded, commit.checksums)
+            add_packed(recorded, commit.checksums)
     except OmniGraphError as error:
         faults[LOG_PATH] = f"history cannot be read, and with it checksums: {error.message}"
     # What the versions that are kept publish is in their metadata; the oldest of them also pin what came before.
@@ -62,18 +62,22 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
         _add_text(recorded, pin.ref.manifest_path, pin.checksum)
     for log in _LOGS:
         try:
-            _add_packed(recorded, recorded_checksums(kernel.store, log))
+            add_packed(recorded, recorded_checksums(kernel.store, log))
         except OmniGraphError as error:
             faults[log] = error.message
     for path, found in zip(catalogs, _batched(kernel, catalogs, _catalog_checksums), strict=True):
         if isinstance(found, OmniGraphError):
             faults[path] = found.message
             continue
-        _add_packed(recorded, found.rows)
+        add_packed(recorded, found.rows)
         for version, checksum in found.versions.items():
             _add_text(recorded, version, checksum)
     names = [path for path in infos if path_key(path) in recorded]
-    compare = partial(_compare, infos=infos, recorded=recorded, overwritten=read_overwritten_checksums(kernel.store))
+    overwritten = read_overwritten_checksums(kernel.store)
+
+    def compare(kernel: Kernel, path: str) -> str | None:
+        return find_fault(kernel, infos[path], recorded, overwritten)
+
     compared = dict(zip(names, _batched(kernel, names, compare), strict=True))
     faults |= {path: fault for path, fault in compared.items() if fault}
     faults |= dict(_transaction_faults(kernel, infos))
@@ -119,17 +123,12 @@ def _catalog_checksums(kernel: Kernel, path: str) -> rows.FileChecksums | OmniGr
         return GraphError(f"its metadata is damaged: {error}", code="graph.corrupt")
 
 
-def _compare(
-    kernel: Kernel,
-    path: str,
-    *,
-    infos: Mapping[str, ObjectInfo],
-    recorded: Recorded,
-    overwritten: Mapping[int, Collection[int]],
+def find_fault(
+    kernel: Kernel, info: ObjectInfo, recorded: Recorded, overwritten: Mapping[int, Collection[int]]
 ) -> str | None:
     """Return what is wrong with a file, an empty text if nothing is, or None if that cannot be told here."""
+    path = info.path
     kind, checksum = recorded[path_key(path)]
-    info = infos[path]
     try:
         if path_key(path) in overwritten and _content_checksum(kernel, info) in overwritten[path_key(path)]:
             return ""
@@ -185,7 +184,8 @@ def _batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T])
     return [one for done in kernel.store.in_parallel([partial(each, batch) for batch in batches]) for one in done]
 
 
-def _add_packed(recorded: Recorded, text: str) -> None:
+def add_packed(recorded: Recorded, text: str) -> None:
+    """Add what one commit or log recorded."""
     if text:
         kind, known = unpack(text)
         recorded.update({key: (kind, checksum) for key, checksum in known.items()})

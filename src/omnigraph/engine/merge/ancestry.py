@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Iterator
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from omnigraph.ids import CommitId
 from omnigraph.limits import MERGE_BASE_COMMITS_MAX
+from omnigraph.manifest.history import Commits
 from omnigraph.manifest.model import Commit
 
 T = TypeVar("T")
@@ -23,12 +24,6 @@ _RIGHT: Final = 2
 _COMMON: Final = _LEFT | _RIGHT
 # Part of the history of a common ancestor, and therefore none of the best ones.
 _STALE: Final = 4
-
-
-class Commits(Protocol):
-    """Commits by id: a dictionary, or whatever reads them when they are asked for."""
-
-    def __getitem__(self, commit_id: CommitId, /) -> Commit: ...
 
 
 @dataclass(frozen=True, slots=True)

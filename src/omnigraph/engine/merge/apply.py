@@ -187,7 +187,7 @@ class Application:
             ),
             (HeadIs(snapshot.head), SchemaIs(ours.catalog.ir_hash)),
             self.core.actor,
-            sides.merged_parent,
+            None if sides.merged_parent is None else sides.theirs.snapshot.head_commit,
             properties,
             hold().operation_id,
             reads=related_types(ours.catalog, changed),

@@ -5,7 +5,7 @@ One that settles no conflict is refused, and so is one that was made for another
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -67,15 +67,20 @@ class Resolutions:
             ]
         )
 
-    def refuse_idle(self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]) -> None:
-        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names."""
+    def refuse_idle(
+        self, three: Three, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
+    ) -> None:
+        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names.
+
+        `is_touched` says whether a merge changes an entity, by type key and id.
+        """
         self.refuse_unknown(three)
         named = {(one.type_key, one.entity_id) for one in violations}
         refuse_unsettled(
             [
                 (key, entity_id)
                 for key, entity_id in self._open
-                if (key, entity_id) not in named and not (key in merges and _touches(merges[key], entity_id))
+                if (key, entity_id) not in named and not is_touched(key, entity_id)
             ]
         )
 
@@ -113,7 +118,7 @@ class Resolutions:
         types = three.by_key
         for (key, entity_id), decided in list(self._open.items()):
             merge = changed.get(key)
-            is_touched = merge is not None and _touches(merge, entity_id)
+            is_touched = merge is not None and touches(merge, entity_id)
             if key not in types or not ((key, entity_id) in named or is_touched):
                 continue
             resolution = decided.get(None)
@@ -170,7 +175,8 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
     )
 
 
-def _touches(merge: RowMerge, entity_id: str) -> bool:
+def touches(merge: RowMerge, entity_id: str) -> bool:
+    """Tell whether a merge changes an entity of its type."""
     wanted = pa.array([entity_id])
     ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
     return any(is_among(wanted, one).any() for one in ids)

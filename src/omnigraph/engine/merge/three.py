@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from omnigraph.engine.core import View
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.conflict import Conflict, conflict_from, conflict_of, image_of
 from omnigraph.engine.merge.rows import RowMerge, as_merge, merge_rows
-from omnigraph.engine.merge.settle import Resolutions
+from omnigraph.engine.merge.settle import Resolutions, touches
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.committed import CommittedRows
 from omnigraph.errors import GraphError
@@ -177,7 +178,7 @@ def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     if clashes:
         if resolutions.has_open:
             # What is still open may be about a rule that breaks once the clashes are settled.
-            resolutions.refuse_idle(three, merges, violations_of(three, merges))
+            resolutions.refuse_idle(three, partial(_is_touched, merges), violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
@@ -186,6 +187,10 @@ def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
     resolutions.refuse_open()
     overruled = frozenset(key for key, one in decided.items() if one is not merges.get(key))
     return GraphMerge(decided, [described(three, one) for one in violations], overruled)
+
+
+def _is_touched(merges: Mapping[str, RowMerge], table_key: str, entity_id: str) -> bool:
+    return table_key in merges and touches(merges[table_key], entity_id)
 
 
 def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:

@@ -47,19 +47,26 @@ def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:
     [([7, 8], (8, b'bc'))]
     """
     data = np.frombuffer(buffer, np.uint8)
-    start, size = 0, DECODE_BLOCK_BYTES
+    start = 0
     while start < len(data):
-        block = data[start : start + size]
+        block = data[start : start + DECODE_BLOCK_BYTES]
         ends = np.flatnonzero(block == _LINE_END)
-        is_last = start + len(block) == len(data)
-        if is_last and block[-1] != _LINE_END:
+        if start + len(block) == len(data) and block[-1] != _LINE_END:
             ends = np.append(ends, len(block))
         if not len(ends):
             # One line is longer than a block.
-            size *= 2
-            continue
+            end = _find_end(data, start + len(block))
+            block, ends = data[start : end + 1], np.array([end - start])
         starts = np.concatenate(([0], ends[:-1] + 1))
         yield Lines(block, starts, ends, np.arange(first, first + len(ends)))
         first += len(ends)
         start += int(ends[-1]) + 1
-        size = DECODE_BLOCK_BYTES
+
+
+def _find_end(data: Numbers, start: int) -> int:
+    """Return where the line ends that goes on at a place, looked for block by block: a mask of it all is as large."""
+    for place in range(start, len(data), DECODE_BLOCK_BYTES):
+        ends = np.flatnonzero(data[place : place + DECODE_BLOCK_BYTES] == _LINE_END)
+        if len(ends):
+            return place + int(ends[0])
+    return len(data)

@@ -1,4 +1,4 @@
-"""Enum properties in comparisons: a word outside the enum equals nothing, so it is a mistake and not an empty result.
+"""Enum properties in comparisons: a word outside the enum is a mistake, and not an empty or an odd result.
 
 Pure. Literals are checked by the compiler; parameters get the words that they may hold, for whoever binds them.
 """
@@ -14,7 +14,8 @@ from omnigraph.lang.query.context import Context
 from omnigraph.lang.query.words import listed, suggestion
 from omnigraph.lang.types import PropertyType
 
-_EQUALITY: Final = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.CONTAINS)
+# A prefix or a part of a word need not be one.
+_BY_PART: Final = (ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS)
 
 
 def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, place: ast.Expression) -> bool:
@@ -67,13 +68,13 @@ def refuse_word(value: object, words: tuple[str, ...]) -> str | None:
 
 def _uses(part: object) -> Iterator[tuple[str, PropertyType | None]]:
     """Yield each use of a parameter, with the type of the property that it is compared with, if that is its use."""
-    if isinstance(part, ir.Compare) and part.op in _EQUALITY:
+    if isinstance(part, ir.Compare) and part.op not in _BY_PART:
         yield from _pair(part.left, part.right)
         yield from _pair(part.right, part.left)
     elif isinstance(part, ir.In):
         yield from _pair(part.collection, part.operand)
         yield from _pair(part.operand, part.collection)
-    elif isinstance(part, ir.Predicate) and part.op in _EQUALITY:
+    elif isinstance(part, ir.Predicate) and part.op not in _BY_PART:
         yield from _use(part.value, part.type)
     elif isinstance(part, ir.IsNull) and isinstance(part.operand, ir.ParameterRef):
         return

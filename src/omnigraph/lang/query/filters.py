@@ -80,12 +80,8 @@ def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Ex
     if not is_compatible(a.type, b.type):
         _report_mismatch(ctx, comparison, a, b, a.type, b.type)
         return None
-    op = ir.CompareOp(comparison.operator.text)
-    # Words of an enum have an order among all texts, so `<` and `>` may compare with any.
-    if op in (ir.CompareOp.EQ, ir.CompareOp.NE):
-        is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
-        return ir.Compare(op, a, b) if is_known else None
-    return ir.Compare(op, a, b)
+    is_known = check_enum_words(ctx, a, b, comparison.right) and check_enum_words(ctx, b, a, left)
+    return ir.Compare(ir.CompareOp(comparison.operator.text), a, b) if is_known else None
 
 
 def _text_comparison(ctx: Context, scope: Scope, call: ast.Call, comparison: ast.Comparison) -> ir.Expr | None:
