@@ -249,8 +249,9 @@ class World:
                 raise Broken(f"commit {commit} cannot be read: {error}") from error
             if state != self.states[commit]:
                 raise Broken(f"commit {commit} shows something else than it did")
-        if not fresh.verify().is_sound:
-            raise Broken(str(fresh.verify().findings))
+        report = fresh.verify()
+        if not report.is_sound:
+            raise Broken(str(report.findings))
 
     def check_garbage(self) -> None:
         """When everything is old, nothing but what kept versions need is left."""
