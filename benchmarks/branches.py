@@ -21,14 +21,14 @@ import pyarrow as pa
 import omnigraph as og
 from benchmarks.histories import without_syncs
 from benchmarks.topic import Table, Topic
-from omnigraph.engine.changes.rows import row_changes_by_comparing
-from omnigraph.engine.merge import three
+from omnigraph.engine.changes.row_diff import row_changes_by_comparing
+from omnigraph.engine.merge import three_way
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.rules.kernels import pc
-from omnigraph.store.change import append
-from omnigraph.store.upsert import upsert
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.store.write.transaction import append
+from omnigraph.store.write.upsert import upsert
 
 TYPES = (1, 20, 200)
 SIZES = (100_000, 5_000_000)
@@ -118,13 +118,13 @@ def _merge_round(one: Subject, size: int, number: int) -> None:
 
 def _compare_round(one: Subject, size: int) -> None:
     name = _diverged(one.graph, size, CHANGED[0])
-    quick = vars(three)["row_changes"]
+    quick = vars(three_way)["row_changes"]
     one.time("fast", one.graph.branches.merge, name, dry_run=True)
-    vars(three)["row_changes"] = row_changes_by_comparing
+    vars(three_way)["row_changes"] = row_changes_by_comparing
     try:
         one.time("full", one.graph.branches.merge, name, dry_run=True)
     finally:
-        vars(three)["row_changes"] = quick
+        vars(three_way)["row_changes"] = quick
     one.graph.branches.delete(name)
 
 

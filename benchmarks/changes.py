@@ -14,14 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.topic import Table, Topic
-from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
-from omnigraph.store.change import Change, append
-from omnigraph.store.compact import execute, plan, rewritten
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_ids
+from omnigraph.engine.changes.row_diff import RowChanges, row_changes, row_changes_by_comparing
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.upsert import upsert
-from omnigraph.store.uri import Location
+from omnigraph.store.write.compaction import execute, plan, rewritten
+from omnigraph.store.write.transaction import Change, append
+from omnigraph.store.write.upsert import delete_ids, upsert
 
 SIZES = (10_000, 100_000, 1_000_000)
 CHANGED = 100

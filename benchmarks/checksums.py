@@ -21,9 +21,9 @@ import omnigraph as og
 from benchmarks.histories import PEOPLE, write_people
 from benchmarks.topic import Table, Topic
 from omnigraph import pipeline
-from omnigraph.store.backend import Inspected
-from omnigraph.store.footers import FOOTER_BYTES
-from omnigraph.store.localobjects import LocalObjects
+from omnigraph.store.objects.backend import Inspected
+from omnigraph.store.objects.local_objects import LocalObjects
+from omnigraph.store.write.file_proof import FOOTER_BYTES
 
 AIM = 1.05
 INSERT = "query q($k: String) { insert Person {name: $k} }"

@@ -30,11 +30,11 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import append
-from omnigraph.store.compact import fold_tail
-from omnigraph.store.dataset import Dataset, manifest_name
-from omnigraph.store.durable import Disk
-from omnigraph.store.uri import Location
+from omnigraph.store.objects.durability import Disk
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset, manifest_name
+from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, create, open_graph, rows_of, wide_schema
 
 DEPTHS = (10, 100, 1_000, 5_000)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from benchmarks.reads.engines import OURS
 from benchmarks.reads.processes import ROOT, python_of
 from benchmarks.topic import Table, Topic
-from omnigraph.rules.kernels import pc
+from omnigraph.rules.arrow_typing import pc
 
 NODES, EDGES = 2_000_000, 4_000_000
 GROUP_ROWS = 250_000

@@ -26,8 +26,8 @@ _ENVELOPE = f"type string, edge string, `from` string, `to` string, data struct<
 @cache
 def _started(cores: int) -> Any:
     """Start Spark and its Python workers, once, and tell how long that took."""
-    from omnigraph.pipeline.session import session
-    from omnigraph.pipeline.tasks import Executors
+    from omnigraph.pipeline.spark.executors import Executors
+    from omnigraph.pipeline.spark.session import session
 
     start = time.perf_counter()
     spark = session(f"local[{cores}]")
@@ -69,9 +69,9 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     """Decode, check each row and write, one split after another: no keys, no rules over many rows, no commit."""
     import omnigraph as og
     from omnigraph.ids import new_ulid
-    from omnigraph.pipeline import staging
-    from omnigraph.pipeline.job import Job, place_of
-    from omnigraph.pipeline.sources import Columns, plan_columns, plan_ndjson
+    from omnigraph.pipeline.bulk_load import stage_split
+    from omnigraph.pipeline.bulk_load.job import Job, place_of
+    from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, plan_ndjson
     from omnigraph.rules.delta import Intent
 
     graph = og.init(home, SCHEMA)
@@ -86,8 +86,8 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
     for key, kind, name in (("node:Person", "nodes", "Person"), ("edge:Knows", "edges", "Knows")):
         splits += plan_columns(key, Columns(sources[kind][name])) if format_ == "Parquet" else []
     for split in splits:
-        for kept in staging.kept_rows(job, staging.StageTask(split), staging.StagedSplit()):
-            staging._write(job, kept)
+        for kept in stage_split.kept_rows(job, stage_split.StageTask(split), stage_split.StagedSplit()):
+            stage_split._write(job, kept)
     return time.perf_counter() - start
 
 

@@ -26,7 +26,7 @@ def lance(root: str) -> float:
     """Let Lance compact every dataset and bring its indexes up to date, with the same size of fragments."""
     import lance as pylance
 
-    from omnigraph.store.change import ROWS_PER_FILE
+    from omnigraph.store.write.transaction import ROWS_PER_FILE
 
     datasets = [pylance.dataset(path) for path in sorted([*Path(root).glob("nodes/*"), *Path(root).glob("edges/*")])]
     start = time.perf_counter()
@@ -40,8 +40,8 @@ def spark(root: str, cores: int) -> float:
     """Optimize on Spark, once its workers are there."""
     import omnigraph as og
     from omnigraph import pipeline
-    from omnigraph.pipeline.session import session
-    from omnigraph.pipeline.tasks import Executors
+    from omnigraph.pipeline.spark.executors import Executors
+    from omnigraph.pipeline.spark.session import session
 
     start = time.perf_counter()
     Executors(session(f"local[{cores}]")).run("starting", abs, list(range(cores)))

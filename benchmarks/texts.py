@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.topic import Table, Topic, median_ms
-from omnigraph.store.change import append
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexKind, IndexSpec, build
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.index.text_search import TextSearch
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.text import TextSearch
-from omnigraph.store.uri import Location
+from omnigraph.store.write.transaction import append
 from tests.store.staging import commit
 
 ROWS, VOCABULARY, LIMIT, ROUNDS = 100_000, 50_000, 10, 20

@@ -15,13 +15,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from benchmarks.topic import Table, Topic
-from omnigraph.store.change import append
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.partitions import PartitionCache
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.index.vector_partitions import PartitionCache
+from omnigraph.store.index.vector_search import SEARCHES_BEFORE_BALLS, VectorSearch
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
-from omnigraph.store.vector import SEARCHES_BEFORE_BALLS, VectorSearch
+from omnigraph.store.write.transaction import append
 from tests.store.staging import commit
 
 ROWS, DIMENSION, LIMIT, QUERIES = 1_000_000, 128, 10, 20

@@ -27,11 +27,11 @@ from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.rules.kernels import pc
-from omnigraph.store.change import append
-from omnigraph.store.compact import fold_tail
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexKind, IndexSpec, build
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.transaction import append
 
 SCHEMA = """
 node Person { name: String @key  email: String? @unique  age: I32?  score: F64? }

@@ -17,8 +17,7 @@ from rich.table import Table
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.read import Result
-from omnigraph.files import read_source
+from omnigraph.engine.query.result import Result
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog
@@ -26,8 +25,9 @@ from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, format_plan, lint_queries
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from omnigraph.pipeline.progress import bar
-from omnigraph.pipeline.session import session
+from omnigraph.pipeline.spark.progress import bar
+from omnigraph.pipeline.spark.session import session
+from omnigraph.source_files import read_source
 
 DEBIAN = Path(__file__).parent / "debian"
 JOB = "debian-12"

@@ -15,8 +15,8 @@ class DefaultSource(DataSource):
 
     def __init__(self, options: Any) -> None:
         super().__init__(options)
-        from omnigraph.pipeline.source import pinned
-        from omnigraph.pipeline.sourceerrors import coded
+        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.table_reader import pinned
 
         with coded():
             # A DataFrame is planned anew whenever it is used, and must show one state of the graph each time.
@@ -27,38 +27,38 @@ class DefaultSource(DataSource):
         return "omnigraph"
 
     def schema(self) -> Any:
-        from omnigraph.pipeline import source, stream
-        from omnigraph.pipeline.sourceerrors import coded
+        from omnigraph.pipeline.datasource import stream, table_reader
+        from omnigraph.pipeline.datasource.options import coded
 
         with coded():
             if stream.is_stream(self.options):
                 return stream.schema_of(self.options)
-            return source.schema_of(self.options, self._pinned)
+            return table_reader.schema_of(self.options, self._pinned)
 
     def reader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.source import Reader
-        from omnigraph.pipeline.sourceerrors import coded
+        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.table_reader import Reader
 
         with coded():
             return Reader(self.options, self._pinned, schema)
 
     def streamReader(self, schema: Any) -> Any:
-        from omnigraph.pipeline.sourceerrors import coded
-        from omnigraph.pipeline.stream import StreamReader
+        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.stream import StreamReader
 
         with coded():
             return StreamReader(self.options, schema)
 
     def writer(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.sink import Writer
-        from omnigraph.pipeline.sourceerrors import coded
+        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.table_writer import Writer
 
         with coded():
             return Writer(self.options, overwrite)
 
     def streamWriter(self, schema: Any, overwrite: bool) -> Any:
-        from omnigraph.pipeline.sink import StreamWriter
-        from omnigraph.pipeline.sourceerrors import coded
+        from omnigraph.pipeline.datasource.options import coded
+        from omnigraph.pipeline.datasource.table_writer import StreamWriter
 
         with coded():
             return StreamWriter(self.options, overwrite)

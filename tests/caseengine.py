@@ -21,7 +21,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 import omnigraph as og
-from omnigraph.engine.read.search.embed import Embedder, MockEmbedder
+from omnigraph.engine.query.embedders import Embedder, MockEmbedder
 from tests.caseexpect import CaseFailure
 from tests.casefile import CASES, Step
 

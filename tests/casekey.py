@@ -10,10 +10,9 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from omnigraph.lang.catalog import NodeType
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.schema.keys import key_id, key_ids
-from omnigraph.lang.types import Scalar
+from omnigraph.lang.catalog import NodeType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.schema.key_ids import key_id, key_ids
 from tests.caseexpect import CaseFailure
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.files import read_source
 from omnigraph.lang.migrate import plan_migration
 from omnigraph.lang.query import lint_queries
 from omnigraph.lang.schema import compile_schema
+from omnigraph.source_files import read_source
 from tests.caserunner import DOMAIN
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import UsageError
-from omnigraph.files import read_source
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.limits import SOURCE_BYTES_MAX
+from omnigraph.source_files import read_source
 
 
 def test_read_source_existing_file_keeps_name_and_text(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ SRC = Path(__file__).parent.parent / "src"
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "limits", "ids", "clock", "failpoints", "release", "settings"}),
     frozenset({"lang"}),
-    frozenset({"files", "stored"}),
+    frozenset({"source_files", "stored_queries"}),
     frozenset({"store"}),
     frozenset({"manifest"}),
     frozenset({"rules"}),
@@ -106,10 +106,10 @@ def test_module_imports_keep_the_contract(module: str) -> None:
     [
         ("omnigraph.errors", "import omnigraph.lang.source", "higher layer"),
         ("omnigraph.lang.x", "from omnigraph.store import y", "higher layer"),
-        ("omnigraph.lang.x", "from omnigraph import files", "higher layer"),
+        ("omnigraph.lang.x", "from omnigraph import source_files", "higher layer"),
         ("omnigraph.store.x", "def f():\n    from omnigraph import manifest", "higher layer"),
         ("omnigraph.manifest.x", "from omnigraph.rules import y", "higher layer"),
-        ("omnigraph.rules.x", "from omnigraph.engine.read import y", "higher layer"),
+        ("omnigraph.rules.x", "from omnigraph.engine.query import y", "higher layer"),
         ("omnigraph.engine.x", "from omnigraph.graph import Graph", "higher layer"),
         ("omnigraph.engine.x", "from omnigraph import __version__", "higher layer"),
         ("omnigraph.pipeline.x", "import omnigraph", "higher layer"),

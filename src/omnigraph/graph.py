@@ -14,25 +14,31 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from omnigraph import clock
-from omnigraph.engine import export, history, read
-from omnigraph.engine.blob import Blob, blob
-from omnigraph.engine.branch import Branches, Tags
-from omnigraph.engine.core import Core, Moment, View
+from omnigraph.engine import export, history
+from omnigraph.engine.authorization import ALLOW_ALL, Checker
+from omnigraph.engine.blobs import Blob, blob
+from omnigraph.engine.branches import Branches, Tags
 from omnigraph.engine.given import checked, checking
-from omnigraph.engine.index import IndexReport, ensure_indices
-from omnigraph.engine.names import NOW, Naming
+from omnigraph.engine.indexes import IndexReport, ensure_indices
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.query import explain as explain_query
+from omnigraph.engine.query import run as run_query
+from omnigraph.engine.query.budget import DEFAULT_BUDGET, Budget
+from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.explain import Explanation
+from omnigraph.engine.query.result import Result
 from omnigraph.engine.schema import Schema, schema_source
-from omnigraph.engine.scope import ALLOW_ALL, Checker
+from omnigraph.engine.session import Core, Moment, View
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.schema import compile_schema
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS
-from omnigraph.manifest.init import init as init_graph
+from omnigraph.manifest.create import init as init_graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
 
 # A call loads the part of the engine that it needs: most processes read, and loading all takes longer than a query.
 if TYPE_CHECKING:
@@ -41,19 +47,18 @@ if TYPE_CHECKING:
     from omnigraph.engine.clone import CloneReport
     from omnigraph.engine.embed import EmbedReceipt
     from omnigraph.engine.embed.plan import Mode as EmbedMode
+    from omnigraph.engine.history import Operation
     from omnigraph.engine.maintain.cleanup import CleanupReport
     from omnigraph.engine.maintain.optimize import OptimizeReport
-    from omnigraph.engine.maintain.reconcile import ReconcileReport
-    from omnigraph.engine.maintain.reconciler import Reconciler
+    from omnigraph.engine.maintain.reconcile import Reconciler, ReconcileReport
     from omnigraph.engine.maintain.repair import RepairReport
     from omnigraph.engine.maintain.verify import VerifyReport
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.resolution import Given
-    from omnigraph.engine.operation import Operation
-    from omnigraph.engine.read.search.embed import Embedder
+    from omnigraph.engine.merge.conflicts import Given
+    from omnigraph.engine.query.embedders import Embedder
     from omnigraph.engine.write.ingest import Dialect, Mode
-    from omnigraph.engine.write.ndjson import Data
-    from omnigraph.engine.write.receipt import IngestReceipt, MutationReceipt
+    from omnigraph.engine.write.ndjson.reader import Data
+    from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
     from omnigraph.manifest.upgrade import UpgradeReport
 
 
@@ -94,9 +99,9 @@ class Graph:
     """One opened graph."""
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: Checker = ALLOW_ALL) -> None:
-        self._stand_on(Core(kernel, actor, policy), read.Caches())
+        self._stand_on(Core(kernel, actor, policy), Caches())
 
-    def _stand_on(self, core: Core, caches: read.Caches) -> None:
+    def _stand_on(self, core: Core, caches: Caches) -> None:
         self.core = core
         self._caches = caches
         self.branches = Branches(core)
@@ -135,16 +140,16 @@ class Graph:
         at: Moment | None = None,
         *,
         names: Naming = NOW,
-        budget: read.Budget = read.DEFAULT_BUDGET,
+        budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
-    ) -> read.Result:
+    ) -> Result:
         """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
 
         An older state is asked with the names that `branch` has today; with `names="then"`, with its own.
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
-        return read.run(
+        return run_query(
             view,
             compiled,
             params or {},
@@ -165,13 +170,13 @@ class Graph:
         *,
         names: Naming = NOW,
         profile: bool = False,
-        budget: read.Budget = read.DEFAULT_BUDGET,
+        budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
-    ) -> read.Explanation:
+    ) -> Explanation:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
-        return read.explain(
+        return explain_query(
             view,
             compiled,
             params or {},
@@ -246,7 +251,7 @@ class Graph:
 
     def operation(self, operation_id: str) -> Operation:
         """Return what became of a write whose error names its `operation_id`, because nobody knew if it was done."""
-        from omnigraph.engine.operation import operation
+        from omnigraph.engine.history import operation
 
         return operation(self.core, operation_id)
 
@@ -468,8 +473,7 @@ class Graph:
 
     def reconciler(self, every: timedelta) -> Reconciler:
         """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
-        from omnigraph.engine.maintain.reconcile import Reconciliation
-        from omnigraph.engine.maintain.reconciler import Reconciler
+        from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
         return Reconciler(Reconciliation(self.core, self.core.actor).run, every.total_seconds())
 
@@ -537,9 +541,9 @@ class Past:
         name: str | None = None,
         params: Mapping[str, object] | None = None,
         *,
-        budget: read.Budget = read.DEFAULT_BUDGET,
+        budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
-    ) -> read.Result:
+    ) -> Result:
         """Run a read on this state."""
         return self._graph.query(
             source,
@@ -559,9 +563,9 @@ class Past:
         params: Mapping[str, object] | None = None,
         *,
         profile: bool = False,
-        budget: read.Budget = read.DEFAULT_BUDGET,
+        budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
-    ) -> read.Explanation:
+    ) -> Explanation:
         """Return the plan of a read on this state; see `Graph.explain`."""
         return self._graph.explain(
             source,

@@ -14,7 +14,7 @@ import pytest
 import omnigraph as og
 from omnigraph.cli import main
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.store import durable
+from omnigraph.store.objects import durability
 
 pytestmark = pytest.mark.slow
 
@@ -249,7 +249,7 @@ def test_diff_shows_what_differs(graph: og.Graph, capsys: pytest.CaptureFixture[
 def test_commit_changes_follow_each_other_as_text_and_page_as_json(
     graph: og.Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.cli.commit.CHANGE_PAGE_CHANGES", 2)
+    monkeypatch.setattr("omnigraph.cli.history.CHANGE_PAGE_CHANGES", 2)
     commit_id = put(graph, "main", ann=50, bob=51, cy=1)
     out, _ = run(capsys, "commit", "changes", commit_id, *STORE)
     head_line, *lines = out.splitlines()
@@ -298,7 +298,7 @@ def test_changes_poll_goes_on_from_its_cursor(graph: og.Graph, capsys: pytest.Ca
 def test_changes_poll_as_text_crosses_pages_and_prints_the_cursor_last(
     graph: og.Graph, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.cli.changes.CHANGE_PAGE_CHANGES", 2)
+    monkeypatch.setattr("omnigraph.cli.history.CHANGE_PAGE_CHANGES", 2)
     put(graph, "main", a=1, b=2, c=3, d=4, e=5)
     out, _ = run(capsys, "changes", "poll", "g.omni", "--start", "beginning")
     lines = out.splitlines()
@@ -325,7 +325,7 @@ def test_changes_baseline_is_whole_before_its_cursor_is_told(
         assert os.path.exists("b.ndjson") == os.path.isdir(path), "the bytes before the name, the name before its entry"
         synced.append(path)
 
-    with durable.replaced(sync):
+    with durability.replaced(sync):
         found = read_json(capsys, "changes", "baseline", "g.omni", "--out", "b.ndjson")
     assert os.getcwd() in synced
     assert synced[0].endswith(".part")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from omnigraph.cli.formats import render, table
 from omnigraph.cli.options import Format
+from omnigraph.cli.output import render, table
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
 
 COLUMNS = ["name", "n", "tags"]

@@ -15,9 +15,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.engine.maintain.reconciler import Reconciler
+from omnigraph.engine.maintain.reconcile import Reconciler
 from omnigraph.graph import Graph
-from omnigraph.manifest.intent import alone
+from omnigraph.manifest.intents import alone
 
 pytestmark = pytest.mark.slow
 

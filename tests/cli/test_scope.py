@@ -14,12 +14,20 @@ import pytest
 from typer.models import ParameterInfo
 
 from omnigraph.cli import main
-from omnigraph.cli.app import hoist
-from omnigraph.cli.bind import Wants
+from omnigraph.cli.app import Wants, hoist
 from omnigraph.cli.commands import COMMANDS, Command
-from omnigraph.cli.config import Alias, Config, Defaults, Profile, parse_config, read_config
-from omnigraph.cli.credentials import forget_token, keep_token, token_for
-from omnigraph.cli.scope import Capability, Direct, Flags, Served, resolve, takes
+from omnigraph.cli.config import (
+    Alias,
+    Config,
+    Defaults,
+    Profile,
+    forget_token,
+    keep_token,
+    parse_config,
+    read_config,
+    token_for,
+)
+from omnigraph.cli.target import Capability, Direct, Flags, Served, resolve, takes
 from omnigraph.errors import UsageError
 
 FLAGS = {"--store": "g.omni", "--server": "http://localhost:1", "--graph": "g", "--profile": "p", "--as": "ada"}

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.cli.scope import Capability, Flags
-from omnigraph.cli.target import Target
+from omnigraph.cli.target import Capability, Flags, Target
 from omnigraph.errors import UsageError
 
 REMOTE = "s3://lake/g.omni"

@@ -17,8 +17,8 @@ import pytest
 import omnigraph as og
 from omnigraph import client
 from omnigraph.client.graph import AsyncBranches, AsyncSchema, AsyncTags, Branches, Schema, Tags
-from omnigraph.engine.branch import Branches as StoredBranches
-from omnigraph.engine.branch import Tags as StoredTags
+from omnigraph.engine.branches import Branches as StoredBranches
+from omnigraph.engine.branches import Tags as StoredTags
 from omnigraph.engine.schema import Schema as StoredSchema
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from tests.server.live import ADD, PEOPLE, Live, serving_graph
@@ -263,7 +263,7 @@ def test_connect_without_httpx_names_the_extra(monkeypatch: pytest.MonkeyPatch) 
 def test_query_as_json_has_the_same_rows(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     with og.connect(address(live), graph="g") as served:
         arrow = served.query(SMALL, params={"key": "a"})
-        monkeypatch.setattr("omnigraph.client.calls._ROWS", {"accept": "application/json"})
+        monkeypatch.setattr("omnigraph.client.endpoints._ROWS", {"accept": "application/json"})
         plain = served.query(SMALL, params={"key": "a"})
     assert plain.to_json_rows() == arrow.to_json_rows() == [{"small": 1}]
     assert isinstance(plain.to_arrow(), pa.Table)

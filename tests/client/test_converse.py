@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.client.call import Call, Reply, Request, get, once, post
-from omnigraph.client.converse import Lost, Pause, converse
+from omnigraph.client.request import Call, Reply, Request, get, once, post
+from omnigraph.client.retry import Lost, Pause, converse
 from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.ids import is_ulid
 from omnigraph.limits import CLIENT_ATTEMPTS_MAX, CLIENT_WAIT_SECONDS_MAX
 from omnigraph.server import wire
-from omnigraph.server.envelope import error_body
+from omnigraph.server.errors import error_body
 
 READ = Call(get("/branches"), lambda reply: reply.json()["n"])
 ONCE = Call(once(post("/mutate", wire.Mutate(query="q"))), lambda reply: reply.json()["n"], is_write=True)

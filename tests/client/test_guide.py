@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.server.hosting import Place, open_house
-from omnigraph.server.tokens import Tokens
+from omnigraph.server.auth import Tokens
+from omnigraph.server.registry import Place, open_house
 from tests.server.conftest import POLICY
 from tests.server.live import TOKENS, Live, serving
 

@@ -6,12 +6,12 @@ import orjson
 import pytest
 
 from omnigraph import errors
-from omnigraph.client.call import Reply
-from omnigraph.client.refusal import refusal
+from omnigraph.client.request import Reply
+from omnigraph.client.responses import refusal
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.source import Source, Span
-from omnigraph.server.envelope import error_body
+from omnigraph.server.errors import error_body
 
 CLASSES = [
     one

@@ -20,10 +20,10 @@ from omnigraph import clock
 from omnigraph.engine.maintain.cleanup import CleanupReport
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.manifest.intent import declared
-from omnigraph.store.change import append
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.reserve import RESERVE_PATH
+from omnigraph.manifest.intents import declared
+from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.write.transaction import append
 
 SCHEMA = """
 node Doc { name: String @key  body: Blob?  text: String? @index  rank: I32? @index  place: Vector(4)? @index }

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.rows import RowChanges
-from omnigraph.engine.merge.rows import RowMerge
+from omnigraph.engine.changes.row_diff import RowChanges
+from omnigraph.engine.merge.row_merge import RowMerge
 from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 
 Row = dict[str, Any]
 State = Mapping[str, Row]

@@ -13,8 +13,8 @@ from omnigraph import settings
 from omnigraph.cli import main
 from omnigraph.engine.audit import AuditEntry, AuditKind
 from omnigraph.errors import UsageError
-from omnigraph.manifest import audit
-from omnigraph.manifest.audit import AuditRow, Outcome
+from omnigraph.manifest import recovery
+from omnigraph.manifest.recovery import AuditRow, Outcome
 
 T0 = 1_700_000_000_000_000
 HOUR = 3_600_000_000
@@ -32,7 +32,7 @@ ROWS = [
 def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
     graph = og.init(tmp_path_factory.mktemp("audit") / "g.omni", "node A { k: String @key }")
     for row in ROWS:
-        audit.record(graph.core.kernel.store, row)
+        recovery.record(graph.core.kernel.store, row)
     return graph
 
 

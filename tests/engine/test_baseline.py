@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.changes import commit as commit_module
-from omnigraph.engine.scope import GRAPH, on
+from omnigraph.engine.authorization import GRAPH, on
+from omnigraph.engine.changes import commit_diff as commit_module
 from omnigraph.errors import (
     ChangeFeedGap,
     OmniGraphError,

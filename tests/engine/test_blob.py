@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.scope import on
+from omnigraph.engine.authorization import on
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.store import blobs
-from omnigraph.store.ordered import blob_sizes
+from omnigraph.store.blobs import cells
+from omnigraph.store.read.ordered_scan import blob_sizes
 from tests.engine.changesworld import SCHEMA, image, new_graph, node, write
 from tests.policy.recorder import Recorder
 
@@ -157,7 +157,7 @@ def test_blob_handle_keeps_its_state_when_the_branch_is_made_anew(graph: og.Grap
 def test_blob_described_as_nonsense_is_told_as_such(graph: og.Graph, described: dict[str, Any]) -> None:
     dataset = graph.core.view().dataset("node:P")
     with pytest.raises(GraphError) as caught:
-        blobs._checked_length(dataset, described)
+        cells._checked_length(dataset, described)
     assert caught.value.code == "blob.integrity"
 
 

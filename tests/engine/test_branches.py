@@ -11,11 +11,11 @@ import omnigraph as og
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.manifest import commit_log
+from omnigraph.manifest import history
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 from tests.engine.mergegraphs import PERSON, age, change, content, people
 from tests.engine.write.graphs import rows
@@ -158,7 +158,7 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
 ) -> None:
     graph.branches.create("b")
     commit_id = set_age(graph, 31, "b")
-    real = commit_log.read
+    real = history.read
 
     def read(store: Store) -> dict[CommitId, Commit]:
         found = real(store)
@@ -166,14 +166,14 @@ def test_history_is_whole_when_a_branch_is_deleted_while_it_is_read(
             graph.branches.delete("b")
         return found
 
-    monkeypatch.setattr(commit_log, "read", read)
+    monkeypatch.setattr(history, "read", read)
     assert commit_id in graph.core.kernel.all_commits()
 
 
 def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     graph.branches.create("b")
     commit_id = set_age(graph, 31, "b")
-    real = commit_log.open_log
+    real = history.open_log
 
     def open_log(store: Store) -> Dataset | None:
         found = real(store)
@@ -181,7 +181,7 @@ def test_commit_is_found_when_its_branch_is_deleted_meanwhile(graph: Graph, monk
             graph.branches.delete("b")
         return found
 
-    monkeypatch.setattr(commit_log, "open_log", open_log)
+    monkeypatch.setattr(history, "open_log", open_log)
     assert og.open(graph.uri).commit(commit_id).commit_id == commit_id
     assert "b" not in graph.branches.list()
 
@@ -211,7 +211,7 @@ def test_commits_that_were_merged_outlive_a_branch_whose_deletion_had_not_seen_t
 
 def test_merge_puts_into_the_log_only_what_is_new(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[list[str]] = []
-    monkeypatch.setattr(commit_log, "spill", lambda _, commits: kept.append([one.commit_id for one in commits]))
+    monkeypatch.setattr(history, "spill", lambda _, commits: kept.append([one.commit_id for one in commits]))
     graph.branches.create("b")
     first = set_age(graph, 31, "b")
     graph.branches.merge("b")

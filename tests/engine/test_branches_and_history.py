@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on, onto, transition
 from omnigraph.engine.history import describe_commits, describe_snapshot
-from omnigraph.engine.scope import ALLOW_ALL, GRAPH, on, onto, transition
 from omnigraph.errors import GraphError
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, ids_of, insert
 from tests.policy.recorder import Recorder
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 import omnigraph as og
-from omnigraph.engine.changes import changeset
-from omnigraph.engine.names import Naming
+from omnigraph.engine.changes import state_diff
+from omnigraph.engine.past_names import Naming
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, LimitExceeded, SchemaBoundary, UsageError
 from tests.engine.changesworld import (
     SCHEMA,
@@ -83,7 +83,7 @@ def test_diff_of_any_two_commits_says_what_their_exports_say(steps: list[tuple[s
 def test_diff_that_confuses_its_operations_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph, branch = run(str(tmp_path), HISTORY)
     check(graph, branch)
-    monkeypatch.setattr(changeset, "BEFORE", "after")
+    monkeypatch.setattr(state_diff, "BEFORE", "after")
     with pytest.raises(AssertionError):
         check(graph, branch)
 

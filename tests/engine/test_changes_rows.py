@@ -14,23 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engine.changes import equal, rows
-from omnigraph.engine.changes.equal import equal_values
-from omnigraph.engine.changes.rows import RowChanges, row_changes, row_changes_by_comparing
-from omnigraph.engine.write.stage import physical
+from omnigraph.engine.changes import row_diff
+from omnigraph.engine.changes.row_diff import RowChanges, equal_values, row_changes, row_changes_by_comparing
+from omnigraph.engine.write.staging import physical
 from omnigraph.errors import StorageError
-from omnigraph.store import difference, ordered
-from omnigraph.store.change import Change, append, overwrite
-from omnigraph.store.compact import fold_tail
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_ids
-from omnigraph.store.deletions import deleted_offsets
-from omnigraph.store.difference import moved_rows
-from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.meter import Meter
-from omnigraph.store.physical import physical_schema
-from omnigraph.store.reshape import reshape
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.read import ordered_scan, version_diff
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.live_rows import deleted_offsets
+from omnigraph.store.read.version_diff import moved_rows
+from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.schema_change import reshape
+from omnigraph.store.write.transaction import Change, append, overwrite
+from omnigraph.store.write.upsert import delete_ids, upsert
 from tests.store.staging import commit, create, people, rewrite
 
 pytestmark = pytest.mark.slow
@@ -57,7 +55,7 @@ def table(numbers: list[int], salt: int, like: Dataset) -> pa.Table:
         if field.name != "id":
             own = salt + salt // 5 if of is IMAGES else salt % 5
             made[field.name] = [of[(number + own) % len(of)] for number in numbers]
-    logical = rows.logical_schema(like)
+    logical = row_diff.logical_schema(like)
     return physical(pa.table({name: pa.array(made[name], logical.field(name).type) for name in logical.names}), like)
 
 
@@ -225,7 +223,7 @@ def test_row_changes_between_any_two_states_equal_the_full_comparison(tmp_path: 
 def test_row_changes_where_small_files_say_too_little_equal_the_full_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, steps: list[Step]
 ) -> None:
-    monkeypatch.setattr(difference, name, lambda *_: None)
+    monkeypatch.setattr(version_diff, name, lambda *_: None)
     every_pair(tmp_path, steps)
 
 
@@ -242,15 +240,15 @@ def test_row_changes_of_many_deletes_in_one_fragment_are_found(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "steps"),
     [
-        (difference, "deletion_path", lambda fragment: None, STRAIGHT),
-        (difference, "deleted_offsets", lambda dataset, fragment: np.array([], np.uint64), STRAIGHT),
-        (difference, "first_row_id", lambda fragment: 0, STRAIGHT),
-        (difference, "_shared_version", lambda before, after: 1 << 40, FORKED),
-        (difference, "_narrowed", lambda before, old, after, new: (old.keep(old.versions < 0), new), STRAIGHT),
-        (rows, "_equal_rows", lambda old, new: np.zeros(len(old.row_ids), np.bool_), STRAIGHT),
-        (rows, "_equal_blobs", lambda *_: np.True_, STRAIGHT),
-        (equal, "_equal_floats", lambda one, two: one == two, STRAIGHT),
-        (rows, "_property", lambda field: field.name.encode(), STRAIGHT),
+        (version_diff, "deletion_path", lambda fragment: None, STRAIGHT),
+        (version_diff, "deleted_offsets", lambda dataset, fragment: np.array([], np.uint64), STRAIGHT),
+        (version_diff, "first_row_id", lambda fragment: 0, STRAIGHT),
+        (version_diff, "_shared_version", lambda before, after: 1 << 40, FORKED),
+        (version_diff, "_narrowed", lambda before, old, after, new: (old.keep(old.versions < 0), new), STRAIGHT),
+        (row_diff, "_equal_rows", lambda old, new: np.zeros(len(old.row_ids), np.bool_), STRAIGHT),
+        (row_diff, "_equal_blobs", lambda *_: np.True_, STRAIGHT),
+        (row_diff, "_equal_floats", lambda one, two: one == two, STRAIGHT),
+        (row_diff, "_property", lambda field: field.name.encode(), STRAIGHT),
     ],
 )
 def test_row_changes_of_a_broken_comparison_are_caught(
@@ -306,15 +304,15 @@ def test_differing_rows_with_blobs_hold_only_so_many_bytes_at_a_time(
     sizes: list[int] = []
 
     def read_blobs(*given: Any) -> list[bytes | None]:
-        found = ordered.read_blobs(*given)
+        found = ordered_scan.read_blobs(*given)
         sizes.append(sum(len(one or b"") for one in found))
         return found
 
-    monkeypatch.setattr(rows, "BLOB_READ_BYTES_MAX", limit)
-    monkeypatch.setattr(rows, "read_blobs", read_blobs)
+    monkeypatch.setattr(row_diff, "BLOB_READ_BYTES_MAX", limit)
+    monkeypatch.setattr(row_diff, "read_blobs", read_blobs)
     everyone = list(range(50))
     _, before, after = grow(tmp_path, [("append", everyone, 0), ("upsert", everyone, 0)])
-    assert rows.differing(before, after, rows.candidates(before, after)).num_rows == 0
+    assert row_diff.differing(before, after, row_diff.candidates(before, after)).num_rows == 0
     assert 70_000 < max(sizes) <= limit + 70_000
 
 
@@ -359,9 +357,9 @@ def test_row_changes_read_each_version_once(tmp_path: Path) -> None:
     before = create(tmp_path, people(range(20)))
     after = commit(before, upsert(before, people([3, 30], n=-1)))
     after = commit(after, delete_ids(after, pa.array(["k4"])))
-    found = rows.candidates(before, after)
+    found = row_diff.candidates(before, after)
     log: list[tuple[str, str]] = []
     before.store.meter = Meter(log)
-    changes = rows.compare(before, after, found)
+    changes = row_diff.compare(before, after, found)
     assert (ids(changes.inserted), ids(changes.deleted), ids(changes.after)) == (["k30"], ["k4"], ["k3"])
     assert sorted(log) == [("take", str(before.ref)), ("take", str(after.ref))]

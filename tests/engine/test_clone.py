@@ -10,11 +10,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.clone.contents import capture_contents
+from omnigraph.engine.clone import capture_contents
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
-from omnigraph.store.objects import Objects
-from omnigraph.store.uri import Location
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
 from tests.engine.test_moved import BLOB, SCHEMA, doc, make
 from tests.s3server import S3Server, s3_server
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.merge import ancestry, rows, settle, three, values
+from omnigraph.engine.merge import ancestry, apply_resolutions, row_merge, three_way
 from omnigraph.manifest import branches
 from tests.engine.dagworld import World, template
 from tests.engine.test_merge_ancestry import nearest
@@ -95,8 +95,8 @@ def base_is_any_of_several(patch: pytest.MonkeyPatch) -> None:
 
 def base_forgets_what_is_unknown(patch: pytest.MonkeyPatch) -> None:
     """What ancestors disagree about is what one of them says."""
-    real = values.Unknown.joined
-    patch.setattr(values.Unknown, "joined", lambda self, others: real(self, []))
+    real = row_merge.Unknown.joined
+    patch.setattr(row_merge.Unknown, "joined", lambda self, others: real(self, []))
 
 
 def base_ignores_merges(patch: pytest.MonkeyPatch) -> None:
@@ -112,52 +112,52 @@ def merge_forgets_its_source(patch: pytest.MonkeyPatch) -> None:
 
 def conflict_is_missed(patch: pytest.MonkeyPatch) -> None:
     """Where both sides changed a property, ours stays, and nobody is told."""
-    real = rows._merge_images
+    real = row_merge._merge_images
 
     def broken(type_: Any, pair: Any, *given: Any) -> Any:
         nothing = replace(pair, ours=pair.ours.slice(0, 0), theirs=pair.theirs.slice(0, 0))
         base = None if given[0] is None else given[0].slice(0, 0)
         return real(type_, pair, *given)[0], real(type_, nothing, base, given[1])[1]
 
-    patch.setattr(rows, "_merge_images", broken)
+    patch.setattr(row_merge, "_merge_images", broken)
 
 
 def properties_are_not_merged(patch: pytest.MonkeyPatch) -> None:
     """What both sides changed is taken from them as a whole."""
-    patch.setattr(rows, "merge_columns", lambda units, base, ours, theirs, unknown: (theirs, []))
+    patch.setattr(row_merge, "merge_columns", lambda units, base, ours, theirs, unknown: (theirs, []))
 
 
 def delete_is_lost(patch: pytest.MonkeyPatch) -> None:
     """What they deleted stays."""
-    real = three.Three.merge
+    real = three_way.Three.merge
 
     def broken(self: Any, type_: Any) -> Any:
         found = real(self, type_)
         return replace(found, deleted=found.deleted.slice(0, 0))
 
-    patch.setattr(three.Three, "merge", broken)
+    patch.setattr(three_way.Three, "merge", broken)
 
 
 def orphans_are_let_through(patch: pytest.MonkeyPatch) -> None:
     """The merged graph is held against no rule."""
-    patch.setattr(three, "violations_of", lambda *given: [])
+    patch.setattr(three_way, "violations_of", lambda *given: [])
 
 
 def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     """A type counts as unchanged on our side, whatever happened to it."""
-    patch.setattr(three.Three, "is_ours_unchanged", lambda self, type_: True)
+    patch.setattr(three_way.Three, "is_ours_unchanged", lambda self, type_: True)
 
 
 def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:
     """A type that only the source changed is taken over as it is, whatever was decided about it."""
-    patch.setattr(three.GraphMerge, "adopted", lambda self, adoptable: dict(adoptable))
+    patch.setattr(three_way.GraphMerge, "adopted", lambda self, adoptable: dict(adoptable))
 
 
 def decisions_are_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Who takes ours gets theirs."""
-    real = settle._side
+    real = apply_resolutions._side
     other = {"ours": "theirs", "theirs": "ours", "base": "base"}
-    patch.setattr(settle, "_side", lambda clash, name: real(clash, other[name]))
+    patch.setattr(apply_resolutions, "_side", lambda clash, name: real(clash, other[name]))
 
 
 def delete_of_a_branch_looks_at_nobody(patch: pytest.MonkeyPatch) -> None:

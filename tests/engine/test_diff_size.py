@@ -9,8 +9,8 @@ import orjson
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.changes import changeset
-from omnigraph.engine.changes.changeset import CHANGE_SCHEMA, ChangeSet
+from omnigraph.engine.changes import state_diff
+from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, ChangeSet
 from omnigraph.errors import LimitExceeded
 from tests.engine.changesworld import new_graph, node, write
 
@@ -46,7 +46,7 @@ def test_diff_beyond_its_size_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     start = graph.commits()[0].commit_id
     write(graph, *(node(f"n{number}") for number in range(40)))
     assert graph.diff(start, "main").stats()["inserts"] == 40
-    monkeypatch.setattr(changeset, "DIFF_BYTES_MAX", 1_000)
+    monkeypatch.setattr(state_diff, "DIFF_BYTES_MAX", 1_000)
     with pytest.raises(LimitExceeded) as caught:
         graph.diff(start, "main")
     assert (caught.value.kind.http_status, caught.value.context["resource"]) == (413, "diff_bytes")

@@ -19,11 +19,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.embed import cache as embedcache
-from omnigraph.engine.embed import filler, plan
-from omnigraph.engine.read.search import Purpose
-from omnigraph.engine.read.search.embed import MockEmbedder
+from omnigraph.engine.embed import fetch, plan
+from omnigraph.engine.query.embedders import MockEmbedder, Purpose
 from omnigraph.errors import DataError, GraphError, PolicyDenied, UsageError
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.recovery import sweep
 from omnigraph.policy import load_bundle
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
 from tests.s3server import S3Server, s3_server
@@ -294,8 +293,8 @@ def refusing(status: int) -> Callable[[int, Any], Answer]:
 def test_embed_provider_that_fails_publishes_nothing_and_loses_no_answer(
     graph: og.Graph, provider: Provider, fault: Callable[[int, Any], Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filler, "EMBED_TEXTS_MAX", 2)
-    monkeypatch.setattr(filler, "EMBED_REQUESTS_MAX", 1)
+    monkeypatch.setattr(fetch, "EMBED_TEXTS_MAX", 2)
+    monkeypatch.setattr(fetch, "EMBED_REQUESTS_MAX", 1)
     graph.ingest([doc(f"d{number:02}", text=f"t{number}") for number in range(12)])
     before, provider.answer = docs(graph), fault
     with pytest.raises(DataError) as caught:

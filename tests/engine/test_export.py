@@ -12,12 +12,12 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import export as exporting
-from omnigraph.engine.scope import on
+from omnigraph.engine.authorization import on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store import ordered
-from omnigraph.store.change import append
+from omnigraph.store.read import ordered_scan
+from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
 from tests.policy.recorder import Recorder
 
@@ -137,8 +137,8 @@ def test_export_policy_is_asked(graph: og.Graph) -> None:
 def test_export_large_type_gives_the_same_bytes(graph: og.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     insert(graph.core.kernel, {CITY: [f"c{n * 7 % 100:02}" for n in range(100)]})
     whole = lines(graph)
-    monkeypatch.setattr(ordered, "SORTED_BYTES_MAX", 10)
-    monkeypatch.setattr(ordered, "_WINDOW_ROWS_MIN", 16)
+    monkeypatch.setattr(ordered_scan, "SORTED_BYTES_MAX", 10)
+    monkeypatch.setattr(ordered_scan, "_WINDOW_ROWS_MIN", 16)
     assert lines(graph) == whole
 
 

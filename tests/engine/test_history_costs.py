@@ -18,7 +18,7 @@ from omnigraph.manifest import branches
 from omnigraph.manifest.history import CommitSource, Line
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
 from tests.kernel.graphs import PERSON, SCHEMA, create, insert, open_graph
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.jsontext import json_text
+from omnigraph.engine.json_text import json_text
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.merge_ranges import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
 from tests.engine.cleanupworld import files_of, named_files
 from tests.s3server import S3Server, s3_server
 

@@ -16,9 +16,9 @@ import pytest
 import omnigraph as og
 from omnigraph.graph import Graph
 from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_SCANS_MAX
-from omnigraph.manifest import commit_log
+from omnigraph.manifest import history
 from omnigraph.manifest.history import CommitSource
-from omnigraph.store.meter import Meter, own_requests
+from omnigraph.store.objects.request_meter import Meter, own_requests
 from tests.engine.longhistory import EARLY, build_history
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7_200)]
@@ -56,7 +56,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 def count_costs(root: str, work: Callable[[Graph], object]) -> Counter[str]:
     """Return what a cold handle asks of storage for some work, and how many rows of the commit log it reads."""
     log: list[tuple[str, str]] = []
-    decode, rows = commit_log._decode, Counter[str]()
+    decode, rows = history._decode, Counter[str]()
 
     def counting(table: object) -> object:
         found = decode(table)  # type: ignore[arg-type]
@@ -64,7 +64,7 @@ def count_costs(root: str, work: Callable[[Graph], object]) -> Counter[str]:
         return found
 
     with og.open(root, meter=Meter(log)) as graph, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(commit_log, "_decode", counting)
+        patch.setattr(history, "_decode", counting)
         log.clear()
         work(graph)
     return Counter(operation for operation, _ in log) + rows

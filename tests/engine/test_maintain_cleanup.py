@@ -11,21 +11,22 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.maintain import kept, retention
+from omnigraph.engine.maintain import kept_states, retention
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
-from omnigraph.manifest import audit, commit_log
-from omnigraph.manifest.audit import AUDIT_PATH, AuditRow, Outcome
-from omnigraph.manifest.commit_log import LOG_PATH
-from omnigraph.manifest.intent import declared
+from omnigraph.manifest import history, recovery
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import declared
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.pins import CatalogPins, read_pins
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.fragments import scan_whole_rows
-from omnigraph.store.objects import ObjectInfo, Objects
+from omnigraph.manifest.recovery import AUDIT_PATH, AuditRow, Outcome
+from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
+from omnigraph.store.write.fragments import scan_whole_rows
 from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 
@@ -92,7 +93,7 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
             other.branches.delete("away")
         return snapshot(kernel, branch)
 
-    monkeypatch.setattr(kept, "read_pins", delete_then_look)
+    monkeypatch.setattr(kept_states, "read_pins", delete_then_look)
     monkeypatch.setattr(Kernel, "snapshot", delete_then_open)
     with hours_later():
         graph.cleanup(keep=3)
@@ -102,14 +103,14 @@ def test_cleanup_branch_deleted_while_it_looks_is_left_out(graph: Graph, monkeyp
 
 def test_cleanup_audit_begun_while_it_looks_stays(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     def begin_then_look(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
-        audit.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
+        recovery.record(store, AuditRow("01", Outcome.ROLLED_BACK, None, None, "load"))
         return read_pins(store, catalogs)
 
-    monkeypatch.setattr(kept, "read_pins", begin_then_look)
+    monkeypatch.setattr(kept_states, "read_pins", begin_then_look)
     with hours_later():
         report = graph.cleanup(keep=3)
     assert AUDIT_PATH not in {one.type_key for one in report.datasets}
-    assert len(audit.read(graph.core.kernel.store)) >= 1
+    assert len(recovery.read(graph.core.kernel.store)) >= 1
 
 
 def full_log(graph: Graph) -> DatasetRef:
@@ -120,7 +121,7 @@ def full_log(graph: Graph) -> DatasetRef:
 
 
 def spill_first(graph: Graph) -> None:
-    commit_log.spill(graph.core.kernel.store, graph.core.kernel.snapshot().state.commits[:1])
+    history.spill(graph.core.kernel.store, graph.core.kernel.snapshot().state.commits[:1])
 
 
 def test_cleanup_log_folded_a_moment_ago_can_be_read_on(graph: Graph) -> None:
@@ -146,7 +147,7 @@ def test_cleanup_log_folded_long_ago_loses_its_small_files(graph: Graph) -> None
     assert row.files_removed >= 2 * (TAIL_FRAGMENTS_MAX + 2) + TAIL_FRAGMENTS_MAX + 1
     store = og.open(graph.uri).core.kernel.store
     assert len(store.open_latest(LOG_PATH, None).fragments) == 2
-    assert set(commit_log.read(store)) == {graph.commits()[-1].commit_id}
+    assert set(history.read(store)) == {graph.commits()[-1].commit_id}
     with pytest.raises(StorageError):
         store.open(held)
 
@@ -242,7 +243,7 @@ def test_cleanup_that_forgets_what_is_protected_is_caught(
     graph: Graph, protect: Callable[[Graph], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     protect(graph)
-    monkeypatch.setattr(kept, "fixed_versions", lambda commits, snapshots, intents: set())
+    monkeypatch.setattr(kept_states, "fixed_versions", lambda commits, snapshots, intents: set())
     with hours_later():
         graph.cleanup(keep=1)
     assert readable(graph) != [2, 6]
@@ -255,7 +256,7 @@ def test_cleanup_last_minutes_stay(graph: Graph) -> None:
 
 def test_cleanup_that_forgets_the_deadline_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "DEADLINE_US", 0)
-    monkeypatch.setattr(kept, "DEADLINE_US", 0)
+    monkeypatch.setattr(kept_states, "DEADLINE_US", 0)
     graph.cleanup(keep=1)
     assert readable(graph) == [6]
 

@@ -15,9 +15,9 @@ from omnigraph import clock, failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS
-from omnigraph.manifest.intent import Intent, declared, pending
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store.change import append
+from omnigraph.manifest.intents import Intent, declared, pending
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store.write.transaction import append
 from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 

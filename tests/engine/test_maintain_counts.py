@@ -10,10 +10,10 @@ import pytest
 
 import omnigraph as og
 from omnigraph.graph import Graph
-from omnigraph.manifest import rows
-from omnigraph.store.meter import own_requests
-from omnigraph.store.objects import Objects
-from omnigraph.store.s3objects import BATCH_OBJECTS
+from omnigraph.manifest import encoding
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.request_meter import own_requests
+from omnigraph.store.objects.s3_objects import BATCH_OBJECTS
 from tests.engine.upkeep import hours_later
 from tests.s3server import S3Server, s3_server
 
@@ -59,7 +59,7 @@ def test_delete_many_on_s3_asks_once_for_a_thousand(s3_server: S3Server, monkeyp
     graph.core.kernel.store.objects.delete_many(names)
     assert [one.query for one in s3_server.requests] == ["delete"]
     assert graph.core.kernel.store.objects.list("x") == []
-    monkeypatch.setattr("omnigraph.store.s3objects.BATCH_OBJECTS", 2)
+    monkeypatch.setattr("omnigraph.store.objects.s3_objects.BATCH_OBJECTS", 2)
     s3_server.forget()
     graph.core.kernel.store.objects.delete_many(names)
     assert len(s3_server.requests) == 3
@@ -70,7 +70,7 @@ def test_delete_many_on_s3_asks_once_for_a_thousand(s3_server: S3Server, monkeyp
 def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Count what is read of storage by name, and how many catalogs are decoded whole."""
     counts: Counter[str] = Counter()
-    read, decode = Objects.read, rows.decode
+    read, decode = Objects.read, encoding.decode
 
     def counting(self: Objects, path: str) -> bytes:
         counts[path] += 1
@@ -81,7 +81,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         return decode(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Objects, "read", counting)
-    monkeypatch.setattr(rows, "decode", decoding)
+    monkeypatch.setattr(encoding, "decode", decoding)
     return counts
 
 

@@ -17,14 +17,12 @@ from omnigraph.errors import ConflictError, Effect, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import RESERVE_BYTES
-from omnigraph.manifest import audit
-from omnigraph.manifest import intent as intents
-from omnigraph.manifest.intent import CLEANUP, alone, declared, pending
-from omnigraph.manifest.owner import Owner, this_process
-from omnigraph.store.localobjects import LocalObjects
-from omnigraph.store.objects import Objects
-from omnigraph.store.reserve import RESERVE_PATH
-from omnigraph.store.uri import Location
+from omnigraph.manifest import intents, recovery
+from omnigraph.manifest.intents import CLEANUP, Owner, alone, declared, pending, this_process
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.local_objects import LocalObjects
+from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.objects.uri import Location
 from tests.engine.fulldisk import fill, free_bytes, small_disk
 from tests.engine.upkeep import hours_later
 
@@ -207,7 +205,7 @@ def test_cleanup_dies_at_any_place_and_the_next_one_goes_on(disk: Path, monkeypa
     with hours_later():
         og.open(graph.uri).cleanup(keep=1)
     check_whole(graph.uri)
-    assert {row.kind for row in audit.read(graph.core.kernel.store)} == {CLEANUP}
+    assert {row.kind for row in recovery.read(graph.core.kernel.store)} == {CLEANUP}
     assert not [one for one in objects.list("") if "/.og-" in one.path]
 
 
@@ -226,7 +224,7 @@ def test_cleanup_killed_on_a_full_disk_is_followed_by_another(disk: Path) -> Non
     with hours_later():
         assert og.open(graph.uri).cleanup(keep=1).bytes_removed > 0
     check_whole(graph.uri)
-    assert [(row.outcome, row.kind) for row in audit.read(graph.core.kernel.store)] == [("RolledBack", CLEANUP)]
+    assert [(row.outcome, row.kind) for row in recovery.read(graph.core.kernel.store)] == [("RolledBack", CLEANUP)]
 
 
 # -- without a disk of our own ----------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import pytest
 
-from omnigraph.engine.maintain.merge_points import merge_points
+from omnigraph.engine.maintain.retention import merge_points
 from omnigraph.ids import CommitId, OperationId
 from omnigraph.manifest.model import Commit
 

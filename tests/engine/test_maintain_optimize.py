@@ -12,8 +12,8 @@ from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
-from omnigraph.manifest.intent import pending
-from omnigraph.store.index import coverage
+from omnigraph.manifest.intents import pending
+from omnigraph.store.index.index_build import coverage
 from tests.engine.upkeep import elsewhere
 
 pytestmark = pytest.mark.slow

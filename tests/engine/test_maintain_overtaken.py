@@ -17,8 +17,8 @@ from omnigraph import failpoints
 from omnigraph.errors import ReadSetChanged
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from omnigraph.store import compact
-from omnigraph.store.index import coverage
+from omnigraph.store.index.index_build import coverage
+from omnigraph.store.write import compaction
 from tests.engine.upkeep import elsewhere
 
 pytestmark = pytest.mark.slow
@@ -202,7 +202,7 @@ def test_change_overtaken_by_upkeep_and_a_write_is_refused(graph: Graph) -> None
 def test_optimize_that_forgets_what_was_deleted_meanwhile_is_caught(
     graph: Graph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(compact, "_gone_since", lambda base, onto, fragments: np.array([], np.int64))
+    monkeypatch.setattr(compaction, "_gone_since", lambda base, onto, fragments: np.array([], np.int64))
     with this_process(graph) as mutate:
         writer = Writer(mutate)
         with failpoints.armed({Point.DURABLE_BEFORE: first_writes(writer, "index", 1)}):

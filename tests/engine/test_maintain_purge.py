@@ -13,7 +13,7 @@ import omnigraph as og
 from omnigraph import clock
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import STAGED_SECONDS_MAX
-from omnigraph.store import shred
+from omnigraph.store.files import shredding
 
 SCHEMA = """
 node Person { name: String @key
@@ -195,12 +195,12 @@ def test_purge_of_a_file_that_is_no_data_file_says_so(history: History) -> None:
 
 @pytest.mark.parametrize("size", [3, 4, 130, 131, 132, 16_388])
 def test_filler_has_the_size_of_what_it_replaces(size: int) -> None:
-    assert len(shred._filler(size)) == size
+    assert len(shredding._filler(size)) == size
 
 
 def test_shredding_refuses_what_it_does_not_know() -> None:
     with pytest.raises(OmniGraphError, match="does not end"):
-        shred.shred_columns(b"nothing", [1], None)
+        shredding.shred_columns(b"nothing", [1], None)
 
 
 @pytest.mark.slow

@@ -19,10 +19,10 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
-from omnigraph.manifest.intent import FOLDER, alone, declared
+from omnigraph.manifest.intents import FOLDER, alone, declared
 from omnigraph.manifest.plan import Plan, Work
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store import uri
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store.objects import uri
 from tests.engine.upkeep import hours_later
 from tests.s3server import Fault, FaultKind, Request, S3Server, s3_server
 

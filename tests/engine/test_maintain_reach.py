@@ -13,9 +13,9 @@ import omnigraph as og
 from omnigraph.errors import ReachabilityDisputed, StorageError
 from omnigraph.graph import Graph
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.store import manifest_file, reach
-from omnigraph.store.manifest_file import NamedFile, UnknownManifest, decode_manifest
-from omnigraph.store.reach import NeededFiles, StoredManifest, TrackedFiles
+from omnigraph.store.files import manifest_file, reachability
+from omnigraph.store.files.manifest_file import NamedFile, UnknownManifest, decode_manifest
+from omnigraph.store.files.reachability import NeededFiles, StoredManifest, TrackedFiles
 from tests.engine.upkeep import hours_later
 
 SCHEMA = "node Doc { name: String @key  body: Blob?  text: String? @index  place: Vector(4)? @index }"
@@ -103,7 +103,7 @@ def test_cleanup_first_computation_that_forgets_is_stopped(
     if mutant == "indexes":
         monkeypatch.setattr(manifest_file, "_indexes", lambda section: iter(()))
     else:
-        monkeypatch.setattr(reach, "decode_fragment", without_blobs)
+        monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
         report = graph.cleanup(keep=1)
@@ -114,7 +114,7 @@ def test_cleanup_first_computation_that_forgets_is_stopped(
 
 
 def test_cleanup_both_computations_blind_is_what_the_net_is_for(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "decode_fragment", without_blobs)
+    monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     monkeypatch.setattr(TrackedFiles, "reaches", lambda self, path: path in self.paths)
     with hours_later():
         graph.cleanup(keep=1)
@@ -131,9 +131,9 @@ def test_cleanup_manifest_of_a_newer_lance_is_left_alone(graph: Graph, monkeypat
 
 
 def test_sweep_that_disagrees_leaves_the_dataset_alone(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.manifest.sweep import sweep
+    from omnigraph.manifest.recovery import sweep
 
-    monkeypatch.setattr(reach, "decode_fragment", without_blobs)
+    monkeypatch.setattr(reachability, "decode_fragment", without_blobs)
     before = stored(graph)
     with hours_later():
         report = sweep(graph.core.kernel)
@@ -160,7 +160,7 @@ def test_decoder_and_lance_name_the_same_files(graph: Graph) -> None:
                 continue
             needed = NeededFiles()
             needed.add(StoredManifest.of(ref), store.objects.read(ref.manifest_path))
-            tracked, _, _ = reach.list_tracked(store, ref.path, ref.branch, {version}, ())
+            tracked, _, _ = reachability.list_tracked(store, ref.path, ref.branch, {version}, ())
             assert {one for one in tracked.paths if not needed.covers(one)} == set()
             assert needed.files <= tracked.paths
             checked |= {
@@ -184,7 +184,7 @@ def test_decoder_damaged_manifest_is_unknown(graph: Graph, damage: str) -> None:
 
 def test_inherited_place_outside_of_its_dataset_is_unknown() -> None:
     with pytest.raises(UnknownManifest):
-        reach.inherited_place("nodes/1", "/a/g/nodes/2")
+        reachability.inherited_place("nodes/1", "/a/g/nodes/2")
 
 
 def test_cleanup_of_a_moved_graph_keeps_what_its_branches_read(graph: Graph, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
         return pa.RecordBatch.from_arrays([versions, *encoded], ["version", "base_uri", "path", "type"])
 
     tracked = TrackedFiles()
-    for rows in reach._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):
+    for rows in reachability._gathered([batch(1, "/g/nodes/1"), batch(2, "/g/nodes/1/tree/f", "/g/nodes/1")]):
         tracked.add(rows, "nodes/1")
     assert tracked.paths == {"nodes/1/data/1.lance", "nodes/1/tree/f/data/f.lance"}
 
@@ -226,7 +226,7 @@ def test_tracked_files_of_batches_with_other_dictionaries_are_listed() -> None:
 def test_staged_manifest_that_was_linked_meanwhile_is_read_in_its_final_place(tmp_path: Path) -> None:
     store = og.init(tmp_path / "g.omni", "node A { k: String @key }").core.kernel.store
     store.objects.write("nodes/x/_versions/7.manifest", b"bytes")
-    assert reach._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"
+    assert reachability._read_manifest(store, "nodes/x/_versions/7.manifest-0a1b") == b"bytes"
     for missing in ("nodes/x/_versions/8.manifest", "nodes/x/_versions/8.manifest-0a1b"):
         with pytest.raises(StorageError):
-            reach._read_manifest(store, missing)
+            reachability._read_manifest(store, missing)

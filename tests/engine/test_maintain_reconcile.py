@@ -14,14 +14,14 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import reconcile as module
-from omnigraph.engine.maintain.reconciler import Reconciler
+from omnigraph.engine.maintain.reconcile import Reconciler
+from omnigraph.engine.session import Core
 from omnigraph.errors import GraphError, StorageError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.lang.catalog import EdgeType, NodeType
-from omnigraph.manifest.intent import pending
+from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import Snapshot
 from tests.engine.test_maintain_repair import displace
 from tests.engine.test_maintain_sweep import dead_optimize, files
@@ -33,7 +33,7 @@ PERSON = "node:Person"
 HOLDER = """
 import sys
 import omnigraph as og
-from omnigraph.manifest.intent import alone
+from omnigraph.manifest.intents import alone
 graph = og.open(sys.argv[1])
 with alone(graph.core.kernel.store, "reconcile", graph.snapshot()) as held:
     print("held" if held else "refused", flush=True)
@@ -188,7 +188,7 @@ def test_reconcile_waits_for_no_one_and_follows_the_killed(graph: Graph) -> None
 
 
 def test_reconcile_that_forgets_to_be_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.manifest.intent import declared
+    from omnigraph.manifest.intents import declared
 
     monkeypatch.setattr(module, "alone", declared)
     with holder(graph) as process:

@@ -17,8 +17,8 @@ from omnigraph.errors import ConflictError, DriftDetected, StorageError, UsageEr
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
-from omnigraph.manifest import audit
-from omnigraph.manifest.intent import alone
+from omnigraph.manifest import recovery
+from omnigraph.manifest.intents import alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 
@@ -118,7 +118,7 @@ def test_repair_without_confirm_is_refused(graph: Graph, options: dict[str, bool
 
 
 def audited(graph: Graph) -> list[tuple[str, str | None, str | None]]:
-    return [(row.outcome.value, row.commit_id, row.actor) for row in audit.read(graph.core.kernel.store)]
+    return [(row.outcome.value, row.commit_id, row.actor) for row in recovery.read(graph.core.kernel.store)]
 
 
 def test_repair_writes_one_audit_row_for_what_it_settles(graph: Graph) -> None:

@@ -13,12 +13,12 @@ from omnigraph import failpoints
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from omnigraph.manifest import audit
-from omnigraph.manifest import sweep as module
-from omnigraph.manifest.commit_log import LOG_PATH
-from omnigraph.manifest.intent import declared, pending
-from omnigraph.manifest.sweep import Claims, preview, sweep
-from omnigraph.store.change import append
+from omnigraph.manifest import recovery
+from omnigraph.manifest import recovery as module
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import declared, pending
+from omnigraph.manifest.recovery import Claims, preview, sweep
+from omnigraph.store.write.transaction import append
 from tests.engine.upkeep import hours_later
 
 pytestmark = pytest.mark.slow
@@ -140,7 +140,7 @@ def test_sweep_dead_optimize_is_rolled_back_at_once(graph: Graph) -> None:
     assert report.rolled_back == 1
     left = [one for one in staged & files(graph) if "/data/" in one or "/_indices/" in one]
     assert left == []
-    assert [(row.outcome, row.kind) for row in audit.read(graph.core.kernel.store)] == [("RolledBack", "optimize")]
+    assert [(row.outcome, row.kind) for row in recovery.read(graph.core.kernel.store)] == [("RolledBack", "optimize")]
     assert graph.optimize().commit is not None
 
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.core import View
-from omnigraph.engine.maintain import progress
+from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import Looked, look_here, verify
+from omnigraph.engine.session import View
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
-from omnigraph.store.change import append
+from omnigraph.store.write.transaction import append
 
 SCHEMA = "node Person { name: String @key }\nedge Knows: Person -> Person"
 
@@ -91,7 +91,7 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
 
 def test_verify_tells_what_is_done_up_to_the_end(graph: Graph) -> None:
     told: list[tuple[str, int, int]] = []
-    with progress.watched(lambda *said: told.append(said)):
+    with common.watched(lambda *said: told.append(said)):
         graph.verify()
     types = [("types read", 1, 2), ("types read", 2, 2)]
     # The branch shares everything with main, so there is nothing left to read for it.

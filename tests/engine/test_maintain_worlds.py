@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from omnigraph.engine.maintain import cleanup as cleaning
-from omnigraph.engine.maintain.kept import KeptStates
+from omnigraph.engine.maintain.kept_states import KeptStates
 from omnigraph.errors import StorageError
-from omnigraph.manifest import removal
-from omnigraph.store import manifest_file, reach
-from omnigraph.store.manifest_file import NamedFile
-from omnigraph.store.reach import TrackedFiles, list_tracked
+from omnigraph.manifest import file_removal
+from omnigraph.store.files import manifest_file, reachability
+from omnigraph.store.files.manifest_file import NamedFile
+from omnigraph.store.files.reachability import Place, TrackedFiles, list_tracked
 from omnigraph.store.store import Store
-from omnigraph.store.versions import Place
 from tests.engine.cleanupworld import Broken, World
 
 pytestmark = pytest.mark.slow
@@ -69,7 +68,7 @@ def blind_net(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
         stays.tokens = {one for one in stays.tokens if kind != "_indices/" or "-" not in one}
         return stays, goes, newer
 
-    monkeypatch.setattr(removal, "list_tracked", broken)
+    monkeypatch.setattr(file_removal, "list_tracked", broken)
 
 
 def forget_blobs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +77,7 @@ def forget_blobs(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(fragment: bytes) -> list[NamedFile]:
         return [one for one in decode(fragment) if not one.path.endswith("/")]
 
-    monkeypatch.setattr(reach, "decode_fragment", broken)
+    monkeypatch.setattr(reachability, "decode_fragment", broken)
     blind_net(monkeypatch, "blobs")
 
 
@@ -100,7 +99,7 @@ def forget_forks(monkeypatch: pytest.MonkeyPatch) -> None:
 def forget_deletions(monkeypatch: pytest.MonkeyPatch) -> None:
     decode = manifest_file.decode_fragment
     monkeypatch.setattr(
-        reach, "decode_fragment", lambda one: [file for file in decode(one) if "_deletions" not in file.path]
+        reachability, "decode_fragment", lambda one: [file for file in decode(one) if "_deletions" not in file.path]
     )
     blind_net(monkeypatch, "_deletions/")
 

@@ -11,18 +11,18 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.changes.rows import row_changes_by_comparing
-from omnigraph.engine.merge import apply, three, workers
-from omnigraph.engine.merge import stage as staging
-from omnigraph.engine.scope import on, onto, transition
+from omnigraph.engine.authorization import on, onto, transition
+from omnigraph.engine.changes.row_diff import row_changes_by_comparing
+from omnigraph.engine.merge import apply, merge_tasks, three_way
+from omnigraph.engine.merge import merge_tasks as staging
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.manifest import updates
-from omnigraph.manifest.audit import read as read_audit
-from omnigraph.manifest.intent import pending
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.intents import pending
+from omnigraph.manifest.recovery import read as read_audit
+from omnigraph.manifest.recovery import sweep
 from tests.engine.mergegraphs import KNOWS, PERSON, SCHEMA, age, change, content, files, knows, people, put
 from tests.engine.write.graphs import rows
 from tests.kernel.graphs import check_invariants
@@ -225,7 +225,7 @@ def test_merge_by_fragments_equals_merge_by_comparing(tmp_path: Path, monkeypatc
     results = []
     for name in ("fragments", "comparing"):
         if name == "comparing":
-            monkeypatch.setattr(three, "row_changes", row_changes_by_comparing)
+            monkeypatch.setattr(three_way, "row_changes", row_changes_by_comparing)
         graph = people(tmp_path / name)
         graph.branches.create("review")
         for number in range(20):
@@ -389,7 +389,7 @@ def test_merge_overtaken_by_a_writer_of_the_target_catches_up(
         staged.append(1)
         return staging.stage(*args)
 
-    monkeypatch.setattr(workers, "stage", meanwhile)
+    monkeypatch.setattr(merge_tasks, "stage", meanwhile)
     receipt = graph.branches.merge("review")
     assert receipt.outcome == "merged"
     # Only what changed meanwhile is worked out again.

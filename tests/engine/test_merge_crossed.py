@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.merge import MergeReceipt, ancestry, values
+from omnigraph.engine.merge import MergeReceipt, ancestry, row_merge
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.merge_ranges import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
 from tests.engine.mergegraphs import files
 from tests.engine.upkeep import hours_later
 from tests.engine.write.graphs import rows
@@ -330,8 +330,8 @@ def one_ancestor_is_enough(patch: pytest.MonkeyPatch) -> None:
 
 def unknown_counts_as_known(patch: pytest.MonkeyPatch) -> None:
     """What ancestors disagree about is what one of them says."""
-    real = values.Unknown.joined
-    patch.setattr(values.Unknown, "joined", lambda self, others: real(self, []))
+    real = row_merge.Unknown.joined
+    patch.setattr(row_merge.Unknown, "joined", lambda self, others: real(self, []))
 
 
 @pytest.mark.parametrize(

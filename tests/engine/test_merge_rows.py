@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.engine.merge import rows, values
-from omnigraph.engine.merge.rows import RowMerge, merge_rows
+from omnigraph.engine.merge import row_merge
+from omnigraph.engine.merge.row_merge import RowMerge, merge_rows
 from omnigraph.lang.catalog import Catalog, EdgeType, MergeRule, NodeType
 from tests.engine.mergemodel import Conflicts, Row, State, applied, changes, merge_states
 from tests.lang.schema.compiling import compiled
@@ -146,41 +146,41 @@ def unordered(state: State) -> dict[str, Row]:
 
 
 def ours_always_wins(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(values, "_wins", lambda rule, ours, theirs: np.zeros(len(ours), bool))
+    monkeypatch.setattr(row_merge, "_wins", lambda rule, ours, theirs: np.zeros(len(ours), bool))
 
 
 def union_brings_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = values.union_lists
-    monkeypatch.setattr(values, "union_lists", lambda base, a, b: real(pa.nulls(len(base), base.type), a, b))
+    real = row_merge.union_lists
+    monkeypatch.setattr(row_merge, "union_lists", lambda base, a, b: real(pa.nulls(len(base), base.type), a, b))
 
 
 def ends_are_two_values(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = values.units_of
+    real = row_merge.units_of
 
     def broken(type_: Any) -> Any:
         return tuple(replace(unit, columns=(name,)) for unit in real(type_) for name in unit.columns)
 
-    monkeypatch.setattr(rows, "units_of", broken)
+    monkeypatch.setattr(row_merge, "units_of", broken)
 
 
 def deletes_win(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = rows._deletes_against_updates
-    monkeypatch.setattr(rows, "_deletes_against_updates", lambda *args: (*real(*args)[:2], []))
+    real = row_merge._deletes_against_updates
+    monkeypatch.setattr(row_merge, "_deletes_against_updates", lambda *args: (*real(*args)[:2], []))
 
 
 def whole_rows_clash(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = values.merge_columns
-    monkeypatch.setattr(rows, "merge_columns", lambda units, base, *sides: real(units, None, *sides[:2]))
+    real = row_merge.merge_columns
+    monkeypatch.setattr(row_merge, "merge_columns", lambda units, base, *sides: real(units, None, *sides[:2]))
 
 
 def misaligned_base(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = rows._Pair.of
+    real = row_merge._Pair.of
 
     def broken(ours: pa.Table, theirs: pa.Table) -> Any:
         pair = real(ours, theirs)
         return replace(pair, right=pair.left)
 
-    monkeypatch.setattr(rows._Pair, "of", broken)
+    monkeypatch.setattr(row_merge._Pair, "of", broken)
 
 
 MUTANTS = (ours_always_wins, union_brings_back, ends_are_two_values, deletes_win, whole_rows_clash, misaligned_base)

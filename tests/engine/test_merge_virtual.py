@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.merge import values, virtual_base
+from omnigraph.engine.merge import row_merge, virtual_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase
 from omnigraph.engine.merge.virtual_base import Image, build_image, images, merge_from_virtual
 from omnigraph.lang.catalog import EdgeType
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from tests.engine.basemodel import Unknown, join_states
 from tests.engine.mergemodel import Row, Type, applied, changes, merge_states
 from tests.engine.test_merge_rows import CATALOGS, RULES, conflicts_of
@@ -143,7 +143,7 @@ def test_images_of_no_difference_are_empty() -> None:
 
 def unknown_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """What ancestors disagree about is what one of them says."""
-    patch.setattr(values.Unknown, "joined", lambda self, others: self)
+    patch.setattr(row_merge.Unknown, "joined", lambda self, others: self)
 
 
 def direction_is_kept(patch: pytest.MonkeyPatch) -> None:
@@ -169,18 +169,18 @@ def below_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def union_brings_back(patch: pytest.MonkeyPatch) -> None:
     """An unknown list removes items as a known one does."""
-    patch.setattr(values, "_where", lambda known, older: older)
+    patch.setattr(row_merge, "_where", lambda known, older: older)
 
 
 def known_counts_as_unknown(patch: pytest.MonkeyPatch) -> None:
     """If one entity is unknown, all are."""
-    real = values.Unknown.among
+    real = row_merge.Unknown.among
 
-    def broken(self: values.Unknown, unit: Any, ids: Any) -> Any:
+    def broken(self: row_merge.Unknown, unit: Any, ids: Any) -> Any:
         found = real(self, unit, ids)
         return np.full(len(found), found.any())
 
-    patch.setattr(values.Unknown, "among", broken)
+    patch.setattr(row_merge.Unknown, "among", broken)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.store.objects import Objects
-from omnigraph.store.uri import Location
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine import core as core_module
-from omnigraph.engine import names as names_module
-from omnigraph.engine.core import Core
-from omnigraph.engine.names import THEN
+from omnigraph.engine import past_names as names_module
+from omnigraph.engine import session as core_module
+from omnigraph.engine.past_names import THEN
+from omnigraph.engine.session import Core
 from omnigraph.lang.catalog import Catalog
 from omnigraph.manifest.model import Snapshot
 from tests.engine.names_model import World
@@ -73,18 +73,18 @@ def test_world_catches_types_matched_by_name(tmp_path: Path, monkeypatch: pytest
 
 
 def test_world_catches_properties_matched_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from omnigraph.engine import names, reshaping
+    from omnigraph.engine import catalog_diff, past_names
 
-    real = reshaping.compare_columns
+    real = catalog_diff.compare_columns
 
-    def by_name(old: reshaping.Type, new: reshaping.Type) -> reshaping.Columns:
+    def by_name(old: catalog_diff.Type, new: catalog_diff.Type) -> catalog_diff.Columns:
         ids = {one.name: one.property_id for one in new.properties.values()}
         renumbered = {
             name: replace(one, property_id=ids.get(name, -one.property_id)) for name, one in old.properties.items()
         }
         return real(replace(old, properties=renumbered), new)
 
-    monkeypatch.setattr(names, "compare_columns", by_name)
+    monkeypatch.setattr(past_names, "compare_columns", by_name)
     assert _is_caught(tmp_path)
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from omnigraph.engine.params import decode_params
 from omnigraph.errors import DataError, UsageError
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import Parameter
-from omnigraph.lang.types import PropertyType, Scalar
-from omnigraph.rules.dates import parse_days, parse_milliseconds
+from omnigraph.rules.datetimes import parse_days, parse_milliseconds
 
 
 def declared(scalar: Scalar, **more: Any) -> Parameter:

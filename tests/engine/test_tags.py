@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.scope import GRAPH, on, onto
+from omnigraph.engine.authorization import GRAPH, on, onto
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.graph import Graph
 from tests.engine.mergegraphs import age, change, people

@@ -17,8 +17,8 @@ from moto.s3.models import s3_backends
 
 import omnigraph as og
 from omnigraph.errors import GraphError, OmniGraphError
-from omnigraph.manifest import commit_log, publish, rows
-from omnigraph.store.dataset import manifest_name
+from omnigraph.manifest import encoding, history, publish
+from omnigraph.store.read.dataset import manifest_name
 from tests.s3server import BUCKET, S3Server, s3_server
 
 __all__ = ["s3_server"]
@@ -106,11 +106,11 @@ def test_verify_data_finds_any_flipped_bit(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize("metadata", ["{", "{}", "7"])
 def test_commits_of_a_damaged_log_are_corruption(tmp_path: Path, metadata: str) -> None:
     commit = build(str(tmp_path / "g.omni")).commits()[0]
-    table = rows.as_table([rows.commit_row(commit)])
+    table = encoding.as_table([encoding.commit_row(commit)])
     place = table.schema.get_field_index("metadata")
     damaged = table.set_column(place, table.schema.field(place), pa.array([metadata]))
     with pytest.raises(GraphError) as caught:
-        commit_log._decode(damaged)
+        history._decode(damaged)
     assert caught.value.code == "graph.corrupt"
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import omnigraph as og
 from omnigraph import clock
 from omnigraph.graph import Graph
-from omnigraph.manifest.turns import BranchTurn
+from omnigraph.manifest.commit_queue import BranchTurn
 
 
 @contextmanager

@@ -13,9 +13,9 @@ from omnigraph import failpoints, release
 from omnigraph.cli import main
 from omnigraph.errors import GraphError, OmniGraphError, StorageError
 from omnigraph.failpoints import Point
-from omnigraph.manifest import audit, formats
-from omnigraph.manifest.audit import AuditRow
-from omnigraph.manifest.formats import Step
+from omnigraph.manifest import catalog_format, recovery
+from omnigraph.manifest.catalog_format import Step
+from omnigraph.manifest.recovery import AuditRow
 from omnigraph.store.store import Store
 from tests.formats.freeze import make, thaw
 
@@ -43,7 +43,7 @@ def mark(table: pa.Table) -> pa.Table:
 def later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Be the release after this one."""
     monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_upgrade_keeps_data_history_and_tags(old: Path, later: None) -> None:
     graph.mutate('query q() { update Person set { age: 1 } where name = "bob" }')
     assert made_in(graph) == [None, *[str(OLD)] * 4]
     assert graph.verify().is_sound
-    assert [(row.outcome, row.actor) for row in audit.read(graph.core.kernel.store)] == [("Upgraded", "ann")]
+    assert [(row.outcome, row.actor) for row in recovery.read(graph.core.kernel.store)] == [("Upgraded", "ann")]
 
 
 def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
@@ -101,14 +101,14 @@ def test_upgrade_again_does_nothing(old: Path, later: None) -> None:
 def test_upgrade_older_release_is_told_to_upgrade_itself(old: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr(release, "FORMAT_STAMP", NEXT)
-        later.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+        later.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
         og.upgrade(old)
     with pytest.raises(GraphError, match="Upgrade omnigraph first"):
         og.open(old)
 
 
 def test_upgrade_step_that_is_forgotten_is_caught(old: Path, later: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, lambda table: table),))
+    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, lambda table: table),))
     og.upgrade(old)
     assert made_in(og.open(old)) != [str(OLD)] * 4
 
@@ -121,7 +121,7 @@ def test_upgrade_brings_every_branch_along(tmp_path: Path, monkeypatch: pytest.M
     graph.ingest([{"type": "Person", "data": {"name": "cyd"}}], branch="review")
     graph.close()
     monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
     assert og.upgrade(root).branches == ("main", "idle", "review")
     graph = og.open(root)
     assert [len(graph.query(PEOPLE, branch=name).rows()) for name in ("main", "idle", "review")] == [2, 2, 3]
@@ -140,8 +140,8 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
         graph.branches.create(name)
     graph.close()
     monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
-    record = audit.record
+    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
+    record = recovery.record
 
     def record_then_delete(store: Store, row: AuditRow) -> None:
         record(store, row)
@@ -149,7 +149,7 @@ def test_upgrade_branch_deleted_meanwhile_is_left_out(tmp_path: Path, monkeypatc
         if "idle" in other.branches.list():
             other.branches.delete("idle")
 
-    monkeypatch.setattr(audit, "record", record_then_delete)
+    monkeypatch.setattr(recovery, "record", record_then_delete)
     assert og.upgrade(root).branches == ("main", "review")
 
 
@@ -195,7 +195,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     for name in ("review", "idle"):
         graph.branches.create(name)
     monkeypatch.setattr(release, "FORMAT_STAMP", NEXT)
-    monkeypatch.setattr(formats, "STEPS", (Step(OLD, NEXT, mark),))
+    monkeypatch.setattr(catalog_format, "STEPS", (Step(OLD, NEXT, mark),))
     passed: list[str] = []
 
     class Killed(BaseException):
@@ -214,7 +214,7 @@ def test_upgrade_killed_anywhere_loses_no_audit_row(
     for _ in range(2):
         og.upgrade(root, actor="ann")
     store = og.open(root).core.kernel.store
-    audited = audit.read(store)
+    audited = recovery.read(store)
     assert [row.outcome for row in audited] == ["Upgraded"] * 3
     assert len({row.operation_id for row in audited}) == 3
     assert not store.objects.exists("__upgrade.json")

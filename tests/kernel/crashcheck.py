@@ -13,14 +13,14 @@ from typing import Any
 
 from omnigraph.errors import GraphError, StorageError, StorageKind
 from omnigraph.ids import CommitId
-from omnigraph.manifest import audit
-from omnigraph.manifest.commit_log import LOG_PATH
-from omnigraph.manifest.intent import pending
+from omnigraph.manifest import recovery
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.reserve import RESERVE_PATH
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store.objects.reserve import RESERVE_PATH
+from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
 from tests.kernel.graphs import PERSON, check_invariants, ids_of, insert, open_graph
 from tests.kernel.scenarios import SCENARIOS
@@ -150,7 +150,7 @@ class Check:
         check_invariants(kernel)
         self._travel(kernel)
         self._claim(pending(kernel.store) == ([], []), lambda: "the sweep left intents of the dead")
-        rows = [(row.operation_id, row.commit_id) for row in audit.read(kernel.store)]
+        rows = [(row.operation_id, row.commit_id) for row in recovery.read(kernel.store)]
         expected = [(one.operation_id, published.get(one.operation_id)) for one in intents]
         self._claim(set(expected) <= set(rows), lambda: f"the audit says {rows}, not {expected}")
         self._claim(len(rows) == len({row[0] for row in rows}), lambda: f"audited twice: {rows}")
@@ -212,7 +212,7 @@ def _named(kernel: Kernel) -> tuple[set[str], set[str]]:
             forks |= {(pin.path, pin.fork) for pin in state.pins.values()}
             forks |= {(pin.path, None) for pin in state.pins.values()}
             forks |= {(one.path, None) for one in state.tombstones}
-    forks |= {(path, None) for path in (LOG_PATH, audit.AUDIT_PATH)}
+    forks |= {(path, None) for path in (LOG_PATH, recovery.AUDIT_PATH)}
     named, owned = set[str](), {"_schema.pg", RESERVE_PATH}
     for path, fork in forks:
         named |= _tracked(kernel.store, path, fork)
@@ -226,7 +226,7 @@ def _tracked(store: Store, path: str, fork: str | None) -> set[str]:
     try:
         dataset = store.open_latest(path, fork)
     except StorageError as error:
-        if error.storage_kind is StorageKind.NOT_FOUND and path in (LOG_PATH, audit.AUDIT_PATH):
+        if error.storage_kind is StorageKind.NOT_FOUND and path in (LOG_PATH, recovery.AUDIT_PATH):
             return set()
         raise
     rows = dataset.lance.tracked_files().read_all().to_pylist()

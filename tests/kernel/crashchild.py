@@ -21,8 +21,8 @@ import orjson
 
 from omnigraph import failpoints
 from omnigraph.failpoints import Action, Point
-from omnigraph.store import durable
-from omnigraph.store.localobjects import TEMPORARY_PREFIX
+from omnigraph.store.objects import durability
+from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
 from tests.kernel.crashcheck import Check, image_of
 from tests.kernel.crashmutants import MUTANTS
 from tests.kernel.graphs import open_graph
@@ -66,7 +66,7 @@ def cut_power(request: Request, emit: Emit) -> None:
                 cut("sync")
             _steadily(partial(loss.sync, path))
 
-        stack.enter_context(durable.replaced(sync))
+        stack.enter_context(durability.replaced(sync))
         points = (Point.DURABLE_BEFORE, Point.DURABLE_AFTER, Point.COMMIT_SYNCED)
         with failpoints.armed(dict.fromkeys(points, cut)):
             kernel = open_graph(request["root"])
@@ -105,7 +105,7 @@ class _Moments:
     def armed(self) -> ExitStack:
         stack = ExitStack()
         stack.enter_context(failpoints.armed({point: self._at(point.value) for point in Point}))
-        stack.enter_context(durable.replaced(self._sync))
+        stack.enter_context(durability.replaced(self._sync))
         return stack
 
     def _at(self, moment: str) -> Action:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
-from omnigraph.engine.merge import workers
-from omnigraph.manifest import audit, commit_log, removal, sweep
-from omnigraph.manifest import init as birth
+from omnigraph.engine.merge import merge_tasks
+from omnigraph.manifest import create as birth
+from omnigraph.manifest import file_removal, history, recovery
+from omnigraph.manifest.intents import Owner
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import State
-from omnigraph.manifest.owner import Owner
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.reach import NeededFiles, TrackedFiles, list_tracked
+from omnigraph.store.files.reachability import NeededFiles, TrackedFiles, list_tracked
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Staged, Store, Strict
 
 
@@ -36,22 +36,22 @@ def sweep_ignores_live_owners() -> None:
 def sweep_ignores_intents() -> None:
     """No claim protects anything."""
 
-    def broken(kernel: Kernel, report: sweep.SweepReport) -> sweep.Claims:
-        return sweep.Claims()
+    def broken(kernel: Kernel, report: recovery.SweepReport) -> recovery.Claims:
+        return recovery.Claims()
 
-    sweep.resolve_intents = broken
+    recovery.resolve_intents = broken
 
 
 def sweep_ignores_links() -> None:
     """Staged manifests of published versions count as residue, and nobody finishes them first."""
     Kernel.finish_links = lambda self, snapshot: 0  # type: ignore[method-assign]
-    vars(sweep)["waiting_manifests"] = lambda kernel, snapshots, listing: []
+    vars(recovery)["waiting_manifests"] = lambda kernel, snapshots, listing: []
 
 
 def sweep_ignores_forks() -> None:
     """Only what main reads is alive."""
 
-    vars(sweep)["_live_forks"] = lambda listing, path, snapshots: set()
+    vars(recovery)["_live_forks"] = lambda listing, path, snapshots: set()
 
 
 def publish_skips_sync() -> None:
@@ -95,18 +95,18 @@ def init_releases_its_claim_early() -> None:
 
 def spill_forgets() -> None:
     """Commits leave the window without having reached the log."""
-    commit_log.spill = lambda store, commits: None
+    history.spill = lambda store, commits: None
 
 
 def audit_repeats() -> None:
     """A sweep does not look whether an earlier one has audited the same intent."""
-    vars(audit)["read"] = lambda store: []
+    vars(recovery)["read"] = lambda store: []
 
 
 def merge_publishes_half() -> None:
     """A merge stages only the first of the types that it changes, and counts as merged all the same."""
-    stage = workers.stage  # type: ignore[attr-defined]
-    vars(workers)["stage"] = lambda view, merges, blobs: stage(view, merges, blobs)[:1]
+    stage = merge_tasks.stage
+    vars(merge_tasks)["stage"] = lambda view, merges, blobs: stage(view, merges, blobs)[:1]
 
 
 def cleanup_forgets_shared_files() -> None:
@@ -120,7 +120,7 @@ def cleanup_forgets_shared_files() -> None:
         return TrackedFiles(stays.versions), goes, newer
 
     NeededFiles.covers = lambda self, path: "/data/" not in path and covers(self, path)  # type: ignore[method-assign]
-    vars(removal)["list_tracked"] = blind
+    vars(file_removal)["list_tracked"] = blind
 
 
 MUTANTS: dict[str, Callable[[], None]] = {

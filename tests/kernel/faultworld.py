@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.read.search.embed import MockEmbedder
+from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import Effect, OmniGraphError, StorageError, StorageKind
 from omnigraph.failpoints import Point
-from omnigraph.pipeline.load import load
-from omnigraph.store.meter import Meter
+from omnigraph.pipeline.bulk_load.api import load
+from omnigraph.store.objects.request_meter import Meter
 from tests.s3server import DENY_403, DROP_AFTER, EXPIRED_400, THROTTLE_503, Fault, Request, S3Server
 
 SCHEMA: Final = """

@@ -17,7 +17,7 @@ from omnigraph.errors import ConflictError, OmniGraphError
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import append
+from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, check_invariants, rows_of
 
 TYPES = (PERSON, CITY, KNOWS)

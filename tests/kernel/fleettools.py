@@ -20,8 +20,8 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.requirements import Requirement
-from omnigraph.store.change import append
-from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import open_graph, rows_of
 
 T = TypeVar("T")

@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from random import Random
 
-from omnigraph.engine.core import Core
 from omnigraph.engine.maintain.optimize import Effort, optimize
+from omnigraph.engine.session import Core
 from omnigraph.errors import ConflictError, Effect, StorageError
 from omnigraph.manifest import publish
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.recovery import sweep
 from tests.kernel.fleet import TYPES, Diary, carry_out, choose_write
 from tests.kernel.graphs import open_graph
 

@@ -9,15 +9,15 @@ import pyarrow as pa
 from omnigraph.ids import new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from omnigraph.manifest.init import init
+from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
-from omnigraph.store.change import append
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.meter import NO_METER, Meter
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
+from omnigraph.store.write.transaction import append
 
 SCHEMA = """
 node Person { name: String @key  age: I32? }

@@ -13,36 +13,35 @@ import orjson
 import pyarrow as pa
 
 from omnigraph import clock, failpoints
-from omnigraph.engine.core import Core
 from omnigraph.engine.maintain import reconcile
 from omnigraph.engine.maintain.cleanup import cleanup
 from omnigraph.engine.maintain.optimize import optimize
 from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
+from omnigraph.engine.session import Core
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.lang.schema import CompiledSchema, SchemaIR, compile_schema
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.source import Source
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
-from omnigraph.manifest import branches, commit_log, publish
-from omnigraph.manifest.init import accepted, init
-from omnigraph.manifest.intent import Intent, declared
+from omnigraph.manifest import branches, history, publish
+from omnigraph.manifest.create import accepted, init
+from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
-from omnigraph.manifest.owner import this_process
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.updates import Drop, Register, SetSchema
-from omnigraph.store import index
-from omnigraph.store.change import Change, append, overwrite
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_ids
-from omnigraph.store.index import IndexKind, IndexSpec
-from omnigraph.store.physical import physical_schema
+from omnigraph.store.index import index_build
+from omnigraph.store.index.index_build import IndexKind, IndexSpec
+from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import LostRace, Store
-from omnigraph.store.uri import Location
+from omnigraph.store.write.transaction import Change, append, overwrite
+from omnigraph.store.write.upsert import delete_ids
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, create, insert, open_graph, rows_of
 from tests.store.staging import rewrite
 
@@ -134,7 +133,7 @@ def _full_log(root: str) -> None:
     _full_window(root)
     kernel = open_graph(root)
     for _ in range(TAIL_FRAGMENTS_MAX + 1):
-        commit_log.spill(kernel.store, kernel.snapshot().state.commits[:1])
+        history.spill(kernel.store, kernel.snapshot().state.commits[:1])
     kernel.close()
 
 
@@ -199,7 +198,7 @@ def _compact(kernel: Kernel) -> None:
         rewritten = rewrite(dataset)
         assert rewritten is not None
         between = kernel.store.commit(dataset, (rewritten,), {}).dataset
-        built = index.build(between, [IndexSpec("name", IndexKind.BTREE, "name_btree")])
+        built = index_build.build(between, [IndexSpec("name", IndexKind.BTREE, "name_btree")])
         assert built is not None
         return Plan("optimize", (Effect(PERSON, dataset, (rewritten, built)),))
 
@@ -356,7 +355,7 @@ SCENARIOS: Final = {
             _small,
             _change(
                 PERSON,
-                lambda dataset: index.build(dataset, [IndexSpec("name", IndexKind.FULLTEXT, "name_text")]),
+                lambda dataset: index_build.build(dataset, [IndexSpec("name", IndexKind.FULLTEXT, "name_text")]),
                 Work.MAINTENANCE,
             ),
         ),

@@ -14,7 +14,7 @@ import omnigraph as og
 from omnigraph.engine.history import describe_commits
 from omnigraph.graph import Graph
 from omnigraph.manifest import branches as branch_control
-from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest import encoding, history
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES, BranchNames, Snapshot
 from omnigraph.manifest.plan import Plan, Work
@@ -134,13 +134,13 @@ def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytes
     core = og.open(graph.uri).core
     snapshot = core.kernel.snapshot("a")
     monkeypatch.setattr(Kernel, "_verify", None)
-    monkeypatch.setattr(commit_log, "open_log", None)
+    monkeypatch.setattr(history, "open_log", None)
     assert core.names_of(snapshot) == BranchNames(("a",))
 
 
 def test_row_of_a_branch_that_contradicts_its_names_is_damaged(graph: Graph) -> None:
     graph.branches.create("a")
     branch = graph.core.kernel.snapshot().state.branches["a"]
-    row = rows._branch_row(replace(branch, recorded_names=("b",)))
+    row = encoding._branch_row(replace(branch, recorded_names=("b",)))
     with pytest.raises(ValueError, match="contradicts"):
-        rows._decode_branch({"object_id": row[0], "json": orjson.loads(row[3] or "")})
+        encoding._decode_branch({"object_id": row[0], "json": orjson.loads(row[3] or "")})

@@ -28,8 +28,8 @@ from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
-from omnigraph.store.change import Change, append, overwrite
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.write.transaction import Change, append, overwrite
 from tests.kernel.fleettools import (
     MovableClock,
     ParkFirst,

@@ -14,14 +14,14 @@ from omnigraph.ids import OperationId, new_ulid
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
 from omnigraph.manifest import branches
-from omnigraph.manifest.init import init
-from omnigraph.manifest.intent import Intent, declared
+from omnigraph.manifest.create import init
+from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.owner import this_process
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store import durable, log
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store import append_log
+from omnigraph.store.objects import durability
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import LostRace, Store
-from omnigraph.store.uri import Location
 from tests.kernel.graphs import PERSON, SCHEMA, create, ids_of, insert, open_graph
 
 pytestmark = pytest.mark.slow
@@ -144,8 +144,8 @@ def test_log_syncs_its_rows_before_a_version_names_them(root: str) -> None:
         if path.endswith("/__log/data"):
             moments.append(len(list(Path(root, "__log").glob("_versions/*.manifest"))))
 
-    with durable.replaced(versions_at_sync):
-        log.append(store, "__log", rows)
-        log.append(store, "__log", rows)
+    with durability.replaced(versions_at_sync):
+        append_log.append(store, "__log", rows)
+        append_log.append(store, "__log", rows)
     # Each append syncs its rows before its own version is there.
     assert moments == [0, 1]

@@ -16,8 +16,8 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.manifest.claims import FOLDER
+from omnigraph.manifest.intents import this_process
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.owner import this_process
 from tests.kernel.fleettools import in_thread, stranger
 from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
 from tests.kernel.steady import steady_writers

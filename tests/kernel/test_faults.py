@@ -21,14 +21,14 @@ from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError, S
 from omnigraph.failpoints import Point
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
-from omnigraph.manifest import branches, rows
-from omnigraph.manifest.init import init
+from omnigraph.manifest import branches, encoding
+from omnigraph.manifest.create import init
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.store import durable
-from omnigraph.store.base_paths import rebase_manifest
-from omnigraph.store.protobuf import write_message
+from omnigraph.store.files.manifest_file import rebase_manifest
+from omnigraph.store.files.protobuf import write_message
+from omnigraph.store.objects import durability
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
 from tests.kernel.fleettools import in_thread, manifest_file
 from tests.kernel.graphs import (
     CITY,
@@ -154,8 +154,8 @@ def test_foreign_rows_of_an_unknown_kind_are_refused_or_kept_but_never_dropped(r
 
 
 def stamped(value: bytes | None) -> dict[bytes, bytes]:
-    kept = {rows.OPERATION_KEY: b"x", rows.PREVIOUS_KEY: b"", rows.LINKS_KEY: b"[]"}
-    return kept if value is None else {**kept, rows.STAMP_KEY: value}
+    kept = {encoding.OPERATION_KEY: b"x", encoding.PREVIOUS_KEY: b"", encoding.LINKS_KEY: b"[]"}
+    return kept if value is None else {**kept, encoding.STAMP_KEY: value}
 
 
 @pytest.mark.parametrize(
@@ -314,7 +314,7 @@ def test_disk_that_fills_up_at_any_durable_operation_loses_nothing_and_says_its_
 def test_sync_that_fails_after_the_publish_does_not_claim_that_nothing_happened(root: str) -> None:
     kernel = create(root)
     armed = threading.Event()
-    original = durable._fsync
+    original = durability._fsync
 
     def failing(path: str) -> None:
         if armed.is_set():
@@ -325,7 +325,7 @@ def test_sync_that_fails_after_the_publish_does_not_claim_that_nothing_happened(
         if detail.startswith("publish"):
             armed.set()
 
-    with durable.replaced(failing), failpoints.armed({Point.DURABLE_AFTER: passed}):
+    with durability.replaced(failing), failpoints.armed({Point.DURABLE_AFTER: passed}):
         error = refused(lambda: insert(kernel, {PERSON: ["a"]}))
     assert ids_of(open_graph(root), PERSON) == ["a"]
     assert error.effect in (Effect.UNKNOWN, Effect.APPLIED)

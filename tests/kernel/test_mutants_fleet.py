@@ -14,12 +14,12 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest import publish, requirements
-from omnigraph.manifest.attempt import Prepare
+from omnigraph.manifest.commit_attempt import Prepare
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Plan, Receipt, Work
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store.dataset import Dataset
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store, Strict
 from tests.kernel import test_conflicts, test_kernel
 from tests.kernel.fleet import Ledger, Write, carry_out, choose_write, violations

@@ -10,9 +10,9 @@ from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
 from omnigraph.lang.schema import compile_schema
 from omnigraph.lang.source import Source
 from omnigraph.manifest import branches
-from omnigraph.manifest.init import init
+from omnigraph.manifest.create import init
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
 from tests.kernel.graphs import CITY, PERSON, SCHEMA, check_invariants, create, ids_of, insert, open_graph
 from tests.s3server import (
     CONFLICT_409,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from omnigraph.manifest import branches
-from omnigraph.manifest.shared_values import share_values
+from omnigraph.manifest.model import share_values
 from tests.kernel.graphs import PERSON, create, insert, open_graph
 
 

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 import pytest
 
 from omnigraph.ids import new_ulid
-from omnigraph.manifest import branches, intent
+from omnigraph.manifest import branches, intents
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.store import durable, uri
+from omnigraph.store.objects import durability, uri
 from omnigraph.store.store import Store
 from tests.kernel import faultworld
 from tests.kernel.faultworld import OPERATIONS, TWO_STEPS, UPKEEP, Choose, DiskWorld, Place, Run, S3World, World
@@ -24,7 +24,7 @@ __all__ = ["s3_server"]
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DiskWorld]:
     # No power is lost here, and waiting for the disk is most of the time.
-    with durable.replaced(lambda path: None):
+    with durability.replaced(lambda path: None):
         yield DiskWorld(tmp_path_factory.mktemp("disk"))
 
 
@@ -103,18 +103,18 @@ def test_upkeep_that_fails_changes_nothing_that_is_read(disk: DiskWorld, name: s
 # -- what the judge must see -----------------------------------------------------------------------------------
 
 
-def _deleting(store: Store, one: intent.Intent) -> None:
+def _deleting(store: Store, one: intents.Intent) -> None:
     store.objects.delete(one.object_path)
 
 
 @contextmanager
 def _protecting_late(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterator[str]:
     yield new_ulid()
-    intent.pending(kernel.store)
+    intents.pending(kernel.store)
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
-    "the intent is deleted with the answer": ("merge", lambda patch: patch.setattr(intent, "finish", _deleting)),
+    "the intent is deleted with the answer": ("merge", lambda patch: patch.setattr(intents, "finish", _deleting)),
     "a cleanup is looked for after the name was published": (
         "tag create in the past",
         lambda patch: patch.setattr(branches, "_protected", _protecting_late),

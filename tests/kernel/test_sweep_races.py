@@ -11,9 +11,9 @@ import pytest
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
-from omnigraph.manifest import removal
-from omnigraph.manifest.sweep import sweep
-from omnigraph.store import reach
+from omnigraph.manifest import file_removal
+from omnigraph.manifest.recovery import sweep
+from omnigraph.store.files import reachability
 from tests.kernel.fleettools import ParkFirst, in_thread, stranger
 from tests.kernel.graphs import PERSON, check_invariants, create, ids_of, insert, open_graph
 
@@ -32,7 +32,7 @@ def test_sweep_spares_a_version_published_after_it_listed_storage(
         path.write_bytes(b"x")
         old = path.stat().st_mtime - 2 * RESIDUE_AGE_SECONDS
         os.utime(path, (old, old))
-    real, park = reach.list_tracked, ParkFirst()
+    real, park = reachability.list_tracked, ParkFirst()
 
     with failpoints.armed({Point.PUBLISH_BEFORE: park}):
         writing = in_thread(lambda: insert(other, {PERSON: ["second"]}))
@@ -43,7 +43,7 @@ def test_sweep_spares_a_version_published_after_it_listed_storage(
             writing.result(30)
             return real(*args)
 
-        monkeypatch.setattr(removal, "list_tracked", publish_first)
+        monkeypatch.setattr(file_removal, "list_tracked", publish_first)
         report = sweep(open_graph(root))
     assert (report.files_removed, report.disputed) == (2, [])
     fresh = open_graph(root)

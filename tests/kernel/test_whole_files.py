@@ -19,7 +19,7 @@ from moto.core.models import DEFAULT_ACCOUNT_ID
 from moto.s3.models import s3_backends
 
 from omnigraph.errors import Effect, StorageError
-from omnigraph.store.footers import fault_of
+from omnigraph.store.write.file_proof import fault_of
 from tests.kernel.graphs import PERSON, create, ids_of, insert, open_graph
 from tests.s3server import BUCKET, Request, S3Server, s3_server
 

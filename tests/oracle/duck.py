@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import duckdb
 import pyarrow as pa
 
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.types import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.catalog import INTEGERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.queries import ADDED, COMPARISONS, literal
 from tests.oracle.worlds import POOLS

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, Scalar
 from omnigraph.lang.query import ast
-from omnigraph.lang.types import Scalar
 from tests.oracle import truth
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.pattern import HOPS, Block, Patterns, Scan, Walk

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from omnigraph.engine.core import Core
-from omnigraph.engine.read import expressions, finish, search, steps
-from omnigraph.engine.read.compare import compare
-from omnigraph.engine.read.expand import Hops, Reached, expand_hops
-from omnigraph.engine.read.grouping import aggregate
-from omnigraph.engine.read.ordering import sort_keys, top_places
-from omnigraph.engine.read.search import nearest, text_matches
-from omnigraph.engine.read.vectors import Constant, Numbers
-from omnigraph.engine.read.walker import choose_walker
+from omnigraph.engine.query import expressions, operators, projection, search
+from omnigraph.engine.query.aggregate import aggregate
+from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.expand import Hops, Reached, choose_walker, expand_hops
+from omnigraph.engine.query.ordering import sort_keys, top_places
+from omnigraph.engine.query.search import nearest, text_matches
+from omnigraph.engine.query.vectors import Constant, Numbers
+from omnigraph.engine.session import Core
 from omnigraph.lang.query import ir
 
 Patch = pytest.MonkeyPatch
@@ -106,7 +105,7 @@ def lossy_numbers(patch: Patch) -> None:
 
 
 def parallel_edges_count(patch: Patch) -> None:
-    patch.setattr(steps, "choose_walker", lambda *given, per_edge: choose_walker(*given, per_edge=True))
+    patch.setattr(operators, "choose_walker", lambda *given, per_edge: choose_walker(*given, per_edge=True))
 
 
 def loops_are_lost(patch: Patch) -> None:
@@ -116,7 +115,7 @@ def loops_are_lost(patch: Patch) -> None:
         hops = None if reached.hops is None else reached.hops[keep]
         return Reached(reached.places[keep], reached.targets[keep], None, hops)
 
-    patch.setattr(steps, "expand_hops", changed)
+    patch.setattr(operators, "expand_hops", changed)
 
 
 def limit_before_order(patch: Patch) -> None:
@@ -124,12 +123,12 @@ def limit_before_order(patch: Patch) -> None:
         few = count if wanted is None else min(wanted, count)
         return top_places([key[:few] for key in keys], few, wanted, ties)
 
-    patch.setattr(finish, "top_places", changed)
+    patch.setattr(projection, "top_places", changed)
 
 
 def ties_are_left(patch: Patch) -> None:
     patch.setattr(
-        finish, "top_places", lambda keys, count, wanted, ties: top_places(keys, count, wanted, lambda places: [])
+        projection, "top_places", lambda keys, count, wanted, ties: top_places(keys, count, wanted, lambda places: [])
     )
 
 
@@ -138,7 +137,7 @@ def nulls_last(patch: Patch) -> None:
         nulls = [~vector.valid] if isinstance(vector, Numbers) and vector.valid is not None else []
         return nulls + sort_keys(vector, descending)
 
-    patch.setattr(finish, "sort_keys", changed)
+    patch.setattr(projection, "sort_keys", changed)
 
 
 def negation_of_any_row(patch: Patch) -> None:
@@ -147,7 +146,7 @@ def negation_of_any_row(patch: Patch) -> None:
         found = self.inner.run(run, marked)
         return rows.where(np.full(rows.count, found.count == 0))
 
-    patch.setattr(steps.Anti, "run", changed)
+    patch.setattr(operators.Anti, "run", changed)
 
 
 def optional_is_required(patch: Patch) -> None:
@@ -155,14 +154,14 @@ def optional_is_required(patch: Patch) -> None:
         marked = rows.with_columns({self.marker: np.arange(rows.count)})
         return self.inner.run(run, marked).only(self.keep - {self.marker})
 
-    patch.setattr(steps.Optional, "run", changed)
+    patch.setattr(operators.Optional, "run", changed)
 
 
 def count_counts_nulls(patch: Patch) -> None:
     def changed(function: str, vector: Any, groups: Any) -> Any:
         return aggregate(function, None if function == "count" else vector, groups)
 
-    patch.setattr(finish, "aggregate", changed)
+    patch.setattr(projection, "aggregate", changed)
 
 
 def typing_errors_are_not_forgiven(patch: Patch) -> None:
@@ -182,7 +181,7 @@ def loops_follow_the_walk(patch: Patch) -> None:
     def changed(run: Any, walker: Any, nodes: Any, node_count: int, bounds: Hops, *rest: Any) -> Any:
         return expand_hops(run, walker, nodes, node_count, bounds._replace(is_backwards=False), *rest)
 
-    patch.setattr(steps, "expand_hops", changed)
+    patch.setattr(operators, "expand_hops", changed)
 
 
 MUTANTS: Mapping[str, Mutant] = {

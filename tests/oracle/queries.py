@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from omnigraph.lang.catalog import Catalog, EdgeType
-from omnigraph.lang.types import NUMBERS, PropertyType, Scalar
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, PropertyType, Scalar
 from tests.oracle.pattern import HOPS
 from tests.oracle.truth import narrowed
 from tests.oracle.worlds import POOLS, WORDS

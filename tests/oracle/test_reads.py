@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from tests.oracle.compare import difference, rows_of
 from tests.oracle.evaluate import evaluate

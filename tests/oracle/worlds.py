@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 import omnigraph as og
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import append
+from omnigraph.store.write.transaction import append
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.truth import narrowed
 

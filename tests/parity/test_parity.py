@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.client import converse, reading
-from omnigraph.client.call import Reply
-from omnigraph.client.refusal import refusal
-from omnigraph.engine.read import Result
-from omnigraph.engine.write.receipt import IngestReceipt
+from omnigraph.client import responses, retry
+from omnigraph.client.request import Reply
+from omnigraph.client.responses import refusal
+from omnigraph.engine.query.result import Result
+from omnigraph.engine.write.write_receipts import IngestReceipt
 from omnigraph.errors import OmniGraphError, UsageError
 from tests.parity.plain import Plain, commit_in
 from tests.parity.steps import REFUSED, SCHEMA, STEPS, WIDER, Step
@@ -23,7 +23,7 @@ from tests.parity.surfaces import Commands, Http, Library, Surface
 from tests.server.conftest import POLICY
 from tests.server.live import TOKENS, Live, serving_graph
 
-RESULT, INGESTED = reading.result, reading.ingested
+RESULT, INGESTED = responses.result, responses.ingested
 SURFACES = ("client", "http", "commands", "served commands")
 
 
@@ -116,9 +116,9 @@ def blind_to_edges(reply: Reply) -> IngestReceipt:
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "seen_in"),
     [
-        (reading, "result", without_last_column, "all columns"),
-        (reading, "ingested", blind_to_edges, "first"),
-        (converse, "refusal", always_usage, "guard that fails"),
+        (responses, "result", without_last_column, "all columns"),
+        (responses, "ingested", blind_to_edges, "first"),
+        (retry, "refusal", always_usage, "guard that fails"),
     ],
 )
 def test_differences_mutant_of_the_client_is_found(

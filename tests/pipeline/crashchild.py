@@ -11,11 +11,12 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.sweep import sweep
-from omnigraph.pipeline import load, sources
-from omnigraph.pipeline.loading import Loading
+from omnigraph.manifest.recovery import sweep
+from omnigraph.pipeline import load
+from omnigraph.pipeline.bulk_load import splits
+from omnigraph.pipeline.bulk_load.transaction import Loading
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
 from tests.kernel import crashchild
 from tests.kernel.crashmutants import MUTANTS
 from tests.kernel.scenarios import REVIEW, SCENARIOS, Scenario
@@ -43,7 +44,7 @@ def _load(
         folder = Path(kernel.store.root.uri).parents[1]
         file = folder / "input.ndjson"
         file.write_bytes(lines_of(records))
-        vars(sources)["LOAD_SPLIT_BYTES"] = SPLIT_BYTES
+        vars(splits)["LOAD_SPLIT_BYTES"] = SPLIT_BYTES
         load(
             Graph(kernel),
             file,

@@ -17,8 +17,9 @@ from unittest.mock import patch
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import load, sources
-from omnigraph.pipeline.report import LoadReport
+from omnigraph.pipeline import load
+from omnigraph.pipeline.bulk_load import splits
+from omnigraph.pipeline.bulk_load.report import LoadReport
 
 SCHEMA = """
 node Person {
@@ -80,7 +81,7 @@ def world(folder: Path) -> Graph:
 @contextmanager
 def splits_of(size: int) -> Iterator[None]:
     """Cut files into splits of this many bytes."""
-    with patch.object(sources, "LOAD_SPLIT_BYTES", size):
+    with patch.object(splits, "LOAD_SPLIT_BYTES", size):
         yield
 
 

@@ -14,7 +14,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine import algo
-from omnigraph.engine.algo import LocalGraph, block, measure
+from omnigraph.engine.algo import LocalGraph, measures
 from omnigraph.errors import ConflictError, GraphError, UsageError
 from omnigraph.pipeline import algo as pipeline_algo
 
@@ -37,13 +37,13 @@ def as_networkx(graph: LocalGraph) -> Any:
 
 
 def degrees_differ(graph: LocalGraph) -> bool:
-    peer, found = as_networkx(graph), measure.degrees(graph)
+    peer, found = as_networkx(graph), measures.degrees(graph)
     wanted = {"degree": peer.degree, "in_degree": peer.in_degree, "out_degree": peer.out_degree}
     return any(found[name].tolist() != [of[node] for node in range(graph.size)] for name, of in wanted.items())
 
 
 def components_differ(graph: LocalGraph) -> bool:
-    found = measure.components(graph).tolist()
+    found = measures.components(graph).tolist()
     groups: dict[int, set[int]] = {}
     for node, number in enumerate(found):
         groups.setdefault(number, set()).add(node)
@@ -54,7 +54,7 @@ def components_differ(graph: LocalGraph) -> bool:
 
 def pagerank_differs(graph: LocalGraph) -> bool:
     """Compare with where networkx' matrix of all steps leads in the end."""
-    found = measure.pagerank(graph, tolerance=1e-13, iterations=500)
+    found = measures.pagerank(graph, tolerance=1e-13, iterations=500)
     if graph.size == 0:
         return len(found) != 0
     steps = np.linalg.matrix_power(nx.google_matrix(as_networkx(graph)), 256)
@@ -74,7 +74,7 @@ def communities_differ(graph: LocalGraph) -> bool:
         labels = [min(vote, key=lambda label: (-vote[label], label)) for vote in votes]
     sizes = Counter(labels)
     order = {label: place for place, label in enumerate(sorted(sizes, key=lambda one: (-sizes[one], one)))}
-    return bool(measure.label_propagation(graph).tolist() != [order[label] for label in labels])
+    return bool(measures.label_propagation(graph).tolist() != [order[label] for label in labels])
 
 
 CHECKS: Mapping[str, Callable[[LocalGraph], bool]] = {
@@ -94,27 +94,30 @@ def one_way(source: Any, target: Any) -> Any:
     return source, target
 
 
-def no_own_vote(given: block.Block, state: Any) -> Any:
-    votes = block.favourite_labels(given, state)
+favourite_labels = measures.favourite_labels
+
+
+def no_own_vote(given: measures.Block, state: Any) -> Any:
+    votes = favourite_labels(given, state)
     return np.where(np.diff(given.starts) > 0, votes, votes + 1)
 
 
-def first_only(given: block.Block, state: Any) -> Any:
+def first_only(given: measures.Block, state: Any) -> Any:
     sums = np.zeros(given.size)
     sums[given.filled] = state[given.neighbours][given.starts[given.filled]]
     return sums
 
 
 MUTANTS: Mapping[str, tuple[str, Any, str, Any]] = {
-    "edges are followed one way only": ("components", block, "both_ways", one_way),
-    "labels are not shortened and rounds run out": ("components", measure, "ALGO_ROUNDS_MAX", 1),
-    "components keep their labels": ("components", measure, "renumbered", lambda labels: labels),
-    "communities keep their labels": ("communities", measure, "renumbered", lambda labels: labels),
-    "lonely nodes get a label of others": ("communities", measure, "favourite_labels", no_own_vote),
-    "one neighbour alone counts": ("pagerank", measure, "neighbour_sums", first_only),
+    "edges are followed one way only": ("components", measures, "both_ways", one_way),
+    "labels are not shortened and rounds run out": ("components", measures, "ALGO_ROUNDS_MAX", 1),
+    "components keep their labels": ("components", measures, "renumbered", lambda labels: labels),
+    "communities keep their labels": ("communities", measures, "renumbered", lambda labels: labels),
+    "lonely nodes get a label of others": ("communities", measures, "favourite_labels", no_own_vote),
+    "one neighbour alone counts": ("pagerank", measures, "neighbour_sums", first_only),
     "loops count twice": (
         "communities",
-        block,
+        measures,
         "both_ways",
         lambda source, target: (np.concatenate([source, target]), np.concatenate([target, source])),
     ),
@@ -144,7 +147,7 @@ def test_components_long_path_takes_few_rounds(monkeypatch: pytest.MonkeyPatch) 
         return sweep(*given)
 
     monkeypatch.setattr(LocalGraph, "sweep", counted)
-    assert set(measure.components(graph).tolist()) == {0}
+    assert set(measures.components(graph).tolist()) == {0}
     assert rounds["swept"] < 20
 
 

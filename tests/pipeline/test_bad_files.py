@@ -19,9 +19,10 @@ from omnigraph.cli import main
 from omnigraph.errors import Effect, OmniGraphError, StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_REJECTED_CHARACTERS
-from omnigraph.manifest.intent import pending
-from omnigraph.pipeline import csvrows, load, reading
-from omnigraph.pipeline.sources import Columns
+from omnigraph.manifest.intents import pending
+from omnigraph.pipeline import load
+from omnigraph.pipeline.bulk_load import csv_rows, read_split
+from omnigraph.pipeline.bulk_load.splits import Columns
 from tests.kernel.crash import REPOSITORY
 from tests.pipeline.graphs import contents, lines_of, world
 
@@ -249,8 +250,8 @@ def test_empty_file_of_lines_is_an_input_of_nothing(tmp_path: Path, capsys: pyte
 
 def test_line_too_long_in_a_compressed_file_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = world(tmp_path / "g.omni")
-    monkeypatch.setattr(reading, "LOAD_LINE_BYTES_MAX", 100)
-    monkeypatch.setattr(reading, "LOAD_SPLIT_BYTES", 50)
+    monkeypatch.setattr(read_split, "LOAD_LINE_BYTES_MAX", 100)
+    monkeypatch.setattr(read_split, "LOAD_SPLIT_BYTES", 50)
     good, other = (
         lines_of([{"type": "Person", "data": {"name": "a"}}]),
         lines_of([{"type": "Person", "data": {"name": "b"}}]),
@@ -278,7 +279,7 @@ def test_rejected_line_that_is_long_is_kept_in_part(tmp_path: Path) -> None:
 
 
 def test_row_of_csv_that_is_too_long_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (reading, csvrows):
+    for module in (read_split, csv_rows):
         monkeypatch.setattr(module, "LOAD_CSV_ROW_BYTES_MAX", 1_000)
     graph, file = world(tmp_path / "g.omni"), tmp_path / "in.csv"
     file.write_bytes(b'name\nx\n"' + b"y" * 5_000)
@@ -349,7 +350,7 @@ def test_full_disk_under_a_task_fails_the_load_and_leaves_nothing(tmp_path: Path
 
 
 def test_open_file_that_is_gone_meanwhile_is_refused(tmp_path: Path) -> None:
-    from omnigraph.pipeline.files import open_stream
+    from omnigraph.pipeline.bulk_load.splits import open_stream
 
     with pytest.raises(UsageError, match="cannot read"):
         open_stream(str(tmp_path / "gone.ndjson"), None)

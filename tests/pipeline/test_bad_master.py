@@ -11,8 +11,8 @@ import pytest
 
 from omnigraph.cli import main
 from omnigraph.errors import PipelineError, UsageError
-from omnigraph.pipeline import session
-from omnigraph.pipeline.master import require_master
+from omnigraph.pipeline.spark import session
+from omnigraph.pipeline.spark.java import require_master
 from tests.pipeline.graphs import lines_of, world
 
 

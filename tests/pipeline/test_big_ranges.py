@@ -13,8 +13,8 @@ import pytest
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.pipeline import finders, inputs, keyfile, matching
-from omnigraph.pipeline.suspects import degrees, is_matched, later_rows, superseded
+from omnigraph.pipeline.bulk_load import key_files, matching, staged_input
+from omnigraph.pipeline.bulk_load.key_hashes import degrees, is_matched, later_rows, superseded
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ def graph(tmp_path: Path) -> Graph:
 
 def _load(graph: Graph, records: list[dict[str, Any]], folder: Path, mode: str, **options: Any) -> Any:
     """Load in many splits and many ranges."""
-    with splits_of(2_000), patch.object(inputs, "LOAD_BUCKET_KEYS", 20):
+    with splits_of(2_000), patch.object(staged_input, "LOAD_BUCKET_KEYS", 20):
         return load_bytes(graph, lines_of(records), folder, mode, **options)
 
 
@@ -52,7 +52,7 @@ def test_merge_that_takes_kept_values_for_taken_ones_misses_the_one_who_takes_an
     graph: Graph, tmp_path: Path
 ) -> None:
     _load(graph, _people(3 * VIOLATIONS_MAX), tmp_path, "append")
-    with patch.object(finders.Bucket, "freed", lambda self, *place: np.zeros(0, np.uint64)):
+    with patch.object(matching.Bucket, "freed", lambda self, *place: np.zeros(0, np.uint64)):
         _load(graph, _taking(3 * VIOLATIONS_MAX), tmp_path, "merge")
 
 
@@ -66,7 +66,7 @@ def test_merge_in_ranges_replaces_every_row_once(graph: Graph, tmp_path: Path) -
 
 def test_merge_with_one_id_in_every_split_keeps_the_last(graph: Graph, tmp_path: Path) -> None:
     notes = [{"type": "Note", "data": {"id": f"n{one % 7}", "text": f"{one:03}"}} for one in range(700)]
-    with splits_of(500), patch.object(inputs, "LOAD_BUCKET_KEYS", 5):
+    with splits_of(500), patch.object(staged_input, "LOAD_BUCKET_KEYS", 5):
         report = load_bytes(graph, lines_of(notes), tmp_path, "merge")
     assert report.nodes == {"Note": 7}
     texts = sorted(one["data"]["text"] for one in contents(graph) if one.get("type") == "Note")
@@ -84,7 +84,7 @@ def test_load_of_many_edges_at_one_node_fills_no_range(graph: Graph, tmp_path: P
         seen.append(len(found["hash"]) if name == "dst" else 0)
         return found
 
-    with patch.object(finders, "read_range", noted):
+    with patch.object(matching, "read_range", noted):
         _load(graph, records, tmp_path, "append")
     files = len(lines_of(records)) // 2_000 + 1
     assert 0 < max(seen) <= files
@@ -100,7 +100,7 @@ def test_load_with_quarantine_in_ranges_rejects_what_an_unranged_one_rejects(tmp
     outcomes = []
     for name, keys in (("one", 1_000_000), ("many", 20)):
         graph = world(tmp_path / f"{name}.omni")
-        with splits_of(1_500), patch.object(inputs, "LOAD_BUCKET_KEYS", keys):
+        with splits_of(1_500), patch.object(staged_input, "LOAD_BUCKET_KEYS", keys):
             report = load_bytes(
                 graph, lines_of(records), tmp_path, "append", on_error="quarantine", report=tmp_path / name
             )
@@ -123,24 +123,25 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
     store = graph.core.kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
-    run = keyfile.make_run(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
-    pile = keyfile.write_keys(store, "side", {"id": run})
+    run = key_files.make_run(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
+    pile = key_files.write_keys(store, "side", {"id": run})
     assert pile.keys == 1_000
     parts = [
-        keyfile.read_keys(store, pile.path, "id", ("hash", "row"), keyfile.Range(number, 16)) for number in range(16)
+        key_files.read_keys(store, pile.path, "id", ("hash", "row"), key_files.Range(number, 16))
+        for number in range(16)
     ]
     assert np.concatenate([part["hash"] for part in parts]).tolist() == sorted(hashes.tolist())
     assert sorted(np.concatenate([part["row"] for part in parts]).tolist()) == list(range(1_000))
     for number, part in enumerate(parts):
-        assert len(keyfile.Range(number, 16).chosen(hashes)) == len(part["hash"])
-    assert len(keyfile.read_keys(store, pile.path, "src", ("hash",))["hash"]) == 0
+        assert len(key_files.Range(number, 16).chosen(hashes)) == len(part["hash"])
+    assert len(key_files.read_keys(store, pile.path, "src", ("hash",))["hash"]) == 0
 
 
 def test_is_matched_same_hash_other_key_is_told_apart() -> None:
     known, checks = np.array([5, 5, 9], np.uint64), np.array([1, 2, 3], np.uint64)
     asked, asked_checks = np.array([5, 5, 5, 9, 7], np.uint64), np.array([2, 1, 3, 3, 1], np.uint64)
     assert is_matched(asked, asked_checks, known, checks).tolist() == [True, True, False, True, False]
-    run = keyfile.make_run(known, np.arange(3), {"check": checks})
+    run = key_files.make_run(known, np.arange(3), {"check": checks})
     assert run["check"].tolist() == [1, 2, 3]
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.manifest.intent import pending
-from omnigraph.manifest.sweep import sweep
-from omnigraph.pipeline.java import find_java
+from omnigraph.manifest.intents import pending
+from omnigraph.manifest.recovery import sweep
+from omnigraph.pipeline.spark.java import find_java
 from tests.kernel.crash import REPOSITORY
 from tests.pipeline.graphs import contents, lines_of, world
 

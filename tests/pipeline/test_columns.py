@@ -19,10 +19,10 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.pipeline import Columns, csvrows, load, mapping
-from omnigraph.pipeline.files import filesystem
-from omnigraph.pipeline.sources import Split
-from omnigraph.rules.violation import Findings
+from omnigraph.pipeline import Columns, load
+from omnigraph.pipeline.bulk_load import column_mapping, csv_rows
+from omnigraph.pipeline.bulk_load.splits import Split, filesystem
+from omnigraph.rules.violations import Findings
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import lines_of, load_bytes, splits_of
 from tests.s3server import S3Server, s3_server
@@ -108,7 +108,7 @@ def test_mapper_value_by_value_equals_whole_columns(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(TYPED, tmp_path / "t.parquet")
-    monkeypatch.setattr(mapping.Mapper, "_whole", lambda self, named: None)
+    monkeypatch.setattr(column_mapping.Mapper, "_whole", lambda self, named: None)
     load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
     check_things(graph, pa.scalar(0.1, pa.float32()).as_py())
 
@@ -334,7 +334,7 @@ def test_load_partition_values_stay_in_whole_columns(
     def refuse(*_: object) -> None:
         raise AssertionError("a partition column must not be converted value by value")
 
-    monkeypatch.setattr(mapping.Mapper, "_one_by_one", refuse)
+    monkeypatch.setattr(column_mapping.Mapper, "_one_by_one", refuse)
     write_visits(tmp_path / "in", "part-0.parquet")
     load(visits, nodes={"Visit": tmp_path / "in"}, mode="append", engine="local")
     assert visits_of(visits) == sorted(EXPECTED_VISITS, key=str)
@@ -426,7 +426,7 @@ def test_load_csv_rejects_rows_that_are_no_rows(graph: Graph, tmp_path: Path) ->
 @pytest.mark.parametrize("block", [24, 1 << 20])
 def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     """The oracle numbers rows with Python's reader, which says at which line a row ended."""
-    monkeypatch.setattr(csvrows, "LOAD_CSV_ROW_BYTES_MAX", block)
+    monkeypatch.setattr(csv_rows, "LOAD_CSV_ROW_BYTES_MAX", block)
     random = Random(7)
     for _ in range(40):
         fields = [random.choice(["a", "bb", '"c\nd"', '"e\r\n\nf"', '""', '"g""h"']) for _ in range(40)]
@@ -442,7 +442,7 @@ def test_csv_lines_are_those_of_an_editor(tmp_path: Path, monkeypatch: pytest.Mo
             before = reader.line_num
         findings = Findings(1_000)
         split = Split(str(tmp_path / "t.csv"), "csv", 0, 0, len(text), table_key="node:T")
-        chunks = list(csvrows.read_csv(split, findings))
+        chunks = list(csv_rows.read_csv(split, findings))
         found = {int(line): 2 for one in chunks for line in one.numbers}
         found |= {one.line: starts.get(one.line, 0) for one in findings.violations if one.line is not None}
         assert sorted(found.items()) == sorted(starts.items())[1:]

@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.manifest import audit
-from omnigraph.manifest.audit import Outcome
-from omnigraph.manifest.intent import pending
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest import recovery
+from omnigraph.manifest.intents import pending
+from omnigraph.manifest.recovery import Outcome, sweep
 from omnigraph.pipeline import load
 from tests.kernel.crash import REPOSITORY, Campaign, LocalPlace, Zygote
 from tests.pipeline.driver import SPLIT_BYTES
@@ -127,7 +126,7 @@ def test_driver_killed_while_executors_write_leaves_nothing_and_can_be_run_again
     assert len(contents(graph)) == len(before) + len(people)
     assert sweep(kernel, 0.0).rolled_back == 1
     assert staged_by(graph, intent.operation_id) == []
-    assert [(row.operation_id, row.outcome) for row in audit.read(kernel.store)] == [
+    assert [(row.operation_id, row.outcome) for row in recovery.read(kernel.store)] == [
         (intent.operation_id, Outcome.ROLLED_BACK)
     ]
     with splits_of(SPLIT_BYTES):

@@ -19,8 +19,8 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, JobExists, UsageError
-from omnigraph.pipeline import asking, embedding, staging
-from omnigraph.pipeline.tasks import Executors
+from omnigraph.pipeline.bulk_load import embed_site, stage_split
+from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.search.provider import Provider
 from tests.engine.test_embed import answer, asked, doc, made, provider, refusing
 
@@ -95,7 +95,7 @@ def test_load_quarantine_counts_rows_the_same_in_every_pass(
     graph: og.Graph, provider: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Rows that come in parts are found again by their numbers, past those that were left out.
-    monkeypatch.setattr(embedding.EmbedJob, "window", lambda self, key: 2)
+    monkeypatch.setattr(stage_split.EmbedJob, "window", lambda self, key: 2)
     records = [doc("a", text="one"), doc("b"), doc("c", text="two", pages=99), doc("d", text="two"), doc("d", text="x")]
     records += [doc("e", text="y"), {"edge": "Cites", "from": "b", "to": "e", "data": {}}]
     report = pipeline.load(
@@ -131,9 +131,9 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 
     def fill_rows(job: Any, table_key: str, rows: pa.Table, tallies: Any) -> Any:
         filled.append(table_key)
-        return embedding.fill_rows(job, table_key, rows, tallies)
+        return stage_split.fill_rows(job, table_key, rows, tallies)
 
-    monkeypatch.setattr(staging, "fill_rows", fill_rows)
+    monkeypatch.setattr(stage_split, "fill_rows", fill_rows)
     data = lines(tmp_path, doc("a", text="one"), {"edge": "Cites", "from": "nobody", "to": "noone", "data": {}})
     with pytest.raises(DataError, match="nobody"):
         pipeline.load(graph, data, mode="append", embed=True)
@@ -144,7 +144,7 @@ def test_load_that_looks_again_at_edges_gives_vectors_to_nothing(
 def test_load_provider_that_fails_publishes_nothing_and_a_rerun_asks_for_the_rest(
     graph: og.Graph, provider: Provider, tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.engine.embed.filler.EMBED_TEXTS_MAX", 2)
+    monkeypatch.setattr("omnigraph.engine.embed.fetch.EMBED_TEXTS_MAX", 2)
     data = lines(tmp_path, *(doc(f"d{number}", text=f"t{number}") for number in range(8)))
     provider.answer = refusing(status)
     with pytest.raises(DataError) as caught:
@@ -189,7 +189,7 @@ def test_site_carries_the_provider_and_its_key_but_no_other_secret(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SOME_OTHER_SECRET", "x")
-    names = dict(asking.site_of(graph.uri, "op", asking.slots(Threads())).place.settings)
+    names = dict(embed_site.site_of(graph.uri, "op", embed_site.slots(Threads())).place.settings)
     assert (names["OPENAI_API_KEY"], names["OMNIGRAPH_EMBED_BASE_URL"]) == ("secret-key", provider.url)
     assert "SOME_OTHER_SECRET" not in names
 
@@ -213,7 +213,7 @@ def test_site_leaves_no_setting_of_an_earlier_driver_behind(
     graph: og.Graph, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMNIGRAPH_EMBED_BASE_URL")
-    place = asking.site_of(graph.uri, "op", 1).place
+    place = embed_site.site_of(graph.uri, "op", 1).place
     monkeypatch.setenv("OMNIGRAPH_EMBED_BASE_URL", "http://earlier")
     place.store()
     assert "OMNIGRAPH_EMBED_BASE_URL" not in os.environ
@@ -230,7 +230,7 @@ def test_spark_loads_and_embeds_as_this_process_does(
     expected = {f"d{number}": pytest.approx(made(f"t{number % 4}")) for number in range(9)}
     assert vectors(graph) == expected
     graph.mutate('query u() { update Doc set { text: "new" } where name = "d0" }')
-    assert asking.slots(Executors(spark)) == 2
+    assert embed_site.slots(Executors(spark)) == 2
     receipt = pipeline.embed(graph, engine="spark")
     assert (receipt.engine, receipt.properties[0].tally.filled) == ("spark", 1)
     assert asked(provider) == ["new"]

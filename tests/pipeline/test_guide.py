@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 
 import omnigraph as og
-from omnigraph.pipeline.files import filesystem
+from omnigraph.pipeline.bulk_load.splits import filesystem
 from tests.s3server import S3Server, s3_server
 
 __all__ = ["s3_server"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.manifest.intent import pending
+from omnigraph.manifest.intents import pending
 from tests.kernel.crash import REPOSITORY
 from tests.pipeline.graphs import contents, lines_of, world
 

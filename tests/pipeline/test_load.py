@@ -17,14 +17,14 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.core import View
+from omnigraph.engine.session import View
 from omnigraph.errors import DataError, GraphError, JobExists, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.recovery import sweep
 from omnigraph.pipeline import load
-from omnigraph.pipeline.loading import Loading
-from omnigraph.pipeline.report import LoadReport
+from omnigraph.pipeline.bulk_load.report import LoadReport
+from omnigraph.pipeline.bulk_load.transaction import Loading
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, world
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.manifest.intent import pending
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.intents import pending
+from omnigraph.manifest.recovery import sweep
 from tests.kernel.crash import Campaign, LocalPlace, Zygote
 from tests.kernel.crashcheck import essence_of
 from tests.pipeline.test_crash_load import LOADS, LoadZygote, crash

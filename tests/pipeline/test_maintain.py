@@ -25,12 +25,12 @@ from omnigraph.graph import Graph
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
-from omnigraph.pipeline import maintain, maintain_verify
-from omnigraph.pipeline.maintain import Spread
-from omnigraph.pipeline.tasks import Executors
-from omnigraph.store import compact
-from omnigraph.store.change import append
-from omnigraph.store.index import coverage
+from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.pipeline.spark_maintenance import optimize, verify
+from omnigraph.pipeline.spark_maintenance.optimize import Spread
+from omnigraph.store.index.index_build import coverage
+from omnigraph.store.write import compaction
+from omnigraph.store.write.transaction import append
 from tests.engine.upkeep import elsewhere
 
 pytestmark = pytest.mark.slow
@@ -67,10 +67,10 @@ def grown(path: Path) -> Graph:
 @pytest.fixture(params=[10, 20])
 def pieces(request: pytest.FixtureRequest) -> Any:
     """Cut compactions and segments so small that each has several tasks; fragments have 10 rows before."""
-    plan = compact.plan
+    plan = compaction.plan
     with (
-        patch.object(maintain, "MAINTAIN_TASK_ROWS", 8),
-        patch.object(compact, "plan", lambda dataset: plan(dataset, rows_per_fragment=request.param)),
+        patch.object(optimize, "MAINTAIN_TASK_ROWS", 8),
+        patch.object(compaction, "plan", lambda dataset: plan(dataset, rows_per_fragment=request.param)),
     ):
         yield
 
@@ -94,7 +94,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
     expected = here.optimize()
-    with patch.object(maintain, "executors", lambda _: Threads()):
+    with patch.object(optimize, "executors", lambda _: Threads()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
     assert shape(there) == shape(here)
@@ -113,7 +113,7 @@ def test_optimize_elsewhere_leaves_nothing_to_do(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     for place in range(3):
         graph.ingest([{"type": "Person", "data": person(place)}])
-    with patch.object(maintain, "executors", lambda _: Threads()):
+    with patch.object(optimize, "executors", lambda _: Threads()):
         assert pipeline.optimize(graph, engine="spark").commit is not None
         assert pipeline.optimize(graph, engine="spark").commit is None
 
@@ -136,7 +136,7 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
                 )
             return super().run(stage, work, payloads, sizes)
 
-    with patch.object(maintain, "executors", lambda _: Late()):
+    with patch.object(optimize, "executors", lambda _: Late()):
         report = pipeline.optimize(graph, engine="spark")
     assert wrote
     assert all(one.committed for one in report.types)
@@ -154,7 +154,7 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         asked.append("elsewhere")
         return Threads()
 
-    with patch.object(maintain, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(maintain, "executors", executors):
+    with patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(optimize, "executors", executors):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 
@@ -167,9 +167,9 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
         raise PipelineUnavailable("no Java")
 
     with (
-        patch.object(maintain, "MAINTAIN_LOCAL_BYTES_MAX", 0),
-        patch.object(maintain, "executors", executors),
-        patch.object(maintain, "find_spec", lambda _: None if missing == "package" else object()),
+        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", 0),
+        patch.object(optimize, "executors", executors),
+        patch.object(optimize, "find_spec", lambda _: None if missing == "package" else object()),
     ):
         assert pipeline.optimize(graph).commit is not None
         with pytest.raises(PipelineUnavailable):
@@ -242,7 +242,7 @@ def test_verify_on_spark_tells_what_verify_in_process_tells(spark: Any, tmp_path
         graph.close()
         expected = og.open(uri).verify()
         assert sum(one.severity == "error" for one in expected.findings) == count, expected
-        with patch.object(maintain_verify, "MAINTAIN_TASK_ROWS", 16):
+        with patch.object(verify, "MAINTAIN_TASK_ROWS", 16):
             found = pipeline.verify(og.open(uri), engine="spark")
         assert said(found) == said(expected), name
 

@@ -17,16 +17,16 @@ import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
 from omnigraph.engine import merge as merging
-from omnigraph.engine.core import Core
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import apply as applying
+from omnigraph.engine.session import Core
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
-from omnigraph.manifest.intent import pending
-from omnigraph.pipeline import merge_keys, merge_ranges, merge_tasks
-from omnigraph.pipeline.merge_ranges import Ranges, merge_with
-from omnigraph.pipeline.tasks import Executors
+from omnigraph.manifest.intents import pending
+from omnigraph.pipeline.range_merge import keys, merge, tasks
+from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.spark.executors import Executors
 from tests.engine.dagworld import template
 from tests.engine.mergegraphs import files
 from tests.engine.test_dags import run
@@ -292,7 +292,7 @@ def test_ranges_refuse_the_same_idle_resolutions_as_one_process(tmp_path: Path, 
 @pytest.mark.slow
 def test_ranges_tell_only_so_many_conflicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = twin(tmp_path / "g", "both_sides")
-    for module in (merge_ranges, merge_tasks, merge_keys):
+    for module in (merge, tasks, keys):
         monkeypatch.setattr(module, "MERGE_CONFLICTS_MAX", 2)
     with pytest.raises(MergeConflict, match="at least 2 conflicts") as caught:
         on(Threads)(graph)
@@ -311,8 +311,8 @@ def test_merge_auto_takes_spark_above_a_size(
         asked.append(master)
         return Threads()
 
-    monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", limit)
-    monkeypatch.setattr(merge_ranges, "executors", executors)
+    monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", limit)
+    monkeypatch.setattr(merge, "executors", executors)
     receipt = pipeline.merge(graph, "review", delete_branch=True)
     assert (receipt.outcome, receipt.branch_deleted) == ("merged", True)
     assert asked == ([None] if engine == "elsewhere" else [])
@@ -326,9 +326,9 @@ def test_merge_auto_without_spark_stays_here(tmp_path: Path, monkeypatch: pytest
     def executors(_: str | None) -> Runner:
         raise PipelineUnavailable("no Java")
 
-    monkeypatch.setattr(merge_ranges, "MERGE_LOCAL_ENTITIES_MAX", 0)
-    monkeypatch.setattr(merge_ranges, "executors", executors)
-    monkeypatch.setattr(merge_ranges, "find_spec", lambda _: None if missing == "package" else object())
+    monkeypatch.setattr(merge, "MERGE_LOCAL_ENTITIES_MAX", 0)
+    monkeypatch.setattr(merge, "executors", executors)
+    monkeypatch.setattr(merge, "find_spec", lambda _: None if missing == "package" else object())
     with pytest.raises(PipelineUnavailable):
         pipeline.merge(graph, "review", engine="spark")
     assert pipeline.merge(graph, "review").outcome == "merged"
@@ -371,7 +371,7 @@ def test_merge_command_chooses_where_it_runs(
         masters.append(master)
         return Threads()
 
-    monkeypatch.setattr(merge_ranges, "executors", executors)
+    monkeypatch.setattr(merge, "executors", executors)
     command = ["branch", "merge", "review", "--store", uri]
     assert main([*command, "--engine", "spark", "--dry-run"]) == 1
     assert "in one process" in capsys.readouterr().err
@@ -403,26 +403,24 @@ def test_merge_on_executors_equals_the_merge_in_process(tmp_path: Path, spark: A
 
 def range_loses_an_entity(patch: pytest.MonkeyPatch) -> None:
     """A range ends one entity too early."""
-    real = merge_keys.read_table
-    patch.setattr(
-        merge_tasks, "read_table", lambda store, path: (rows := real(store, path)).slice(0, rows.num_rows - 1)
-    )
+    real = keys.read_table
+    patch.setattr(tasks, "read_table", lambda store, path: (rows := real(store, path)).slice(0, rows.num_rows - 1))
 
 
 def bucket_loses_an_edge(patch: pytest.MonkeyPatch) -> None:
     """An edge is judged at its source alone."""
-    real = merge_keys._cut
+    real = keys._cut
 
     def broken(job: Any, type_: Any, rows: Any) -> Any:
         for group, bucket, part in real(job, type_, rows):
             yield group, bucket, part.filter(part.column("src").is_valid()) if "src" in part.column_names else part
 
-    patch.setattr(merge_keys, "_cut", broken)
+    patch.setattr(keys, "_cut", broken)
 
 
 def rows_that_go_stay(patch: pytest.MonkeyPatch) -> None:
     """What is replaced is not marked."""
-    patch.setattr(merge_tasks, "slices_of", lambda ordered: {})
+    patch.setattr(tasks, "slices_of", lambda ordered: {})
 
 
 MUTANTS: dict[Callable[[pytest.MonkeyPatch], None], str] = {

@@ -16,7 +16,15 @@ from hypothesis import strategies as st
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.limits import LOAD_BUCKETS_MAX
-from omnigraph.pipeline import checks, finders, hashing, inputs, keyfile, matching, reading, staging
+from omnigraph.pipeline.bulk_load import (
+    key_files,
+    key_hashes,
+    matching,
+    read_split,
+    set_checks,
+    stage_split,
+    staged_input,
+)
 from omnigraph.rules.validate import RULES
 from tests.caseengine import Engine, Ran, _records
 from tests.casefile import CASES, Case, Step, read_cases
@@ -74,7 +82,7 @@ def compare(raw: bytes, mode: Any, size: int, keys: int = 1) -> None:
     with tempfile.TemporaryDirectory() as folder, patch.dict("os.environ", {"OMNIGRAPH_DURABILITY": "process"}):
         one, other = world(Path(folder, "a")), world(Path(folder, "b"))
         ingested = _attempt(lambda: one.ingest(raw, mode=mode), one)
-        with splits_of(size), patch.object(inputs, "LOAD_BUCKET_KEYS", keys):
+        with splits_of(size), patch.object(staged_input, "LOAD_BUCKET_KEYS", keys):
             loaded = _attempt(lambda: load_bytes(other, raw, Path(folder), mode), other)
         assert loaded == ingested
 
@@ -126,33 +134,35 @@ def test_load_telling_input_equals_ingest(place: int) -> None:
 
 
 def _without(name: str) -> Any:
-    return patch.dict(finders.FINDERS, {name: lambda bucket: {}})
+    return patch.dict(matching.FINDERS, {name: lambda bucket: {}})
 
 
 MUTANTS: dict[str, Callable[[], Any]] = {
-    **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in staging.SET_CHECKS},
-    "no row rules": lambda: patch.object(staging, "ROW_CHECKS", ()),
-    "lines of every split start anew": lambda: patch.object(inputs.StagedInput, "offset", lambda self, split: 0),
-    "first line of a split is lost": lambda: patch.object(reading, "_byte_range", _losing),
+    **{f"no {rule.__name__}": partial(_without, rule.__name__) for rule in stage_split.SET_CHECKS},
+    "no row rules": lambda: patch.object(stage_split, "ROW_CHECKS", ()),
+    "lines of every split start anew": lambda: patch.object(staged_input.StagedInput, "offset", lambda self, split: 0),
+    "first line of a split is lost": lambda: patch.object(read_split, "_byte_range", _losing),
     "replaced rows stay": lambda: patch.object(matching, "is_matched", lambda own, *others: own != own),
     "the first of an id wins": lambda: patch.object(matching, "superseded", lambda hashes, checks, rows: rows[1:]),
-    "replaced rows still hold their values": lambda: patch.object(checks, "_Surviving", lambda check: check.committed),
-    "no end is missing": lambda: patch.object(finders, "missing", lambda values, known: values[:0]),
-    "ranges leave a gap": lambda: patch.object(keyfile.Range, "fences", _with_a_gap),
-    "rows of a file count from its own first": lambda: patch.object(inputs.StagedRows, "_held", _uncounted),
+    "replaced rows still hold their values": lambda: patch.object(
+        set_checks, "_Surviving", lambda check: check.committed
+    ),
+    "no end is missing": lambda: patch.object(matching, "missing", lambda values, known: values[:0]),
+    "ranges leave a gap": lambda: patch.object(key_files.Range, "fences", _with_a_gap),
+    "rows of a file count from its own first": lambda: patch.object(staged_input.StagedRows, "_held", _uncounted),
 }
 
 
-def _with_a_gap(self: keyfile.Range) -> tuple[int, int]:
+def _with_a_gap(self: key_files.Range) -> tuple[int, int]:
     step = LOAD_BUCKETS_MAX // self.count
     return self.number * step, (self.number + 1) * step - step // 2
 
 
-def _uncounted(self: inputs.StagedRows) -> Any:
+def _uncounted(self: staged_input.StagedRows) -> Any:
     return ((0, part) for part in self.parts if part)
 
 
-_byte_range = reading._byte_range
+_byte_range = read_split._byte_range
 
 
 def _losing(split: Any) -> tuple[bytes, bool]:
@@ -175,21 +185,21 @@ def test_compare_mutant_is_caught(mutant: str) -> None:
 
 def test_finders_and_row_checks_cover_every_rule() -> None:
     names = {rule.__name__ for rule in RULES}
-    assert {rule.__name__ for rule in staging.ROW_CHECKS} | set(finders.FINDERS) == names
-    assert not {rule.__name__ for rule in staging.ROW_CHECKS} & set(finders.FINDERS)
-    assert set(checks.ASSEMBLERS) == set(finders.FINDERS)
+    assert {rule.__name__ for rule in stage_split.ROW_CHECKS} | set(matching.FINDERS) == names
+    assert not {rule.__name__ for rule in stage_split.ROW_CHECKS} & set(matching.FINDERS)
+    assert set(set_checks.ASSEMBLERS) == set(matching.FINDERS)
 
 
 def test_hash_column_equal_values_have_equal_hashes_and_slices_agree() -> None:
     import pyarrow as pa
 
     texts = pa.array(["", "a", "a\0", "abcdefgh", "abcdefghi", "x" * 600, "x" * 601, "a", None])
-    hashes = hashing.hash_column(texts, "seed")
+    hashes = key_hashes.hash_column(texts, "seed")
     assert len(set(hashes[:7].tolist())) == 7
     assert hashes[1] == hashes[7]
-    assert hashing.hash_column(texts.slice(3, 4), "seed").tolist() == hashes[3:7].tolist()
-    assert hashing.hash_column(texts, "other").tolist() != hashes.tolist()
-    zeros = hashing.hash_column(pa.array([0.0, -0.0, 1.0]), "seed")
+    assert key_hashes.hash_column(texts.slice(3, 4), "seed").tolist() == hashes[3:7].tolist()
+    assert key_hashes.hash_column(texts, "other").tolist() != hashes.tolist()
+    zeros = key_hashes.hash_column(pa.array([0.0, -0.0, 1.0]), "seed")
     assert zeros[0] == zeros[1] != zeros[2]
 
 

@@ -14,13 +14,12 @@ import pytest
 import omnigraph as og
 from omnigraph import pipeline
 from omnigraph.cli import main
-from omnigraph.lang.query.parse import parse_queries
+from omnigraph.lang.query.parser import parse_queries
 from omnigraph.lang.source import Source
 from omnigraph.pipeline.query import collect, lower
-from omnigraph.pipeline.query.finish import Finish
-from omnigraph.pipeline.query.lower import Lowering
+from omnigraph.pipeline.query.lower import Lowering, reached
+from omnigraph.pipeline.query.projection import Finish
 from omnigraph.pipeline.query.search import Search
-from omnigraph.pipeline.query.walk import reached
 from tests.caseengine import Engine, Ran
 from tests.caseexpect import CaseFailure
 from tests.casefile import CASES, Case, Step, read_cases

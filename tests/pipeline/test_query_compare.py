@@ -10,15 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.read.compare import compare
-from omnigraph.engine.read.vectors import Constant, vector_of
+from omnigraph.engine.query.compare import compare
+from omnigraph.engine.query.vectors import Constant, vector_of
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.pipeline.datasource.spark_types import to_frame
 from omnigraph.pipeline.query.expressions import Expressions
-from omnigraph.pipeline.query.names import Names
+from omnigraph.pipeline.query.needs import Names
 from omnigraph.pipeline.query.scan import _arrow_type
-from omnigraph.pipeline.types import to_frame
 
 _OPS = (ir.CompareOp.EQ, ir.CompareOp.NE, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE)
 _VALUES: dict[Scalar, list[Any]] = {

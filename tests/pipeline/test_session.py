@@ -16,8 +16,8 @@ from zipfile import ZipFile
 import pytest
 
 from omnigraph.errors import PipelineUnavailable
-from omnigraph.pipeline import java, progress, session
-from omnigraph.pipeline.tasks import Executors
+from omnigraph.pipeline.spark import java, progress, session
+from omnigraph.pipeline.spark.executors import Executors
 from tests.kernel.crash import REPOSITORY
 from tests.pipeline.graphs import contents, lines_of, world
 
@@ -67,7 +67,7 @@ def test_second_session_starts_from_the_archive_of_the_first(tmp_path: Path) -> 
     program = """
 import os, sys
 from pathlib import Path
-from omnigraph.pipeline.session import session
+from omnigraph.pipeline.spark.session import session
 spark = session("local[1]")
 spark.range(3).count()
 maps = Path(f"/proc/{spark._jvm.java.lang.ProcessHandle.current().pid()}/maps").read_text()
@@ -110,7 +110,7 @@ def test_session_of_a_remote_gets_this_package() -> None:
     assert session._connect(SimpleNamespace(builder=builder), "sc://host") is remote
     [(path, is_python)] = sent
     assert is_python
-    assert {"pyspark_omnigraph.py", "omnigraph/pipeline/stream.py"} <= {*ZipFile(path).namelist()}
+    assert {"pyspark_omnigraph.py", "omnigraph/pipeline/datasource/stream.py"} <= {*ZipFile(path).namelist()}
     Path(path).unlink()
 
 
@@ -195,7 +195,7 @@ def test_executors_tell_bytes_of_the_tasks_that_are_done(monkeypatch: pytest.Mon
         return []
 
     monkeypatch.setattr(session, "watched", watched)
-    monkeypatch.setattr("omnigraph.pipeline.tasks._results", lambda *_: [])
+    monkeypatch.setattr("omnigraph.pipeline.spark.executors._results", lambda *_: [])
     Executors(None, watcher).run("reading", len, [b"", b"", b""], [100, 200, 300])
     assert told == [("reading", 600), 0, 200, 600]
 

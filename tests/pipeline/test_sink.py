@@ -10,9 +10,9 @@ import pytest
 
 from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineError, ReadSetChanged, UsageError
 from omnigraph.graph import Graph
-from omnigraph.manifest.intent import pending
-from omnigraph.pipeline import sink
-from omnigraph.pipeline.sink import Staged, StreamWriter, Writer, stage
+from omnigraph.manifest.intents import pending
+from omnigraph.pipeline.datasource import table_writer
+from omnigraph.pipeline.datasource.table_writer import Staged, StreamWriter, Writer, stage
 from tests.pipeline.things import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
@@ -134,8 +134,8 @@ def test_stream_writer_batch_that_comes_again_is_written_once(tmp_path: Path) ->
 def test_stream_writer_without_a_mark_doubles_or_loses_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(sink, "_last_commit", lambda *_: None)
-    monkeypatch.setattr("omnigraph.pipeline.loading.find_applied", lambda *_: None)
+    monkeypatch.setattr(table_writer, "_last_commit", lambda *_: None)
+    monkeypatch.setattr("omnigraph.pipeline.bulk_load.transaction.find_applied", lambda *_: None)
     with pytest.raises(KeyConflict):
         write_batch(graph, 0, "c")
 
@@ -145,7 +145,7 @@ def test_stream_writer_of_a_batch_that_another_finished_meanwhile_is_content(
 ) -> None:
     graph = things(tmp_path / "g")
     write_batch(graph, 0, "c")
-    monkeypatch.setattr(sink, "_last_commit", lambda *_: None)
+    monkeypatch.setattr(table_writer, "_last_commit", lambda *_: None)
     write_batch(graph, 0, "c")
     assert names(graph) == ["a", "b", "c"]
 

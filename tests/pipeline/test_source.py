@@ -13,13 +13,13 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import UsageError
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.pipeline import source
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.pipeline.datasource import table_reader
+from omnigraph.pipeline.datasource.options import READ, given_options
+from omnigraph.pipeline.datasource.spark_types import column_names, find_type
+from omnigraph.pipeline.datasource.table_reader import plan_scan, read_rows
 from omnigraph.pipeline.diff import diff
-from omnigraph.pipeline.options import READ, given_options
 from omnigraph.pipeline.query import collect
-from omnigraph.pipeline.scanning import plan_scan, read_rows
-from omnigraph.pipeline.types import column_names, find_type
 from tests.pipeline.things import FULL, things
 
 pytestmark = pytest.mark.slow
@@ -116,7 +116,7 @@ def test_read_of_the_past_has_todays_names_unless_asked_otherwise(spark: Any, tm
 def test_plan_scan_gives_each_fragment_to_one_task(tmp_path: Path) -> None:
     graph = things(tmp_path / "g")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("omnigraph.pipeline.scanning.LOAD_SPLIT_BYTES", 1)
+        patch.setattr("omnigraph.pipeline.datasource.table_reader.LOAD_SPLIT_BYTES", 1)
         scan, runs = plan_scan(graph.core.view(), "node:Thing")
     assert runs == [[0], [1]]
     names = column_names(scan.type)
@@ -146,7 +146,7 @@ def test_schema_of_wrong_options_says_what_to_do(tmp_path: Path, options: Mappin
     things(tmp_path / "g").close()
     given = {name: str(tmp_path / "g") if name == "graph" else value for name, value in options.items()}
     with pytest.raises(UsageError, match=said):
-        source.schema_of(given, None)
+        table_reader.schema_of(given, None)
 
 
 def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
     graph = things(tmp_path / "g")
     options = {"graph": graph.uri, "type": "Thing"}
     with pytest.raises(UsageError, match="no condition on `Thing`"):
-        source.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
+        table_reader.Reader(options | {"filter": "nothing > 5"}, None, StructType().add("name", StringType()))
     for where in (
         "count > 5) OR (true",
         "count > 5 garbage",
@@ -165,10 +165,10 @@ def test_reader_wrong_filter_or_schema_is_refused_before_tasks_run(tmp_path: Pat
         "name = 'x",
     ):
         with pytest.raises(UsageError, match="condition on `Thing`"):
-            source.Reader(options | {"filter": where}, None, StructType().add("name", StringType()))
+            table_reader.Reader(options | {"filter": where}, None, StructType().add("name", StringType()))
     with pytest.raises(UsageError, match=r"`Thing\.count` is `bigint` in Spark"):
-        source.Reader(options, None, StructType().add("count", StringType()))
-    reader = source.Reader(options, None, StructType().add("count", LongType()))
+        table_reader.Reader(options, None, StructType().add("count", StringType()))
+    reader = table_reader.Reader(options, None, StructType().add("count", LongType()))
     (run,) = reader.partitions()
     assert [batch.to_pylist() for batch in reader.read(run)] == [
         [{"count": 2**32 - 1}, {"count": None}],
@@ -216,7 +216,7 @@ def test_wrong_options_in_spark_say_code_and_message(
 def test_hidden_traceback_is_shown_again_by_the_next_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
-    from omnigraph.pipeline.sourceerrors import coded
+    from omnigraph.pipeline.datasource.options import coded
 
     def fail(**given: bool) -> None:
         with coded(**given):

@@ -15,9 +15,10 @@ import pytest
 
 from omnigraph.engine.tasks import Threads
 from omnigraph.errors import DataError, PipelineError, PipelineUnavailable, UsageError
-from omnigraph.pipeline import Columns, java, load
-from omnigraph.pipeline.session import session
-from omnigraph.pipeline.tasks import Executors, _results, attempt, on_executor
+from omnigraph.pipeline import Columns, load
+from omnigraph.pipeline.spark import java
+from omnigraph.pipeline.spark.executors import Executors, _results, attempt, on_executor
+from omnigraph.pipeline.spark.session import session
 from tests.engine.write.graphs import rows
 from tests.pipeline.graphs import contents, lines_of, load_bytes, splits_of, told, world
 
@@ -173,7 +174,7 @@ def test_session_without_spark_says_what_to_type(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.spark
 @pytest.mark.slow
 def test_session_of_a_wrong_master_says_so(tmp_path: Path) -> None:
-    program = "from omnigraph.pipeline.session import session\nsession('local[nonsense]')"
+    program = "from omnigraph.pipeline.spark.session import session\nsession('local[nonsense]')"
     environment = os.environ | {"OMNIGRAPH_SPARK_ARCHIVE": "off"}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert "PipelineError: Spark did not start" in done.stderr

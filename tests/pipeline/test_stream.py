@@ -15,9 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import omnigraph as og
 from omnigraph.errors import ChangeFeedGap, CursorRejected, GraphError, OmniGraphError, SchemaBoundary, UsageError
-from omnigraph.pipeline import source, stream, stream_feed, stream_rows
-from omnigraph.pipeline.stream import StreamReader
-from omnigraph.pipeline.stream_feed import Feed
+from omnigraph.pipeline.datasource import stream, stream_rows, table_reader
+from omnigraph.pipeline.datasource.stream import Feed, StreamReader
 from tests.engine.changesworld import SCHEMA, World, apply, delete, edge, exported, head, image, new_graph, node, write
 from tests.pipeline.things import things
 
@@ -150,7 +149,7 @@ def test_stream_of_one_type_has_its_columns(tmp_path: Path) -> None:
             if row["after"] is not None:
                 state[row["id"]] = row["after"]
         options = {"graph": graph.uri, "type": name}
-        one = source.Reader(options, None, source.schema_of(options, None))
+        one = table_reader.Reader(options, None, table_reader.schema_of(options, None))
         now = [row for run in one.partitions() for batch in one.read(run) for row in batch.to_pylist()]
         assert sorted(state.values(), key=lambda row: row["id"]) == sorted(now, key=lambda row: row["id"])
 
@@ -166,7 +165,7 @@ def test_stream_of_a_large_commit_is_shared_among_tasks(tmp_path: Path, monkeypa
     graph = new_graph(tmp_path)
     write(graph, *(node(f"n{place}", "Q") for place in range(10)))
     whole = batches(graph)
-    monkeypatch.setattr(stream_feed, "STREAM_TASK_ROWS", 4)
+    monkeypatch.setattr(stream, "STREAM_TASK_ROWS", 4)
     monkeypatch.setattr(stream_rows, "STREAM_WINDOW_ROWS", 3)
     one = reader(graph)
     start = one.initialOffset()
@@ -245,7 +244,7 @@ def test_stream_without_a_start_or_with_a_schema_is_refused(graph: og.Graph) -> 
 
     options = {"graph": graph.uri, "type": "P"}
     with pytest.raises(UsageError, match="`start` is missing; a stream begins at"):
-        StreamReader(options, source.schema_of(options, None))
+        StreamReader(options, table_reader.schema_of(options, None))
     with pytest.raises(UsageError, match="leave the schema away"):
         StreamReader({"graph": graph.uri, "start": "now"}, StructType().add("id", StringType()))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from omnigraph.engine.scope import PolicyBranch, Scope
+from omnigraph.engine.authorization import PolicyBranch, Scope
 from omnigraph.errors import PolicyDenied
 
 

@@ -17,16 +17,16 @@ import orjson
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine import core as core_module
-from omnigraph.engine import sight
-from omnigraph.engine.changes.commit import States
-from omnigraph.engine.core import Core
+from omnigraph.engine import authorization
+from omnigraph.engine import session as core_module
+from omnigraph.engine.changes.commit_diff import States
 from omnigraph.engine.history import describe_commits, describe_snapshot
+from omnigraph.engine.session import Core
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.policy import load_bundle
-from omnigraph.stored import load_queries
+from omnigraph.stored_queries import load_queries
 
 HIDDEN: Final = ("Salary", "Audit", "Paid", "Follows", "Retired")
 # What is hidden from the actor: `Paid` has an end that is hidden, and is never named.
@@ -159,7 +159,7 @@ _VIEW: Final = Core.view
 LEAKS: Final[tuple[tuple[Any, str, Any], ...]] = (
     (core_module, "with_their_edges", lambda catalog, hidden: frozenset(hidden)),
     (core_module, "redact_commit", lambda commit: commit),
-    (sight, "restrict_source", lambda text, hidden: text),
+    (authorization, "restrict_source", lambda text, hidden: text),
     (core_module, "restrict_snapshot", lambda snapshot, hidden, schema: snapshot),
     (States, "view", lambda self, commit, _: self.core.whole_of(self.core.kernel.snapshot_of(commit))),
     (Core, "view", _whole_export),

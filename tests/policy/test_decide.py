@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.scope import Scope, on, onto, transition
+from omnigraph.engine.authorization import Scope, on, onto, transition
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy, cedar, load_bundle
 from omnigraph.policy.bundle import Bundle, Rule

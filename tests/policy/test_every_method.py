@@ -13,9 +13,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.branch import Branches, Tags
-from omnigraph.engine.core import Core
+from omnigraph.engine.branches import Branches, Tags
 from omnigraph.engine.schema import Schema
+from omnigraph.engine.session import Core
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph, Past
 from omnigraph.manifest.kernel import Kernel

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine import sight
-from omnigraph.engine.branch import handle
-from omnigraph.engine.core import Core
+from omnigraph.engine import authorization, branches
 from omnigraph.engine.merge import replay
 from omnigraph.engine.merge.apply import Application
-from omnigraph.engine.write import gate
+from omnigraph.engine.session import Core
+from omnigraph.engine.write import write_authorization
+from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.model import Branch, BranchNames
-from omnigraph.manifest.name_record import NameRecord
 from tests.policy.histories import POLICIES, STEPS, Leak, run
 
 # Of each policy, so that there are more than a hundred.
@@ -69,16 +68,16 @@ MUTANTS: dict[str, tuple[Any, str, Any, str, tuple[str, ...]]] = {
     "deleted fail open": (NameRecord, "_read_deleted", fail_open, "unprotected", (*FORK, *["root deletes"] * 3)),
     "renamed unprotected": (Branch, "names", property(newest_name_only), "unprotected", (*FORK, *["root renames"] * 3)),
     "head unasked": (Core, "head", unasked_head, "unprotected", ("ann branches",) * 3),
-    "branch create unchecked": (handle, "check_flow", nothing, "protected types", ("ann branches",) * 6),
-    "load from unchecked": (gate, "check_flow", nothing, "protected types", ("ann branches",) * 6),
+    "branch create unchecked": (branches, "check_flow", nothing, "protected types", ("ann branches",) * 6),
+    "load from unchecked": (write_authorization, "check_flow", nothing, "protected types", ("ann branches",) * 6),
     "merge unchecked": (MERGING, "check_flow", nothing, "protected types", ("ann merges",) * 6),
     "merge base unchecked": (MERGING, "hidden_at_base", lambda *_: frozenset(), "protected types", ("ann meets",) * 2),
     "cherry-pick unchecked": (replay, "check_flow", nothing, "protected types", ("ann replays",) * 6),
-    "rename unchecked": (handle, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
+    "rename unchecked": (branches, "check_rename", nothing, "protected types", (*FORK, *["ann renames"] * 3)),
     "resolutions unchecked": (Application, "_check_resolutions", nothing, "types", MERGE),
     "commit unasked": (Core, "may", commit_without_question, "unprotected", FORK),
     "hidden conflicts told": (Application, "_told", TOLD, "types", MERGE),
-    "adopted forks told": (sight, "_UNTOLD", frozenset(), "types", (*FORK, *["root merges"] * 5)),
+    "adopted forks told": (authorization, "_UNTOLD", frozenset(), "types", (*FORK, *["root merges"] * 5)),
 }
 
 

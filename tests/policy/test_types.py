@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine import sight
+from omnigraph.engine import authorization
 from omnigraph.engine.history import describe_snapshot
-from omnigraph.engine.write import gate
+from omnigraph.engine.write import write_authorization
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
 from omnigraph.graph import Graph
 from omnigraph.policy import load_bundle
@@ -60,8 +60,8 @@ def test_hidden_types_show_to_whoever_may_see_them(graphs: tuple[Graph, Graph, P
     ("place", "name", "mutant"),
     [
         *LEAKS,
-        (sight, "redact_commit", lambda commit: commit),
-        (gate, "tells_of", lambda hidden, text: False),
+        (authorization, "redact_commit", lambda commit: commit),
+        (write_authorization, "tells_of", lambda hidden, text: False),
     ],
 )
 def test_hidden_types_leak_is_caught(
@@ -73,7 +73,7 @@ def test_hidden_types_leak_is_caught(
     mutant: Any,
 ) -> None:
     monkeypatch.setattr(place, name, mutant)
-    if place is gate:
+    if place is write_authorization:
         whole, _, _ = graphs
         assert "Paid" in message_of(lambda: overwrite(restricted(whole).graph))
     else:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
 from omnigraph.lang.schema import compile_schema
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.lang.source import Source
 from omnigraph.rules.delta import Changes, Delta, Intent
 

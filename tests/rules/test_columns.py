@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.lang.types import PropertyType, Scalar
-from omnigraph.rules.columns import decode_column, from_fitted
-from omnigraph.rules.dates import date_column, datetime_column, parse_days, parse_milliseconds
-from omnigraph.rules.fit import Misfit, fit
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.rules.coerce_column import decode_column, from_fitted
+from omnigraph.rules.coerce_value import Misfit, fit
+from omnigraph.rules.datetimes import date_column, datetime_column, parse_days, parse_milliseconds
 
 TYPES = [
     *(PropertyType(scalar, nullable=True) for scalar in Scalar if scalar is not Scalar.VECTOR),

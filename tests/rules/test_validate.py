@@ -9,9 +9,9 @@ from omnigraph.errors import DataError, KeyConflict
 from omnigraph.limits import VIOLATIONS_MAX
 from omnigraph.rules import validate as validation
 from omnigraph.rules.delta import Intent
-from omnigraph.rules.rows import ERRORS, check_rows
+from omnigraph.rules.row_rules import ERRORS, check_rows
 from omnigraph.rules.validate import RULES, validate
-from omnigraph.rules.violation import Findings
+from omnigraph.rules.violations import Findings
 from tests.rules.scenarios import (
     LOOSE,
     SCENARIOS,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from omnigraph.server import body, run
-from omnigraph.server.host import HostBounds
-from omnigraph.server.hosting import Place, open_house
-from omnigraph.server.logs import to_standard_error
-from omnigraph.server.sending import Pace
-from omnigraph.server.tokens import Tokens
+from omnigraph.server import admission, run
+from omnigraph.server.auth import Tokens
+from omnigraph.server.http.listener import HostBounds
+from omnigraph.server.observability import to_standard_error
+from omnigraph.server.registry import Place, open_house
+from omnigraph.server.responses import Pace
 
 THREADS = 4
 BOUNDS = HostBounds(
@@ -28,7 +28,7 @@ TOKENS = {"ada": "token-of-ada", "bob": "token-of-bob"}
 
 def main(uri: str) -> None:
     # A minute is too long for a test.
-    vars(body)["SERVER_BODY_SECONDS_MAX"] = 1
+    vars(admission)["SERVER_BODY_SECONDS_MAX"] = 1
     house = open_house([Place("g", uri, Path(uri).with_name("policy.yaml"))], Tokens.of(TOKENS))
     service = run.open_service(house)
     service.pace = Pace(stall_seconds=1, bytes_per_second_min=256 * 1024)

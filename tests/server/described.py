@@ -15,7 +15,7 @@ from typing import Any
 import jsonschema_rs
 import orjson
 
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
 
 # Of the transport, not of the interface; `Allow` belongs to addresses that are no operation.

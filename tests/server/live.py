@@ -13,11 +13,11 @@ from typing import Any
 import orjson
 
 from omnigraph.limits import SERVER_RELOAD_SECONDS
-from omnigraph.server.host import HostBounds
-from omnigraph.server.hosting import House, Place, open_house
+from omnigraph.server.auth import Tokens
+from omnigraph.server.http.listener import HostBounds
+from omnigraph.server.registry import House, Place, open_house
 from omnigraph.server.run import Server, bind, open_service
 from omnigraph.server.service import Service
-from omnigraph.server.tokens import Tokens
 from tests.server.described import OURS
 
 TOKENS = {"ada": "token-of-ada", "bob": "token-of-bob", "eve": "token-of-eve"}

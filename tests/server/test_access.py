@@ -13,10 +13,9 @@ import orjson
 import pytest
 
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
-from omnigraph.server.access import READERS_ONLY, Doors
 from omnigraph.server.admission import Admission
-from omnigraph.server.hosting import Place, open_house
-from omnigraph.server.tokens import Tokens, read_tokens
+from omnigraph.server.auth import READERS_ONLY, Doors, Tokens, read_tokens
+from omnigraph.server.registry import Place, open_house
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
@@ -52,7 +51,7 @@ def test_actor_of_compares_with_every_entry(monkeypatch: pytest.MonkeyPatch) -> 
         compared.append(one)
         return one == other
 
-    monkeypatch.setattr("omnigraph.server.tokens.hmac.compare_digest", compare)
+    monkeypatch.setattr("omnigraph.server.auth.hmac.compare_digest", compare)
     assert Tokens.of(TOKENS).actor_of("Bearer token-of-ada") == "ada"
     assert len(compared) == len(TOKENS)
 

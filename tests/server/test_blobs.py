@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from omnigraph import graph as graphs
-from omnigraph.engine.blob import Blob
+from omnigraph.engine.blobs import Blob
 from omnigraph.errors import GraphError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
-from omnigraph.server import blobs, wire
-from omnigraph.server.call import Call
+from omnigraph.server import wire
+from omnigraph.server.handlers import blobs
+from omnigraph.server.responses import Call
 from tests.server.live import Live, serving_graph
 
 pytestmark = pytest.mark.slow

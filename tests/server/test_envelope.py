@@ -25,11 +25,11 @@ from omnigraph.errors import (
     VersionMismatch,
 )
 from omnigraph.graph import Graph
-from omnigraph.server import mask
-from omnigraph.server.envelope import CODES, error_body
-from omnigraph.server.hosting import Hosted, House, Place, open_house
-from omnigraph.server.mask import told
-from omnigraph.server.tokens import Tokens
+from omnigraph.server import error_masking
+from omnigraph.server.auth import Tokens
+from omnigraph.server.error_masking import told
+from omnigraph.server.errors import CODES, error_body
+from omnigraph.server.registry import Hosted, House, Place, open_house
 from tests.server.live import ADD, PEOPLE, Live
 
 CONFLICT = {"type_key": "node:Person", "entity_id": "a", "kind": "DivergentUpdate", "message": "m", "base": None}
@@ -148,7 +148,7 @@ def test_told_names_the_graph_instead_of_its_place(house: House) -> None:
 
 
 def test_told_of_texts_left_as_they_are_is_caught(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mask, "_without", lambda value, roots, graph_id: value)
+    monkeypatch.setattr(error_masking, "_without", lambda value, roots, graph_id: value)
     assert "secret-place" in str(told(naming(house.hosted["g"]), house.hosted["g"]))
 
 

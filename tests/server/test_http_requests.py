@@ -15,7 +15,7 @@ import pytest
 
 from omnigraph.errors import QueryCancelled
 from omnigraph.graph import Graph
-from omnigraph.server.connection import HttpConnection
+from omnigraph.server.http.connection import HttpConnection
 from tests.server.live import PEOPLE, Live
 
 pytestmark = pytest.mark.slow

@@ -12,7 +12,7 @@ import pytest
 
 from omnigraph.errors import StorageError
 from omnigraph.graph import Graph
-from omnigraph.server.logs import JsonLines
+from omnigraph.server.observability import JsonLines
 from tests.server.live import ADD, PEOPLE, TOKENS, Live
 
 G = "/graphs/g"

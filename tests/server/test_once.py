@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.client.converse import Lost
-from omnigraph.client.http import Line
+from omnigraph.client.retry import Lost
+from omnigraph.client.transport import Line
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import COMMIT_WINDOW_ROWS
-from omnigraph.manifest import kernel, once
+from omnigraph.manifest import idempotency, kernel
 from tests.server.live import ADD, PEOPLE, SCHEMA, Live, Reply
 
 pytestmark = pytest.mark.slow
@@ -134,7 +134,7 @@ def test_repeated_write_is_found_after_it_left_the_window(live: Live, monkeypatc
     for number in range(6):
         assert add(live, new_ulid(), f"w{number}").status == 200
     window = live.service.house.hosted["g"].graph.snapshot().state.commits
-    assert once.find_request(window, operation) is None
+    assert idempotency.find_request(window, operation) is None
     assert add(live, operation, "again").json()["omnigraph_code"] == "conflict.repeated"
     assert "again" not in names(live)
 

@@ -17,16 +17,16 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
 
 from omnigraph import graph as graphs
-from omnigraph.engine.merge.rows import Kind
+from omnigraph.engine.merge.row_merge import Kind
 from omnigraph.errors import ERRORS
 from omnigraph.lang.source import Source
 from omnigraph.server.answers import CommitKind, ParameterKind
-from omnigraph.server.envelope import CODES
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.error_shapes import Code, MergeConflictKind
+from omnigraph.server.errors import CODES
+from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
-from omnigraph.server.refusals import Code, MergeConflictKind
 from omnigraph.server.routes import ROUTES
-from omnigraph.stored import check_queries
+from omnigraph.stored_queries import check_queries
 from tests.server.described import OURS
 from tests.server.live import ADD, DATA, PEOPLE, SCHEMA, Live, serving_graph
 

@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 from omnigraph import graph as graphs
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.routes import ROUTES
 from tests.server import original
 from tests.server.conftest import POLICY, QUERIES

@@ -13,9 +13,8 @@ import orjson
 import pytest
 
 from omnigraph.errors import GraphError, UsageError
-from omnigraph.server.allowed_hosts import AllowedHosts, read_allowed_hosts
-from omnigraph.server.hosting import House, Place, open_house
-from omnigraph.server.tokens import Tokens, read_tokens, token_files
+from omnigraph.server.auth import AllowedHosts, Tokens, read_allowed_hosts, read_tokens, token_files
+from omnigraph.server.registry import House, Place, open_house
 from tests.server.live import PEOPLE, Live, serving
 from tests.server.mixed import ask
 from tests.server.process import running
@@ -157,7 +156,7 @@ def test_reload_that_fails_in_another_way_is_reported(reloading: Live, monkeypat
         raise RecursionError("too deep")
 
     with monkeypatch.context() as broken:
-        broken.setattr("omnigraph.server.configuration.load_bundle", fail)
+        broken.setattr("omnigraph.server.reload.load_bundle", fail)
         assert reload(reloading) == "stale"
     assert reload(reloading) is None
 

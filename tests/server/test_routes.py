@@ -399,7 +399,7 @@ def test_query_accepting_arrow_streams_the_rows(live: Live) -> None:
 def test_query_of_many_pieces_streams_all_of_them(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = live.post(f"{G}/query", {"query": PEOPLE})
     assert "content-length" in whole.headers
-    monkeypatch.setattr("omnigraph.engine.read.encoding.ANSWER_PIECE_CELLS", 4)
+    monkeypatch.setattr("omnigraph.engine.query.result.ANSWER_PIECE_CELLS", 4)
     reply = live.post(f"{G}/query", {"query": PEOPLE}, headers={"Accept": ARROW})
     assert reply.headers["transfer-encoding"] == "chunked"
     assert [batch.num_rows for batch in pa.ipc.open_stream(reply.body)] == [2, 2, 1]
@@ -452,7 +452,7 @@ def test_readyz_of_a_server_that_is_about_to_stop_answers_503(live: Live) -> Non
 def test_large_diff_is_streamed(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     start = live.get("/graphs/g/commits").json()["commits"][-1]["graph_commit_id"]
     whole = live.post("/graphs/g/diff", {"from": start, "to": "main"})
-    monkeypatch.setattr("omnigraph.server.reads.CHANGE_WINDOW_ROWS", 2)
+    monkeypatch.setattr("omnigraph.server.handlers.reads.CHANGE_WINDOW_ROWS", 2)
     parts = live.post("/graphs/g/diff", {"from": start, "to": "main"})
     assert parts.headers["transfer-encoding"] == "chunked"
     assert parts.json() == whole.json()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from omnigraph.graph import Graph
-from omnigraph.server import storedcalls
-from omnigraph.stored import StoredQueries
+from omnigraph.server.handlers import stored_queries
+from omnigraph.stored_queries import StoredQueries
 from tests.policy.sights import LEAKS, build
 from tests.server.sights import HIDDEN, Request, differences, reads, refused_writes, serving, told
 
@@ -66,7 +66,7 @@ def test_hidden_types_show_to_whoever_may_see_them(
     [
         *LEAKS,
         (StoredQueries, "list", lambda self, catalog: self.queries),
-        (storedcalls, "_refuse_hidden", lambda stored, seen: None),
+        (stored_queries, "_refuse_hidden", lambda stored, seen: None),
     ],
 )
 def test_hidden_types_leak_is_caught(

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from omnigraph.errors import GraphError
-from omnigraph.server.slots import FairSlots
+from omnigraph.server.admission import FairSlots
 
 
 def taken_at_once(slots: FairSlots, actor: str) -> int:

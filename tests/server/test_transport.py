@@ -13,13 +13,12 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.engine.read import Budget
+from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
-from omnigraph.server.call import Answer
 from omnigraph.server.inputs import from_json
-from omnigraph.server.sending import Pace
+from omnigraph.server.responses import Answer, Pace
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, Live
 
@@ -98,7 +97,7 @@ def test_body_of_another_type_or_encoding_is_refused(live: Live) -> None:
 
 
 def test_body_that_does_not_arrive_is_refused_in_time(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.server.body.SERVER_BODY_SECONDS_MAX", 0.05)
+    monkeypatch.setattr("omnigraph.server.admission.SERVER_BODY_SECONDS_MAX", 0.05)
     connection = live.connect(timeout=20)
     connection.putrequest("POST", f"{G}/query")
     connection.putheader("Content-Type", "application/json")
@@ -381,7 +380,7 @@ def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(
 
 def test_large_json_answer_that_is_not_read_is_dropped(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     live.service.pace = Pace(stall_seconds=0.1)
-    monkeypatch.setattr("omnigraph.server.reads.json_answer", lambda value: Answer(b"x" * 50_000_000))
+    monkeypatch.setattr("omnigraph.server.handlers.reads.json_answer", lambda value: Answer(b"x" * 50_000_000))
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     raw.connect((live.host, live.port))

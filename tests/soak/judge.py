@@ -11,9 +11,9 @@ from pathlib import Path
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.manifest.intent import pending
+from omnigraph.manifest.intents import pending
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.sweep import sweep
+from omnigraph.manifest.recovery import sweep
 from tests.soak.content import SEARCH, nearest_names, person_vector, photo_errors
 from tests.soak.diary import Ledger, Place
 from tests.soak.members import ALL, SIDE

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from omnigraph.store import durable
+from omnigraph.store.objects import durability
 
 Inode = tuple[int, int]
 
@@ -37,7 +37,7 @@ class PowerLoss:
         for directory, _, names in os.walk(self._watched):
             for path in (directory, *(os.path.join(directory, name) for name in names)):
                 self.sync(path)
-        self._exit.enter_context(durable.replaced(self.sync))
+        self._exit.enter_context(durability.replaced(self.sync))
         return self
 
     def __exit__(self, *_: object) -> None:

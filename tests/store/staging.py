@@ -13,11 +13,12 @@ import pytest
 from lance import blob_array, blob_field
 from lance.dataset import Index
 
-from omnigraph.store import compact, index
-from omnigraph.store.change import Change, append
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.index import index_build
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
+from omnigraph.store.write import compaction
+from omnigraph.store.write.transaction import Change, append
 
 KEY = {"lance-schema:unenforced-primary-key": "true"}
 DIMENSION = 4
@@ -78,9 +79,9 @@ def earlier_analyser() -> Iterator[None]:
         return handle.merge_existing_index_segments([part])
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(index, "build_text_segment", build)
+        patch.setattr(index_build, "build_text_segment", build)
         # An index of today is not one of theirs, and is built again as a whole.
-        patch.setattr(index, "ANALYSER", -1)
+        patch.setattr(index_build, "ANALYSER", -1)
         yield
 
 
@@ -110,13 +111,13 @@ def create(root: Path | str, *parts: pa.Table, schema: pa.Schema = SCHEMA) -> Da
 
 def rewrite(dataset: Dataset) -> Change | None:
     """Stage a whole compaction as one change."""
-    return compact.rewritten(dataset, [compact.execute(dataset, task) for task in compact.plan(dataset)])
+    return compaction.rewritten(dataset, [compaction.execute(dataset, task) for task in compaction.plan(dataset)])
 
 
 def fold(dataset: Dataset) -> Change | None:
     """Stage what the indexes of a dataset do not cover yet as one change."""
-    plan = index.renewal(dataset, ())
-    return index.renewed(dataset, plan, [index.build_segment(dataset, one) for one in plan.wanted])
+    plan = index_build.renewal(dataset, ())
+    return index_build.renewed(dataset, plan, [index_build.build_segment(dataset, one) for one in plan.wanted])
 
 
 def rows(dataset: Dataset, *columns: str) -> dict[str, Any]:

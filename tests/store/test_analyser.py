@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from omnigraph.limits import WORD_LETTERS_MAX
-from omnigraph.store.analyser import STOP_WORDS, count_terms, joined_terms, spellings_of, terms_of
+from omnigraph.store.index.text_analysis import STOP_WORDS, count_terms, joined_terms, spellings_of, terms_of
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "languages.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"^\| `(.+?)` \| `(.+?)` \| (yes|no) \|$", GUIDE, re.MULTILINE)

@@ -8,12 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from omnigraph.store import compact
-from omnigraph.store.change import append
-from omnigraph.store.compact import fold_tail, fragment_counts, plan
-from omnigraph.store.delete import delete_ids, delete_where
-from omnigraph.store.index import IndexKind, IndexSpec, build, coverage
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage
+from omnigraph.store.write import compaction
+from omnigraph.store.write.compaction import fold_tail, fragment_counts, plan
+from omnigraph.store.write.transaction import append
+from omnigraph.store.write.upsert import delete_ids, delete_where, upsert
 from tests.store.staging import blobs, commit, create, image, people, pictures, rewrite, rows
 
 pytestmark = pytest.mark.slow
@@ -145,5 +144,5 @@ def test_fold_tail_after_every_commit_keeps_fragments_few(tmp_path: Path) -> Non
 def test_fold_tail_large_files_are_left_for_a_rewrite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dataset = create(tmp_path, *(people([i]) for i in range(5)))
     assert fold_tail(dataset, 4) is not None
-    monkeypatch.setattr(compact, "FOLD_BYTES_MAX", 4_000)
+    monkeypatch.setattr(compaction, "FOLD_BYTES_MAX", 4_000)
     assert fold_tail(dataset, 4) is None

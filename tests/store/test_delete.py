@@ -9,9 +9,9 @@ import pytest
 from lance import LanceOperation
 
 from omnigraph.errors import StorageError
-from omnigraph.store.change import Change
-from omnigraph.store.delete import delete_ids, delete_where
-from omnigraph.store.index import IndexKind, IndexSpec, build
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.write.transaction import Change
+from omnigraph.store.write.upsert import delete_ids, delete_where
 from tests.store.staging import blobs, commit, create, image, people, pictures, rows
 
 BY_ID = IndexSpec("id", IndexKind.BTREE, "id")

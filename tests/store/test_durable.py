@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import StorageError, StorageKind, UsageError
-from omnigraph.store import durable
-from omnigraph.store.durable import Disk
-from omnigraph.store.objects import Objects
-from omnigraph.store.uri import Location
+from omnigraph.store.objects import durability
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.durability import Disk
+from omnigraph.store.objects.uri import Location
 from tests.store.powerloss import PowerLoss
 
 
@@ -22,7 +22,7 @@ from tests.store.powerloss import PowerLoss
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The paths that were synced, in order, instead of syncing them."""
     paths: list[str] = []
-    monkeypatch.setattr(durable, "_sync_path", paths.append)
+    monkeypatch.setattr(durability, "_sync_path", paths.append)
     return paths
 
 
@@ -60,9 +60,9 @@ def test_sync_failed_first_time_anchors_the_root_the_next_time(tmp_path: Path) -
         raise OSError(errno.EIO, "")
 
     disk, seen = disk_at(tmp_path / "graph"), list[str]()
-    with durable.replaced(fail), pytest.raises(StorageError, match="disk reports a fault"):
+    with durability.replaced(fail), pytest.raises(StorageError, match="disk reports a fault"):
         disk.sync([], ["a"])
-    with durable.replaced(seen.append):
+    with durability.replaced(seen.append):
         disk.sync([], ["a"])
     assert str(tmp_path) in seen
 
@@ -108,7 +108,7 @@ def test_sync_full_disk_is_named(tmp_path: Path) -> None:
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "")
 
-    with durable.replaced(full), pytest.raises(StorageError, match="disk is full") as caught:
+    with durability.replaced(full), pytest.raises(StorageError, match="disk is full") as caught:
         disk_at(tmp_path).sync(["f"], [])
     assert (caught.value.storage_kind, caught.value.context["errno"]) == (StorageKind.FULL, "ENOSPC")
 
@@ -120,7 +120,7 @@ def test_sync_several_files_run_side_by_side(tmp_path: Path) -> None:
     def meet(_: str) -> None:
         meeting.wait()
 
-    with durable.replaced(meet):
+    with durability.replaced(meet):
         disk_at(tmp_path).sync(["a", "b", "c", "d"], [])
 
 
@@ -131,10 +131,10 @@ def test_sync_real_disk_accepts_files_and_directories(tmp_path: Path) -> None:
 
 
 def test_replaced_block_ends_seam_returns(tmp_path: Path) -> None:
-    before = durable._sync_path
-    with durable.replaced(print):
-        assert durable._sync_path is print
-    assert durable._sync_path is before
+    before = durability._sync_path
+    with durability.replaced(print):
+        assert durability._sync_path is print
+    assert durability._sync_path is before
 
 
 # -- the recorder itself ---------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ def test_objects_change_cut_at_any_sync_leaves_no_torn_file(tmp_path: Path, chan
             loss.sync(path)
             seen.append(loss.surviving().get("g/d/f"))
 
-        with durable.replaced(sync):
+        with durability.replaced(sync):
             step(objects)
     assert set(seen) == {None, expected}
 
@@ -279,7 +279,7 @@ def test_objects_replace_cut_at_any_sync_leaves_old_or_new(tmp_path: Path) -> No
             loss.sync(path)
             seen.append(loss.surviving().get("f"))
 
-        with durable.replaced(sync):
+        with durability.replaced(sync):
             Objects(Location.parse(str(tmp_path))).write("f", b"new")
     assert set(seen) == {b"old", b"new"}
     assert seen[-1] == b"new"

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from omnigraph.errors import StorageKind
-from omnigraph.store.dataset import storage_error
-from omnigraph.store.failure import from_os_error
+from omnigraph.store.objects.failures import from_os_error
+from omnigraph.store.read.dataset import storage_error
 
 CHILD = """
 import os, sys

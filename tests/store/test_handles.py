@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.store import handles
+from omnigraph.store import dataset_cache
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ def test_what_lance_remembers_of_versions_is_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_max: int, is_bounded: bool
 ) -> None:
     # The second case shows that the first would fail if the limit did not reach Lance.
-    monkeypatch.setattr(handles, "FILE_CACHE_BYTES_MAX", bytes_max)
+    monkeypatch.setattr(dataset_cache, "FILE_CACHE_BYTES_MAX", bytes_max)
     with og.init(tmp_path / "g.omni", "node Person {\n  name: String @key\n}") as graph:
         for number in range(30):
             graph.mutate(ADD, params={"name": f"p{number}"})

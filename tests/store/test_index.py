@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 from lance import LanceOperation
 
-from omnigraph.store.change import append
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_where
-from omnigraph.store.index import IndexKind, IndexSpec, build, coverage, missing
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage, missing
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.transaction import append
+from omnigraph.store.write.upsert import delete_where, upsert
 from tests.store.staging import SCHEMA, commit, create, fold, people, rewrite, rows
 
 pytestmark = pytest.mark.slow

@@ -14,7 +14,7 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.optimize import Compaction
 from lance.schema import LanceSchema
 
-from omnigraph.store.fields import field_ids
+from omnigraph.store.lance_schema import field_ids
 from tests.store.lancedouble import SCHEMA, Registrar, commit, create, managed, stage, table
 
 

@@ -11,8 +11,8 @@ from lance import LanceDataset, LanceOperation, Transaction
 from lance.commit import CommitConflictError
 from lance.dataset import Session  # type: ignore[attr-defined]  # re-exported, but not named in its `__all__`
 
-from omnigraph.store.objects import Objects
-from omnigraph.store.uri import Location
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
 from tests.s3server import S3Server, s3_server
 from tests.store.lancedouble import (
     ROUNDS,

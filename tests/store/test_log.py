@@ -10,10 +10,11 @@ import pytest
 from omnigraph import failpoints
 from omnigraph.failpoints import Point
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
-from omnigraph.store import change, log
-from omnigraph.store.compact import fold_tail
+from omnigraph.store import append_log
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
+from omnigraph.store.write import transaction
+from omnigraph.store.write.compaction import fold_tail
 
 pytestmark = pytest.mark.slow
 
@@ -25,11 +26,11 @@ def store_at(folder: Path) -> Store:
 
 
 def append(store: Store, name: str) -> None:
-    log.append(store, LOG, pa.table({"name": [name]}))
+    append_log.append(store, LOG, pa.table({"name": [name]}))
 
 
 def names(store: Store) -> list[object]:
-    table = log.read(store, LOG)
+    table = append_log.read(store, LOG)
     return table["name"].to_pylist() if table is not None else []
 
 
@@ -76,20 +77,20 @@ def test_append_beside_another_that_folds_too_loses_nothing(tmp_path: Path, step
 def test_fold_and_append_as_one_step_would_lose_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oracle above catches the obvious shortcut: a version two further meets nobody who takes the next one."""
     expected = full_log(tmp_path)
-    step, real = f"append {LOG}", log._append_once
+    step, real = f"append {LOG}", append_log._append_once
 
     def broken(store: Store, path: str, rows: pa.Table) -> None:
         base = store.open_latest(path, None)
         fold = fold_tail(base, TAIL_FRAGMENTS_MAX)
         assert fold is not None
-        staged = store.commit(base, [fold, change.append(base, rows).following(fold)], {})
+        staged = store.commit(base, [fold, transaction.append(base, rows).following(fold)], {})
         # Whoever is met here appends as it always did.
-        monkeypatch.setattr(log, "_append_once", real)
-        monkeypatch.setattr(log, "fold_tail", lambda dataset, fragments_max: None)
+        monkeypatch.setattr(append_log, "_append_once", real)
+        monkeypatch.setattr(append_log, "fold_tail", lambda dataset, fragments_max: None)
         failpoints.hit(Point.DURABLE_BEFORE, step)
         store.take_name(staged)
 
-    monkeypatch.setattr(log, "_append_once", broken)
+    monkeypatch.setattr(append_log, "_append_once", broken)
     assert meet(tmp_path, step) == [*expected, "own"]
 
 
@@ -102,4 +103,4 @@ def test_append_by_many_stores_in_turns_keeps_every_row(tmp_path: Path) -> None:
 
 
 def test_read_log_that_nobody_wrote_is_none(tmp_path: Path) -> None:
-    assert log.read(store_at(tmp_path), LOG) is None
+    assert append_log.read(store_at(tmp_path), LOG) is None

@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event, Thread
 
-from omnigraph.store.meter import NO_METER, Meter, own_requests
+from omnigraph.store.objects.request_meter import NO_METER, Meter, own_requests
+from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
-from omnigraph.store.uri import Location
 
 
 def test_meter_targets_of_one_kind_share_a_count() -> None:

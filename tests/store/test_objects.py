@@ -18,12 +18,12 @@ from omnigraph import clock, failpoints
 from omnigraph.errors import Effect, StorageError, StorageKind, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import COPY_CHUNK_BYTES
-from omnigraph.store import durable, uri
-from omnigraph.store.localobjects import TEMPORARY_PREFIX
-from omnigraph.store.meter import Meter
-from omnigraph.store.objects import Objects
-from omnigraph.store.s3objects import from_client_error
-from omnigraph.store.uri import Location
+from omnigraph.store.objects import durability, uri
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.s3_objects import from_client_error
+from omnigraph.store.objects.uri import Location
 from tests.s3server import (
     CONFLICT_409,
     DENY_403,
@@ -462,7 +462,7 @@ def test_local_failed_sync_before_the_name_has_no_effect(tmp_path: Path) -> None
     def full(_: str) -> None:
         raise OSError(errno.ENOSPC, "")
 
-    with durable.replaced(full), pytest.raises(StorageError) as caught:
+    with durability.replaced(full), pytest.raises(StorageError) as caught:
         local(tmp_path).write("a", b"x")
     assert (caught.value.effect, os.listdir(tmp_path)) == (Effect.NONE, [])
 
@@ -472,7 +472,7 @@ def test_local_failed_sync_after_the_name_says_nothing_about_the_graph(tmp_path:
         if os.path.isdir(path):
             raise OSError(errno.EIO, "")
 
-    with durable.replaced(fault_in_directories), pytest.raises(StorageError) as caught:
+    with durability.replaced(fault_in_directories), pytest.raises(StorageError) as caught:
         local(tmp_path).write("a", b"x")
     assert caught.value.effect is Effect.NONE
 

@@ -11,14 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.store import positions, valuehash
-from omnigraph.store.delete import delete_ids
-from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.lookup import find, find_rows
-from omnigraph.store.meter import Meter
-from omnigraph.store.positions import Positions
-from omnigraph.store.upsert import upsert
-from omnigraph.store.valuehash import hash_values, is_hashable
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.read import lookup
+from omnigraph.store.read.lookup import Positions, find, find_rows, hash_values, is_hashable
+from omnigraph.store.write.upsert import delete_ids, upsert
 from tests.store.staging import commit, create, people
 
 TEXTS = st.lists(st.text(max_size=300), min_size=1, max_size=20)
@@ -72,8 +69,8 @@ def test_find_colliding_hashes_tells_values_apart(tmp_path: Path, monkeypatch: p
     def coarse(values: pa.Array[Any]) -> Any:
         return hash_values(values) % np.uint64(50)
 
-    monkeypatch.setattr(positions, "hash_values", coarse)
-    monkeypatch.setattr(valuehash, "hash_values", coarse)
+    monkeypatch.setattr(lookup, "hash_values", coarse)
+    monkeypatch.setattr(lookup, "hash_values", coarse)
     for number in range(0, 220, 20):
         assert ids(find(dataset, pa.array([f"k{number}"]))) == [f"k{number}"] * (number < 200)
 
@@ -116,7 +113,7 @@ def test_positions_exceeding_their_bytes_are_forgotten(tmp_path: Path) -> None:
 def test_positions_of_a_type_too_large_for_memory_are_never_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "POSITION_BUILD_ROWS_MAX", 5)
+    monkeypatch.setattr(lookup, "POSITION_BUILD_ROWS_MAX", 5)
     dataset = create(tmp_path, people(range(20)))
     dataset.store.positions = Positions(bytes_max=16 * 20)
     for _ in range(4):
@@ -127,8 +124,8 @@ def test_positions_of_a_type_too_large_for_memory_are_never_read(
 def test_positions_of_an_indexed_column_wait_until_many_values_were_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(positions, "POSITION_BUILD_ROWS_MAX", 5)
-    monkeypatch.setattr(positions, "_PROBE_ROWS", 4)
+    monkeypatch.setattr(lookup, "POSITION_BUILD_ROWS_MAX", 5)
+    monkeypatch.setattr(lookup, "_PROBE_ROWS", 4)
     dataset = create(tmp_path, people(range(20)))
     dataset = commit(dataset, build(dataset, [IndexSpec("id", IndexKind.BTREE, "id")]))
     kept = []

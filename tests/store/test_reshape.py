@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from omnigraph.store.change import append, overwrite
-from omnigraph.store.fields import edit, field_ids
-from omnigraph.store.index import IndexKind, IndexSpec, build, coverage
-from omnigraph.store.reshape import add_columns, drop_columns, rename_columns, reshape
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build, coverage
+from omnigraph.store.lance_schema import edit, field_ids
+from omnigraph.store.write.schema_change import add_columns, drop_columns, rename_columns, reshape
+from omnigraph.store.write.transaction import append, overwrite
+from omnigraph.store.write.upsert import upsert
 from tests.store.staging import SCHEMA, commit, create, people, rows
 
 BY_N = IndexSpec("n", IndexKind.BTREE, "n")

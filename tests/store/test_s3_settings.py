@@ -9,7 +9,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.errors import OmniGraphError, StorageError, UsageError
-from omnigraph.store import handles, uri
+from omnigraph.store import dataset_cache
+from omnigraph.store.objects import uri
 from tests.s3server import Fault, S3Server, refuse, s3_server
 
 __all__ = ["s3_server"]
@@ -106,7 +107,7 @@ def test_scheme_in_capitals_is_the_same_scheme(s3_server: S3Server, monkeypatch:
 
 @pytest.mark.slow
 def test_endpoint_that_says_nothing_is_given_up_after_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "OPEN_SECONDS_MAX", 1)
+    monkeypatch.setattr(dataset_cache, "OPEN_SECONDS_MAX", 1)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         for name, value in S3Server().settings(f"http://127.0.0.1:{silent.getsockname()[1]}").items():
             monkeypatch.setenv(name, value)

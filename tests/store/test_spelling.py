@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from omnigraph.store.spelling import Words
+from omnigraph.store.index.edit_distance import Words
 from tests.oracle.truth import distance
 
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from omnigraph.store.change import Change
-from omnigraph.store.compact import fold_tail
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_ids
-from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.transaction import Change
+from omnigraph.store.write.upsert import delete_ids, upsert
 from tests.s3server import S3Server, s3_server
 from tests.store.staging import commit, create, fold, people, rewrite, rows
 

@@ -9,11 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from omnigraph.store import textbuild
-from omnigraph.store.change import append
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.delete import delete_ids
-from omnigraph.store.index import (
+from omnigraph.store.index import text_segments
+from omnigraph.store.index.index_build import (
     IndexKind,
     IndexSpec,
     Renewal,
@@ -23,7 +20,10 @@ from omnigraph.store.index import (
     merge_segments,
     renewed,
 )
-from omnigraph.store.text import TextSearch
+from omnigraph.store.index.text_search import TextSearch
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.transaction import append
+from omnigraph.store.write.upsert import delete_ids
 from tests.store.staging import SCHEMA, commit, create, people
 from tests.store.test_analyser import TERMS
 
@@ -55,8 +55,8 @@ def answers(dataset: Dataset) -> Iterator[tuple[list[int], list[float]]]:
 def test_segment_in_parts_answers_like_no_index(
     dataset: Dataset, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(textbuild, "ANALYSED_BYTES_MAX", at_once)
-    monkeypatch.setattr(textbuild, "_READ_ROWS", 7)
+    monkeypatch.setattr(text_segments, "ANALYSED_BYTES_MAX", at_once)
+    monkeypatch.setattr(text_segments, "_READ_ROWS", 7)
     expected = list(answers(dataset))
     assert sum(len(rows) for rows, _ in expected) > 20
     fragments = [fragment.id for fragment in dataset.fragments]

@@ -15,8 +15,8 @@ import tests.s3server
 from omnigraph.errors import UsageError
 from omnigraph.limits import PUBLISH_DEADLINE_SECONDS
 from omnigraph.settings import SETTINGS
-from omnigraph.store import uri
-from omnigraph.store.uri import Location
+from omnigraph.store.objects import uri
+from omnigraph.store.objects.uri import Location
 from tests.s3server import THROTTLE_503, Fault, Request, S3Server
 
 s3_server = tests.s3server.s3_server

@@ -27,7 +27,7 @@ def _load(graph: og.Graph, data: Path) -> None:
 
     from omnigraph.manifest.model import MAIN, Snapshot
     from omnigraph.manifest.plan import Effect, Plan, Work
-    from omnigraph.store.change import append
+    from omnigraph.store.write.transaction import append
 
     kernel = graph.core.kernel
     sources = {

@@ -2,21 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from omnigraph.cli.bind import Destroys, ReadsUri, Writes
-from omnigraph.cli.options import Json
-from omnigraph.cli.output import print_json
-from omnigraph.cli.terminal import echo
+from omnigraph.cli.app import Destroys, ReadsUri, Writes
+from omnigraph.cli.load import Engine, Master, Where
+from omnigraph.cli.options import Branch, DryRun, Json, ReadBranch, ResolutionFile
+from omnigraph.cli.output import plural, print_json, table, when
+from omnigraph.cli.terminal import echo, echo_styled
+from omnigraph.errors import MergeConflict, UsageError
+from omnigraph.limits import MERGE_CONFLICTS_SHOWN
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.client.values import Tag as ServedTag
+    from omnigraph.engine.merge import MergeReceipt
+    from omnigraph.graph import Graph
+    from omnigraph.manifest.model import Tag
+    from omnigraph.pipeline.spark.executors import Engine as EngineName
+
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
 From = Annotated[str, typer.Option("--from", metavar="NAME", help="The branch, commit or tag to start from.")]
 
 
-def create(
+def create_branch(
     target: Writes,
     name: BranchName,
     from_: From = "main",
@@ -58,7 +76,7 @@ def rename(
     return 0
 
 
-def delete(
+def delete_branch(
     target: Destroys,
     name: BranchName,
     as_json: Json = False,
@@ -72,3 +90,218 @@ def delete(
     else:
         echo(f"branch {name} is gone")
     return 0
+
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")]
+Into = Annotated[str, typer.Option("--into", metavar="NAME", help="The branch that takes them.")]
+DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the source once it is merged.")]
+
+
+def merge(
+    target: Writes,
+    source: Source,
+    into: Into = "main",
+    delete_branch: DeleteBranch = False,
+    dry_run: DryRun = False,
+    resolutions: ResolutionFile = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    as_json: Json = False,
+) -> int:
+    on: EngineName = engine.value
+    given = decided(resolutions)
+    is_here = target.is_served or dry_run
+    if is_here and (engine is Engine.SPARK or master is not None):
+        raise UsageError("a dry run, and a merge by a server, run in one process; leave `--engine` and `--master` away")
+    what, words = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
+    if is_here or engine is Engine.LOCAL:
+        with opened(target, dry_run=dry_run) as graph:
+            merge = graph.branches.merge
+            return report(
+                graph, what, words, lambda: merge(source, into, delete_branch, dry_run, given), as_json=as_json
+            )
+    from omnigraph import pipeline
+
+    target.announce()
+    with target.store_to_write() as stored:
+        run = partial(
+            pipeline.merge,
+            stored,
+            source,
+            into,
+            delete_branch=delete_branch,
+            resolutions=given,
+            engine=on,
+            master=master,
+        )
+        return report(stored, what, words, run, as_json=as_json)
+
+
+def decided(file: Path | None) -> Path | bytes | None:
+    """Return the resolutions that were given, as the engine takes them."""
+    return sys.stdin.buffer.read() if str(file) == "-" else file
+
+
+def opened(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
+    """Open a graph for a change, or for a look at what it would be."""
+    if dry_run:
+        return target.open_to_read()
+    target.announce()
+    return target.open_to_write()
+
+
+def report(
+    graph: Graph | ServedGraph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
+) -> int:
+    """Run a merge, revert or cherry-pick, print what came out, and return the exit status: 1 with conflicts."""
+    try:
+        receipt = run()
+    except MergeConflict as error:
+        conflicts = error.context["conflicts"]
+        if as_json or not isinstance(conflicts, list):
+            raise
+        found = plural(len(conflicts), "conflict")
+        echo_styled(f"error[{error.code}]", "red", f": the {what} has {found}, and nothing was changed")
+        for line in (*conflict_lines(conflicts), *_advice(words)):
+            echo(line, err=True)
+        return error.kind.exit_status
+    status = 1 if receipt.conflicts else 0
+    if as_json:
+        print_json({"uri": graph.uri, **receipt.to_json()})
+        return status
+    for line in (*_receipt_lines(what, receipt), *(_advice(words) if receipt.conflicts else ())):
+        echo(line)
+    if receipt.branch_delete_error is not None:
+        echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
+    return status
+
+
+def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield conflicts by kind, with the first few of each.
+
+    >>> list(conflict_lines([{"kind": "OrphanEdge", "message": "`k1` of `Knows`: `ann` is gone"}]))
+    ['1 OrphanEdge', '  `k1` of `Knows`: `ann` is gone']
+    """
+    by_kind: dict[str, list[str]] = {}
+    for one in conflicts:
+        by_kind.setdefault(one["kind"], []).append(one["message"])
+    for kind, messages in by_kind.items():
+        yield f"{len(messages)} {kind}"
+        yield from (f"  {message}" for message in messages[:MERGE_CONFLICTS_SHOWN])
+        if len(messages) > MERGE_CONFLICTS_SHOWN:
+            yield f"  and {len(messages) - MERGE_CONFLICTS_SHOWN} more"
+
+
+def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
+    for one in receipt.types:
+        counts = f"{one.inserted} inserted, {one.updated} updated, {one.deleted} deleted"
+        yield f"{one.type_key.replace(':', ' ')}: {counts}"
+    outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
+    if receipt.conflicts:
+        yield f"the {what} would have {plural(len(receipt.conflicts), 'conflict')}"
+        yield from conflict_lines([one.to_json() for one in receipt.conflicts])
+    elif receipt.commit is not None:
+        yield f"{what}: {outcome}, commit {receipt.commit.commit_id}"
+    else:
+        yield f"{what}{', if it were run now' if receipt.dry_run else ''}: {outcome}"
+    if receipt.branch_deleted:
+        yield f"branch {receipt.source} is gone"
+
+
+def _advice(words: Sequence[str]) -> Iterator[str]:
+    yield f"see both sides of each: omnigraph {shlex.join(words)} --dry-run --json"
+    yield 'decide in a file for --resolutions, one a line: {"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
+
+
+CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit, or a tag that names it.")]
+
+
+def revert(
+    target: Writes,
+    commit_id: CommitId,
+    branch: Branch = "main",
+    dry_run: DryRun = False,
+    resolutions: ResolutionFile = None,
+    as_json: Json = False,
+) -> int:
+    given = decided(resolutions)
+    with opened(target, dry_run=dry_run) as graph:
+        return report(
+            graph,
+            f"revert of {commit_id} on {branch}",
+            ("revert", commit_id, "--branch", branch, *target.words),
+            lambda: graph.revert(commit_id, branch, dry_run=dry_run, resolutions=given),
+            as_json=as_json,
+        )
+
+
+def cherry_pick(
+    target: Writes,
+    commit_id: CommitId,
+    branch: Branch = "main",
+    dry_run: DryRun = False,
+    resolutions: ResolutionFile = None,
+    as_json: Json = False,
+) -> int:
+    given = decided(resolutions)
+    with opened(target, dry_run=dry_run) as graph:
+        return report(
+            graph,
+            f"cherry-pick of {commit_id} onto {branch}",
+            ("cherry-pick", commit_id, "--branch", branch, *target.words),
+            lambda: graph.cherry_pick(commit_id, branch, dry_run=dry_run, resolutions=given),
+            as_json=as_json,
+        )
+
+
+TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
+At = Annotated[str | None, typer.Option("--at", metavar="ID", help="The commit to name; the newest if unset.")]
+
+
+def create_tag(
+    target: Writes,
+    name: TagName,
+    at: At = None,
+    branch: ReadBranch = None,
+    as_json: Json = False,
+) -> int:
+    target.announce()
+    with target.open_to_write() as graph:
+        made = graph.tags.create(name, at, branch or "main")
+    if as_json:
+        print_json({"uri": graph.uri, **_json(made)})
+    else:
+        echo(f"tag {made.name} names commit {made.commit_id}")
+    return 0
+
+
+def list_tags(target: ReadsUri, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
+        tags = graph.tags.list()
+    if as_json:
+        print_json({"tags": [_json(one) for one in tags]})
+        return 0
+    rows = ([one.name, one.commit_id, one.actor, when(one.created_at_us)] for one in tags)
+    for line in table(["tag", "commit", "actor", "created"], rows):
+        echo(line)
+    return 0
+
+
+def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
+    target.announce()
+    with target.open_to_write() as graph:
+        graph.tags.delete(name)
+    if as_json:
+        print_json({"uri": graph.uri, "name": name.strip(), **target.who})
+    else:
+        echo(f"tag {name.strip()} is gone")
+    return 0
+
+
+def _json(tag: Tag | ServedTag) -> dict[str, object]:
+    return {
+        "name": tag.name,
+        "graph_commit_id": tag.commit_id,
+        "actor_id": tag.actor,
+        "created_at": tag.created_at_us,
+    }

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pkgutil import resolve_name
 
-from omnigraph.cli.scope import Capability
+from omnigraph.cli.target import Capability
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +63,11 @@ _NO_TOKEN_OPTION = (
 
 COMMANDS = (
     Command(
-        ("init",), "init:init", "Create a graph.", "omnigraph init graph.omni --schema schema.pg", Capability.DIRECT
+        ("init",), "schema:init", "Create a graph.", "omnigraph init graph.omni --schema schema.pg", Capability.DIRECT
     ),
     Command(
         ("query",),
-        "read:query",
+        "query:query",
         "Run a query and print its rows.",
         "omnigraph query ecosystems --store graph.omni --query queries.gq --format csv",
         Capability.ANY,
@@ -75,7 +75,7 @@ COMMANDS = (
     ),
     Command(
         ("explain",),
-        "read:explain",
+        "query:explain",
         "Show how a query runs, with estimates, and with --profile what really happened.",
         "omnigraph explain ecosystems --store graph.omni --query queries.gq --profile",
         Capability.ANY,
@@ -104,14 +104,14 @@ COMMANDS = (
     ),
     Command(
         ("snapshot",),
-        "snapshot:snapshot",
+        "export:snapshot",
         "Show which version of which type a branch is made of.",
         "omnigraph snapshot graph.omni",
         Capability.ANY,
     ),
     Command(
         ("export",),
-        "snapshot:export",
+        "export:export",
         "Write a graph as NDJSON that a load takes back.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
@@ -140,7 +140,7 @@ COMMANDS = (
     ),
     Command(
         ("branch", "create"),
-        "branch:create",
+        "branch:create_branch",
         "Make a branch that starts where another is, or at a commit or tag.",
         "omnigraph branch create review/ada --store graph.omni",
         Capability.ANY,
@@ -161,99 +161,99 @@ COMMANDS = (
     ),
     Command(
         ("branch", "delete"),
-        "branch:delete",
+        "branch:delete_branch",
         "Delete a branch.",
         "omnigraph branch delete review/ada --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("branch", "merge"),
-        "merge:merge",
+        "branch:merge",
         "Merge a branch into another, as one commit.",
         "omnigraph branch merge review/ada --into main --store graph.omni --dry-run",
         Capability.ANY,
     ),
     Command(
         ("tag", "create"),
-        "tag:create",
+        "branch:create_tag",
         "Name a commit, and protect it from cleanup.",
         "omnigraph tag create release-1 --store graph.omni",
         Capability.ANY,
     ),
-    Command(("tag", "list"), "tag:list_tags", "List the tags.", "omnigraph tag list graph.omni", Capability.ANY),
+    Command(("tag", "list"), "branch:list_tags", "List the tags.", "omnigraph tag list graph.omni", Capability.ANY),
     Command(
         ("tag", "delete"),
-        "tag:delete",
+        "branch:delete_tag",
         "Delete a tag.",
         "omnigraph tag delete release-1 --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("revert",),
-        "revert:revert",
+        "branch:revert",
         "Take the change of a commit back, as a new commit.",
         "omnigraph revert 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("cherry-pick",),
-        "revert:cherry_pick",
+        "branch:cherry_pick",
         "Apply the change of a commit of another branch, as a new commit.",
         "omnigraph cherry-pick 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("diff",),
-        "diff:diff",
+        "history:diff",
         "Show what differs between two branches, tags or commits.",
         "omnigraph diff main review/ada --store graph.omni --type Package",
         Capability.ANY,
     ),
     Command(
         ("commit", "list"),
-        "commit:list_commits",
+        "history:list_commits",
         "List the commits of a branch, newest first.",
         "omnigraph commit list graph.omni --branch main",
         Capability.ANY,
     ),
     Command(
         ("commit", "show"),
-        "commit:show",
+        "history:show",
         "Show one commit.",
         "omnigraph commit show 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("commit", "changes"),
-        "commit:changes",
+        "history:changes",
         "Show what one commit changed.",
         "omnigraph commit changes 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni --op delete",
         Capability.ANY,
     ),
     Command(
         ("changes", "poll"),
-        "changes:poll",
+        "history:poll",
         "Show what the commits of a branch changed since a position, and the next position.",
         "omnigraph changes poll graph.omni --start beginning",
         Capability.ANY,
     ),
     Command(
         ("changes", "baseline"),
-        "changes:baseline",
+        "history:baseline",
         "Write a whole branch to a file, and print the position from which its feed goes on.",
         "omnigraph changes baseline graph.omni --out baseline.ndjson",
         Capability.ANY,
     ),
     Command(
         ("blob", "get"),
-        "blob:get",
+        "export:get",
         "Read the bytes of a blob.",
         "omnigraph blob get node Package wide-term logo --store graph.omni --out logo.png",
         Capability.ANY,
     ),
     Command(
         ("blob", "stat"),
-        "blob:stat",
+        "export:stat",
         "Show the length and tag of a blob.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
         Capability.ANY,
@@ -268,56 +268,56 @@ COMMANDS = (
     ),
     Command(
         ("optimize",),
-        "optimize:optimize",
+        "maintenance:optimize",
         "Compact types and bring their indexes up to date, as one commit.",
         "omnigraph optimize graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("verify",),
-        "verify:verify",
+        "maintenance:verify",
         "Check that everything published can be read and agrees, without changing anything.",
         "omnigraph verify graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("clone",),
-        "clone:clone",
+        "export:clone",
         "Copy a graph whole, with its history, or bring such a copy up to date.",
         "omnigraph clone graph.omni backup.omni",
         Capability.LOCAL,
     ),
     Command(
         ("reconcile",),
-        "reconcile:reconcile",
+        "maintenance:reconcile",
         "Finish what crashed work left, and compact and index what is past a threshold.",
         "omnigraph reconcile graph.omni --every 30s",
         Capability.DIRECT,
     ),
     Command(
         ("upgrade",),
-        "upgrade:upgrade",
+        "maintenance:upgrade",
         "Bring a graph of an older format to the one of this release, with its history.",
         "omnigraph upgrade graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("repair",),
-        "repair:repair",
+        "maintenance:repair",
         "Show what foreign tools wrote by path, and take it over or throw it away.",
         "omnigraph repair graph.omni --confirm",
         Capability.DIRECT,
     ),
     Command(
         ("audit", "list"),
-        "audit:list_entries",
+        "maintenance:list_entries",
         "List recoveries, repairs, discards and upgrades, newest first.",
         "omnigraph audit list graph.omni --since 7d",
         Capability.DIRECT,
     ),
     Command(
         ("cleanup",),
-        "cleanup:cleanup",
+        "maintenance:cleanup",
         "Remove old versions.",
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
         Capability.DIRECT,
@@ -330,7 +330,7 @@ COMMANDS = (
     ),
     Command(
         ("lint",),
-        "lint:lint",
+        "query:lint",
         "Check queries against a schema, without running them.",
         "omnigraph lint --schema schema.pg --query queries.gq",
         Capability.DIRECT,
@@ -356,40 +356,40 @@ COMMANDS = (
     ),
     Command(
         ("queries", "list"),
-        "queries:list_queries",
+        "query:list_queries",
         "List stored queries with their parameters.",
         "omnigraph queries list queries/ --schema schema.pg",
         Capability.DIRECT,
     ),
     Command(
         ("queries", "validate"),
-        "queries:validate",
+        "query:validate",
         "Check stored queries against a schema or a graph, all at once.",
         "omnigraph queries validate queries/ --store graph.omni",
         Capability.DIRECT,
     ),
     Command(
-        ("profile", "list"), "operator:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"
+        ("profile", "list"), "profile:list_profiles", "List the profiles of `config.yaml`.", "omnigraph profile list"
     ),
-    Command(("profile", "show"), "operator:show_profile", "Show one profile.", "omnigraph profile show prod"),
+    Command(("profile", "show"), "profile:show_profile", "Show one profile.", "omnigraph profile show prod"),
     Command(
         ("login",),
-        "operator:login",
+        "profile:login",
         "Keep the token for a server.",
         "omnigraph login lake < token.txt",
         retired={"--token": _NO_TOKEN_OPTION},
     ),
-    Command(("logout",), "operator:logout", "Forget the token for a server.", "omnigraph logout lake"),
+    Command(("logout",), "profile:logout", "Forget the token for a server.", "omnigraph logout lake"),
     Command(
         ("graphs", "list"),
-        "operator:list_graphs",
+        "profile:list_graphs",
         "List the graphs of a server.",
         "omnigraph graphs list --server lake",
         Capability.SERVED,
     ),
     Command(
         ("alias",),
-        "operator:alias",
+        "profile:alias",
         "Run a stored query under a name of your own.",
         "omnigraph alias needs wide-term",
     ),
@@ -399,7 +399,7 @@ COMMANDS = (
         "Print a script with which a shell completes commands and options.",
         'eval "$(omnigraph completion bash)"',
     ),
-    Command(("version",), "version:version", "Print the release and its format.", "omnigraph version"),
+    Command(("version",), "completion:version", "Print the release and its format.", "omnigraph version"),
 )
 
 # What may stand where a command does, and the command that it calls.

@@ -7,7 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
+from omnigraph import __version__
 from omnigraph.cli.terminal import echo
+from omnigraph.release import FORMAT_STAMP
 
 # The variable through which a shell asks the command itself; its name follows from that of the command.
 VARIABLE: Final = "_OMNIGRAPH_COMPLETE"
@@ -29,4 +31,9 @@ def completion(shell: ShellName) -> int:
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
     echo(get_completion_script(prog_name="omnigraph", complete_var=VARIABLE, shell=shell.value))
+    return 0
+
+
+def version() -> int:
+    echo(f"omnigraph {__version__}\ninternal-schema {FORMAT_STAMP}")
     return 0

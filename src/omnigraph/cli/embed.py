@@ -6,11 +6,10 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.bind import WritesUri
-from omnigraph.cli.formats import table
+from omnigraph.cli.app import WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json, Types
-from omnigraph.cli.output import print_json
+from omnigraph.cli.output import print_json, table
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
@@ -35,7 +34,7 @@ def embed(
 ) -> int:
     from omnigraph import pipeline
     from omnigraph.engine.embed.plan import Mode
-    from omnigraph.pipeline.progress import bar
+    from omnigraph.pipeline.spark.progress import bar
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")

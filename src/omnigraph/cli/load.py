@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from omnigraph.cli.bind import DestroysUri
+from omnigraph.cli.app import DestroysUri
 from omnigraph.cli.options import Branch, From, How, Json, Mode
 from omnigraph.cli.output import plural, print_json
 from omnigraph.cli.terminal import echo
@@ -85,7 +85,7 @@ def load(
             )
         return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
-    from omnigraph.pipeline.progress import bar
+    from omnigraph.pipeline.spark.progress import bar
 
     nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
     with target.store_to_write() as graph, bar() as watcher:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.formats import table
 from omnigraph.cli.options import Json
-from omnigraph.cli.output import plural, print_json
+from omnigraph.cli.output import plural, print_json, table
 from omnigraph.cli.terminal import echo
 
 if TYPE_CHECKING:

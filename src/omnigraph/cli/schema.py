@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.bind import ReadsUri, WritesUri
+from omnigraph.cli.app import ReadsUri, WritesUri
 from omnigraph.cli.options import DataLoss, Json, SchemaFile
 from omnigraph.cli.output import print_diagnostics, print_json
 from omnigraph.cli.terminal import echo
@@ -15,6 +15,7 @@ from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.lang.migrate import MigrationPlan
+
 
 StoredQueriesOf = Annotated[
     Path | None,
@@ -47,10 +48,10 @@ def plan(
 
 def _offline(schema: Path, against: Path, allow_data_loss: bool) -> MigrationPlan:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
-    from omnigraph.files import read_source
     from omnigraph.ids import new_ulid
     from omnigraph.lang.migrate import plan_migration
     from omnigraph.lang.schema import compile_schema
+    from omnigraph.source_files import read_source
 
     accepted = compile_schema(read_source(against, "S1"), domain=new_ulid()).ir
     return plan_migration(accepted, read_source(schema, "S1"), allow_data_loss=allow_data_loss)
@@ -91,4 +92,27 @@ def show(target: ReadsUri, as_json: Json = False) -> int:
         print_json({"schema_source": source})
     else:
         echo(source, nl=not source.endswith("\n"))
+    return 0
+
+
+Schema = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema of the new graph.")]
+Force = Annotated[bool, typer.Option("--force", help="Replace a stray `_schema.pg`; never a graph.")]
+
+
+def init(
+    target: WritesUri,
+    schema: Schema,
+    force: Force = False,
+    as_json: Json = False,
+) -> int:
+    from omnigraph.graph import init as init_graph
+
+    target.announce()
+    with init_graph(target.address, schema, actor=target.actor, force=force) as graph:
+        catalog = graph.core.view().catalog
+        made = {"uri": graph.uri, "node_types": len(catalog.nodes), "edge_types": len(catalog.edges)}
+    if as_json:
+        print_json(made)
+    else:
+        echo(f"created a graph with {made['node_types']} node and {made['edge_types']} edge types at {made['uri']}")
     return 0

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.lean import claim_process, stay
 from omnigraph.cli.options import Store
+from omnigraph.cli.startup import claim_process, stay
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
-    from omnigraph.server.hosting import Place
+    from omnigraph.server.registry import Place
 
 Graphs = Annotated[
     list[str] | None,
@@ -61,9 +61,9 @@ def serve(
         raise UsageError(
             f"a server needs `{error.name}`; install it with `pip install 'omnigraph[server]'`", missing=error.name
         ) from None
-    from omnigraph.server.hosting import open_house
-    from omnigraph.server.logs import to_standard_error
-    from omnigraph.server.tokens import read_tokens, token_files
+    from omnigraph.server.auth import read_tokens, token_files
+    from omnigraph.server.observability import to_standard_error
+    from omnigraph.server.registry import open_house
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
     house = open_house(
@@ -103,7 +103,7 @@ def is_set(flag: str) -> bool:
 
 
 def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[Place]:
-    from omnigraph.server.hosting import Place
+    from omnigraph.server.registry import Place
 
     uris = {} if store is None else {_ONLY: store}
     for one in graphs:

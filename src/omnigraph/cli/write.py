@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from omnigraph.cli.bind import DestroysUri, Writes
+from omnigraph.cli.app import DestroysUri, Writes
 from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.source import named, parameters, query_source, stored
+from omnigraph.cli.query_source import named, parameters, query_source, stored
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 

@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Concatenate, Generic, ParamSpec, Self, TypeVar
 from urllib.parse import quote, urlsplit
 
-from omnigraph.client.blob import BlobPlace
-from omnigraph.client.call import Call, Request, get
-from omnigraph.client.calls import BranchCalls, GraphCalls, SchemaCalls, TagCalls
-from omnigraph.client.http import AsyncLine, Line
+from omnigraph.client.endpoints import BranchCalls, GraphCalls, SchemaCalls, TagCalls
+from omnigraph.client.request import Call, Request, get
+from omnigraph.client.transport import AsyncLine, Line
+from omnigraph.client.values import BlobPlace
 from omnigraph.errors import UsageError
 from omnigraph.limits import CLIENT_TIMEOUT_SECONDS
 from omnigraph.server.wire import Naming

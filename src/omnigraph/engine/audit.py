@@ -11,12 +11,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from omnigraph.engine.core import Core
-from omnigraph.engine.scope import GRAPH
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.authorization import GRAPH
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
 from omnigraph.errors import UsageError
-from omnigraph.manifest import audit
-from omnigraph.manifest.audit import AuditRow, Outcome
+from omnigraph.manifest import recovery
+from omnigraph.manifest.recovery import AuditRow, Outcome
 
 
 class AuditKind(StrEnum):
@@ -83,7 +83,7 @@ def list_audit(
         raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
     entries = [
         entry
-        for entry in map(_entry, audit.read(core.kernel.store))
+        for entry in map(_entry, recovery.read(core.kernel.store))
         if wanted in (None, entry.kind)
         and by in (None, entry.actor)
         and (earliest is None or entry.created_at_us >= earliest)

@@ -15,17 +15,16 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
-from omnigraph.engine.core import Core, Moment, View
-from omnigraph.engine.jsontext import json_text
-from omnigraph.engine.names import NOW, Naming
+from omnigraph.engine.json_text import json_text
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.session import Core, Moment, View
 from omnigraph.errors import LimitExceeded, UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-from omnigraph.lang.types import Scalar
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
 from omnigraph.limits import EXPORT_CHUNK_BYTES, LOAD_LINE_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.store.blobs import read_range
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.ordered import ROW_ID, blob_sizes, ordered_batches, read_blobs
+from omnigraph.store.blobs.cells import read_range
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, ordered_batches, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute

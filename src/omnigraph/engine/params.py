@@ -12,11 +12,11 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from omnigraph.errors import DataError, UsageError
-from omnigraph.lang.query.enums import refuse_word
+from omnigraph.lang.catalog import FLOATS, INTEGERS, PropertyType, Scalar
+from omnigraph.lang.query.check_expressions import refuse_word
 from omnigraph.lang.query.ir import Parameter
-from omnigraph.lang.query.words import listed, suggestion
-from omnigraph.lang.types import FLOATS, INTEGERS, PropertyType, Scalar
-from omnigraph.rules.fit import Misfit, as_sequence, fit, shown
+from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.rules.coerce_value import Misfit, as_sequence, fit, shown
 
 Value: TypeAlias = str | int | float | bool | bytes | tuple[Any, ...] | None
 

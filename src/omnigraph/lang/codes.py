@@ -9,8 +9,108 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from omnigraph.lang.migrate.codes import MIGRATION_CODES
-from omnigraph.lang.query.codes import QUERY_CODES
-from omnigraph.lang.schema.codes import SCHEMA_CODES
+SCHEMA_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "S1": "syntax error, unsupported escape, or a source that is too large or too deep",
+        "S2": "property name reserved by the storage format",
+        "S3": "vector dimension out of range",
+        "S4": "list of Blob",
+        "S5": "enum value repeated",
+        "S6": "cardinality bound out of range, or minimum above maximum",
+        "S7": "constraint with the wrong kind or number of arguments",
+        "S8": "unknown interface",
+        "S9": "interface property declared with a different type",
+        "S10": "two interfaces give one property different meanings",
+        "S11": "malformed rename hint",
+        "S12": "description or instruction repeated or blank",
+        "S13": "instruction on a property",
+        "S14": "property annotation on a type",
+        "S15": "property annotation on a type of value that cannot carry it",
+        "S16": "node-only annotation on an edge property",
+        "S17": "property annotation repeated",
+        "S18": "malformed embedding",
+        "S19": "constraint names an unknown property",
+        "S20": "more than one key",
+        "S21": "key member nullable or not a scalar",
+        "S22": "unique or index on a Blob",
+        "S23": "node-only constraint on an edge",
+        "S24": "range or check on the wrong type of property",
+        "S25": "name declared twice",
+        "S26": "edge endpoint is not a node type",
+        "S27": "edge names that differ only in case",
+        "S28": "property name taken by the graph itself",
+        "S29": "note: annotation or constraint without effect",
+        "S30": "merge rule unknown, repeated or malformed",
+        "S31": "merge rule that does not fit what it stands on",
+        "S32": "unknown annotation",
+        "I1": "rename hint names nothing that was accepted",
+        "I2": "rename hint names a declaration of another kind",
+        "I3": "accepted type claimed twice",
+        "I4": "rename hint names no property of the same type",
+        "I5": "property rename hint inside a new type",
+        "I6": "accepted property claimed twice",
+        "I7": "identities exhausted, or malformed schema IR",
+        "I8": "note: rename hint ignored",
+    }
+)
+
+QUERY_CODES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "Q000": "The text is not a query file, or a query is too large.",
+        "T1": "A binding names a node type that does not exist.",
+        "T2": "A binding matches on a property that its type lacks.",
+        "T3": "A literal does not fit its property.",
+        "T4": "A traversal names an edge that does not exist.",
+        "T5": "A traversal end has a type that the edge does not join.",
+        "T6": "A property is read from an unbound variable, or its type lacks it.",
+        "T7": "A parameter, call or filter operand has a type that does not fit.",
+        "T8": "An aggregate is asked of values it cannot aggregate.",
+        "T9": "A plain column stands beside an aggregate, or a `not` block is about nothing outside it.",
+        "T10": "A mutation names a type that does not exist.",
+        "T11": "A mutation names a property that its type lacks or that it cannot address.",
+        "T12": "An insert leaves out what every entity of the type must have.",
+        "T13": "A property is assigned twice.",
+        "T14": "A mutation uses a variable that is not a parameter.",
+        "T15": "Hop bounds are impossible, or `nearest` is asked of something that is not a vector.",
+        "T16": "An edge cannot be updated.",
+        "T17": "Ordering by `nearest` needs a limit of at least one.",
+        "T18": "A column orders together with `nearest`.",
+        "T19": "`search` or `fuzzy` has an argument of the wrong type.",
+        "T20": "`match_text` or `bm25` has an argument of the wrong type.",
+        "T21": "`rrf` is ordered by without a limit, or has a wrong argument.",
+        "T22": "An edge between two different types cannot be walked in both directions at once.",
+        "T23": "An edge variable is used as something else.",
+        "T24": "A Blob cannot be returned, ordered by or aggregated.",
+        "T25": "A variable is bound to two node types.",
+        "T26": "A variable stands for nothing.",
+        "T27": "A parameter is reserved, malformed or declared twice.",
+        "T28": "A list is nested or mixes types.",
+        "T29": "A mutation was given where a read is expected, or the reverse.",
+        "T30": "An `optional` block is about nothing outside it.",
+        "T31": "A variable of an `optional` block is bound or traversed outside it.",
+        "T32": "A score column lacks an alias, or is ordered against its ranking.",
+        "T33": "An expression cannot stand at this place.",
+        "T34": "`in` compares a value with a list that cannot hold it.",
+        "T35": "`is null` is asked of something that is never null.",
+        "T36": "`skip` or `limit` needs a declared, required whole-number parameter.",
+        "T37": "A hop variable clashes with another name or is used as something else.",
+        "T38": "An order key is not among the columns that remain.",
+        "T39": "Two columns have one alias.",
+        "E1": "Inserts or updates are mixed with deletes, or no such query exists.",
+        "E3": "A key property cannot be updated.",
+        "L201": "No update sets a nullable property.",
+        "L202": "A mutation has no parameters.",
+        "L203": "Two stored queries have one name.",
+        "L204": "A stored query takes a vector, which callers can hardly write.",
+    }
+)
+
+MIGRATION_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "OG-MF-100": "change that no migration supports",
+        "OG-MF-103": "required property added to an existing type",
+        "OG-MF-106": "type of a property changed",
+    }
+)
 
 LANGUAGE_CODES: Final[Mapping[str, str]] = MappingProxyType({**SCHEMA_CODES, **MIGRATION_CODES, **QUERY_CODES})

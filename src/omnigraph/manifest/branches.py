@@ -15,12 +15,12 @@ from omnigraph import clock
 from omnigraph.errors import ConflictError, GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId, OperationId, is_ulid, new_operation_id, new_ulid
 from omnigraph.limits import NAME_CHARACTERS_MAX
-from omnigraph.manifest.intent import CLEANUP, NAMING, declared, pending, refuse_unreadable
+from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
-from omnigraph.store.dataset import reclaimed
+from omnigraph.store.read.dataset import reclaimed
 
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:

@@ -25,8 +25,8 @@ from omnigraph.limits import (
     CLAIM_SECONDS_MAX,
     CLAIM_WATCH_SECONDS,
 )
+from omnigraph.manifest.intents import Owner, this_process
 from omnigraph.manifest.model import MAIN
-from omnigraph.manifest.owner import Owner, this_process
 from omnigraph.store.store import Store
 
 FOLDER = "__claims"

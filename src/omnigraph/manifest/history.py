@@ -7,19 +7,108 @@ branch, main and parts of the log, however many other branches there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
+import orjson
+import pyarrow as pa
+
 from omnigraph.errors import GraphError
-from omnigraph.ids import BranchId, CommitId, branch_hint
+from omnigraph.ids import BranchId, CommitId, branch_hint, is_ulid
 from omnigraph.limits import COMMIT_LOG_CHUNK_VERSIONS, COMMIT_LOG_IDS_MAX, COMMIT_LOG_SCANS_MAX
-from omnigraph.manifest import commit_log
-from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.store.dataset import Dataset
+from omnigraph.manifest import encoding
+from omnigraph.manifest.model import MAIN, BranchNames, Commit, Snapshot
+from omnigraph.store import append_log as logs
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.store import Store
 
 if TYPE_CHECKING:
     from omnigraph.manifest.kernel import Kernel
+
+
+LOG_PATH = "__commit_log"
+
+
+def spill(store: Store, commits: Sequence[Commit]) -> None:
+    """Write commits to the log, durably, before the publish that drops them from the window."""
+    logs.append(store, LOG_PATH, encoding.as_table(map(encoding.commit_row, commits)))
+
+
+def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], names: tuple[str, ...]) -> None:
+    """Write the commits that led to a branch, or those after the last of some; `names` are recorded as the branch's.
+
+    Main cannot be deleted, and is looked at by everybody, so its own commits are left out.
+    """
+    own = [commit for commit in snapshot.state.commits if commit.branch is not None]
+    known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
+    branch_id = snapshot.state.branch_id
+    kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
+    if kept:
+        spill(store, kept)
+
+
+def read(store: Store) -> dict[CommitId, Commit]:
+    """Return every commit that has left a window, by id."""
+    log = open_log(store)
+    return {} if log is None else {one.commit_id: one for one in read_all(log)}
+
+
+def open_log(store: Store) -> Dataset | None:
+    """Return the log as it is now, or None while nobody has written to it."""
+    return logs.open_log(store, LOG_PATH)
+
+
+def read_all(log: Dataset) -> list[Commit]:
+    """Return every commit of the log."""
+    return _decode(log.read())
+
+
+def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
+    """Return those of some commits that the log has."""
+    # Only ids of ours may stand in a filter.
+    wanted = ", ".join(f"'{one}'" for one in commit_ids if is_ulid(one))
+    return _decode(log.read(filter=f"object_id in ({wanted})")) if wanted else []
+
+
+def read_operation(store: Store, operation_id: str) -> list[Commit]:
+    """Return the commits in whose row an id stands, as their operation or anywhere else."""
+    log = open_log(store)
+    if log is None:
+        return []
+    # Only ids of ours may stand in a filter.
+    return _decode(log.read(filter=f"contains(metadata, '{operation_id}')" if is_ulid(operation_id) else None))
+
+
+def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: int) -> list[Commit]:
+    """Return the commits that were made on a branch after one manifest version and up to another."""
+    # A text, because typed filters have no unsigned numbers.
+    own = "table_branch is null" if branch_id is None else f"table_branch = '{branch_id}'"
+    return _decode(log.read(filter=f"{own} and table_version > {max(after, 0)} and table_version <= {max(until, 0)}"))
+
+
+def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
+    """Return the names of deleted branches, as far as they were recorded at their deletion."""
+    # Only ids of ours may stand in a filter.
+    listed = ", ".join(f"'{one}'" for one in sorted(branch_ids) if is_ulid(one))
+    found: dict[BranchId, BranchNames] = {}
+    for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():
+        if commit.branch is not None and commit.branch_names:
+            # A deletion that lost to a rename has left a shorter list before.
+            known = found.get(commit.branch, BranchNames(()))
+            longest = max(known.names, commit.branch_names, key=len)
+            missing = tuple(one for one in (*known.names, *commit.branch_names) if one not in longest)
+            found[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
+    return found
+
+
+def _decode(table: pa.Table) -> list[Commit]:
+    with encoding.report_damage(f"`{LOG_PATH}`", "restore it from a backup"):
+        found = table.to_pylist()
+        for row in found:
+            row["json"] = orjson.loads(row["metadata"])
+        return [encoding.decode_commit(row) for row in found]
 
 
 class Commits(Protocol):
@@ -79,7 +168,7 @@ class CommitSource:
         while True:
             high = until if is_complete else min(low + step, until)
             if self._log is not None and not is_complete:
-                self._add(commit_log.read_versions(self._log, branch_id, after, high))
+                self._add(read_versions(self._log, branch_id, after, high))
             made = [one for one in self._known.values() if one.branch == branch_id]
             found = sorted((one for one in made if after < one.manifest_version <= high), key=_version)
             if len(found) >= count or high == until:
@@ -90,7 +179,7 @@ class CommitSource:
         if not self._is_open:
             # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
             self._add(self._kernel.snapshot(MAIN).state.commits)
-            self._log = commit_log.open_log(self._kernel.store)
+            self._log = open_log(self._kernel.store)
             self._is_open = True
 
     def _read_before(self, commit_id: CommitId) -> None:
@@ -100,7 +189,7 @@ class CommitSource:
         if child is None or child.parent != commit_id or (log := self._log_to_scan()) is None:
             return
         version = child.manifest_version
-        self._add(commit_log.read_versions(log, child.branch, version - self._chunk - 1, version - 1))
+        self._add(read_versions(log, child.branch, version - self._chunk - 1, version - 1))
         if commit_id in self._known:
             self._chunk *= 2
 
@@ -108,7 +197,7 @@ class CommitSource:
         """Read a commit by its id, and with it what known ones lead to: a scan for many costs what it does for one."""
         if (log := self._log_to_scan()) is not None:
             others = islice(self._missing - {commit_id}, COMMIT_LOG_IDS_MAX - 1)
-            self._add(commit_log.read_ids(log, [commit_id, *others]))
+            self._add(read_ids(log, [commit_id, *others]))
 
     def _log_to_scan(self) -> Dataset | None:
         """Return the log if there is more to learn from it; a walk that scans it often reads all of it instead."""
@@ -117,7 +206,7 @@ class CommitSource:
         self._scans += 1
         if self._scans <= COMMIT_LOG_SCANS_MAX:
             return self._log
-        self._add(commit_log.read_all(self._log))
+        self._add(read_all(self._log))
         self._is_log_read = True
         return None
 
@@ -128,7 +217,7 @@ class CommitSource:
         for snapshot in self._kernel.snapshots_of(hinted):
             self._add(snapshot.state.commits)
         if hinted:
-            self._log, self._is_log_read = commit_log.open_log(self._kernel.store), False
+            self._log, self._is_log_read = open_log(self._kernel.store), False
             self._read_ids(commit_id)
 
     def _look_everywhere(self, _: CommitId) -> None:

@@ -22,18 +22,18 @@ from omnigraph.limits import (
     RETRY_WAIT_SECONDS,
     RETRY_WAIT_SECONDS_MAX,
 )
-from omnigraph.manifest import commit_log, rows
-from omnigraph.manifest.attempt import Attempt, Prepare, prepare_first
+from omnigraph.manifest import encoding, history
+from omnigraph.manifest.branch_names import NameRecord
 from omnigraph.manifest.claims import ClaimLine
+from omnigraph.manifest.commit_attempt import Attempt, Prepare, prepare_first
+from omnigraph.manifest.commit_queue import BranchTurn, shared_turn
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
+from omnigraph.manifest.idempotency import refuse_repeated, under
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Link, Pin, Snapshot, fork_names
-from omnigraph.manifest.name_record import NameRecord
-from omnigraph.manifest.once import refuse_repeated, under
 from omnigraph.manifest.plan import Plan, Receipt, Work
 from omnigraph.manifest.publish import Moved, Verified, publish
-from omnigraph.manifest.turns import BranchTurn, shared_turn
-from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.deletions import check_deletions
+from omnigraph.store.read.dataset import Dataset, DatasetRef
+from omnigraph.store.read.live_rows import check_deletions
 from omnigraph.store.store import Store
 
 T = TypeVar("T")
@@ -61,7 +61,7 @@ class Kernel:
     def refuse_repeated(self, branch: str) -> None:
         """Refuse a write under an id that a commit of the branch bears already."""
         if self._request_id is not None:
-            refuse_repeated(self.snapshot(branch), self._request_id, partial(commit_log.read, self.store))
+            refuse_repeated(self.snapshot(branch), self._request_id, partial(history.read, self.store))
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -193,11 +193,11 @@ class Kernel:
         """Return every commit that a live branch or the commit log knows: at least all that were there at the call."""
         # Commits go from branches to the log, so whoever looks there first misses those that move meanwhile.
         recent = [commit for snapshot in self.live_snapshots() for commit in snapshot.state.commits]
-        return commit_log.read(self.store) | {commit.commit_id: commit for commit in recent}
+        return history.read(self.store) | {commit.commit_id: commit for commit in recent}
 
     def keep_history(self, snapshot: Snapshot, after: Collection[CommitId] = (), names: tuple[str, ...] = ()) -> None:
         """Put the commits that led to a branch, or those after the last of some, where all can find them."""
-        commit_log.spill_branch(self.store, snapshot, after, names)
+        history.spill_branch(self.store, snapshot, after, names)
 
     # -- commits -----------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class Kernel:
             return self._commit(branch, prepare, work)
 
         def prepare_once(snapshot: Snapshot) -> Plan | None:
-            refuse_repeated(snapshot, request_id, partial(commit_log.read, self.store))
+            refuse_repeated(snapshot, request_id, partial(history.read, self.store))
             return under(prepare(snapshot), request_id)
 
         receipt = self._commit(branch, prepare_once, work)
@@ -458,7 +458,7 @@ class Kernel:
 
     def _refuse_old(self, manifest: Dataset) -> None:
         # Main decides for all branches: one of them may have been made of an old version.
-        rows.refuse_old(manifest.schema, f"the graph at `{self.store.root.uri}`", self.store.root.uri)
+        encoding.refuse_old(manifest.schema, f"the graph at `{self.store.root.uri}`", self.store.root.uri)
 
     def _load(self, branch: str, ref: DatasetRef) -> Snapshot:
         try:
@@ -475,7 +475,7 @@ class Kernel:
         return self._decode(branch, manifest)
 
     def _decode(self, branch: str, manifest: Dataset) -> Snapshot:
-        rows.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
+        encoding.check_stamp(manifest.schema, f"the graph at `{self.store.root.uri}`")
         try:
             table = manifest.read()
         except StorageError as error:
@@ -488,7 +488,7 @@ class Kernel:
                 code="graph.corrupt",
                 object=str(manifest.ref),
             ) from error
-        return rows.decode(
+        return encoding.decode(
             table, branch, BranchId(manifest.ref.branch) if manifest.ref.branch else None, manifest.version
         )
 

@@ -5,14 +5,16 @@ Pure values; `rows` turns them into Arrow and back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.limits import FORK_NAMES_MAX
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.shape import AS_STORED, Shape
+from omnigraph.store.read.column_projection import AS_STORED, Shape
+from omnigraph.store.read.dataset import DatasetRef
 
 MAIN = "main"
 MANIFEST_PATH = "__manifest"
@@ -298,3 +300,36 @@ class Snapshot:
     def head_commit(self) -> Commit:
         """The newest commit of the branch, which never leaves its catalog."""
         return next(one for one in reversed(self.state.commits) if one.commit_id == self.state.head)
+
+
+V = TypeVar("V", AcceptedSchema, Commit, Pin)
+
+
+class _Shared(Generic[V]):
+    """Values that are in use somewhere, by a key; equal values of one key are one object. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._values: WeakValueDictionary[Hashable, V] = WeakValueDictionary()
+
+    def share(self, key: Hashable, value: V) -> V:
+        known = self._values.get(key)
+        if known == value:
+            return known
+        self._values[key] = value
+        return value
+
+
+_commits = _Shared[Commit]()
+_pins = _Shared[Pin]()
+_schemas = _Shared[AcceptedSchema]()
+
+
+def share_values(state: State) -> State:
+    """Return an equal state that is made of what other states hold already."""
+    return replace(
+        state,
+        schema=_schemas.share(state.schema.ir_hash, state.schema),
+        pins={key: _pins.share((pin.path, pin.fork, pin.version), pin) for key, pin in state.pins.items()},
+        # Neither checksums nor names count when commits are compared, so they are part of the key.
+        commits=tuple(_commits.share((one.commit_id, one.checksums, one.branch_names), one) for one in state.commits),
+    )

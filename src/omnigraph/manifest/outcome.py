@@ -13,10 +13,10 @@ from ulid import ULID
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.ids import OperationId, hints_at, is_operation_id
 from omnigraph.limits import CLOCK_SKEW_SECONDS, CONTROL_VERSIONS_MAX
-from omnigraph.manifest import commit_log, rows
+from omnigraph.manifest import encoding, history
+from omnigraph.manifest.idempotency import REQUEST_ID
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit
-from omnigraph.manifest.once import REQUEST_ID
 
 
 def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
@@ -30,7 +30,7 @@ def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
     own = [main, *kernel.snapshots_of(sorted(hinted))]
     # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
     found = _bearer((one for snapshot in own for one in snapshot.state.commits), operation_id)
-    found = found or _bearer(commit_log.read_operation(kernel.store, operation_id), operation_id)
+    found = found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
     if found is not None or is_operation_id(operation_id):
         return found
     others = sorted(main.state.branches.keys() - hinted)
@@ -38,7 +38,7 @@ def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
     found = _bearer(
         (one for snapshots in read for snapshot in snapshots for one in snapshot.state.commits), operation_id
     )
-    return found or _bearer(commit_log.read_operation(kernel.store, operation_id), operation_id)
+    return found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
 
 
 def _bearer(commits: Iterable[Commit], operation_id: str) -> Commit | None:
@@ -60,6 +60,6 @@ def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> boo
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             return False
-        if rows.operation_of(manifest.schema) == operation_id:
+        if encoding.operation_of(manifest.schema) == operation_id:
             return True
     return False

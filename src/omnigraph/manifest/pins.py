@@ -19,13 +19,12 @@ from omnigraph import release
 from omnigraph.errors import GraphError
 from omnigraph.ids import CommitId
 from omnigraph.limits import REACH_BATCH_VERSIONS
-from omnigraph.manifest import formats, rows
+from omnigraph.manifest import catalog_format, encoding
 from omnigraph.manifest.model import TypeIdentity
-from omnigraph.store.catalogfile import read_overwritten
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.reach import NeededFiles
+from omnigraph.store.files.catalog_versions import read_overwritten
+from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.store import Store
-from omnigraph.store.versions import Place
 
 _COLUMNS = (
     "object_type",
@@ -79,7 +78,7 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
     pins, tables = CatalogPins(needed=needed), []
     for ref in catalogs:
         table = _read_checked(store, ref, needed)
-        with rows.report_damage(f"catalog `{ref}`", "no version was removed; restore it from a backup"):
+        with encoding.report_damage(f"catalog `{ref}`", "no version was removed; restore it from a backup"):
             pins.heads[ref] = _head(table)
         kinds = pc.is_in(table["object_type"], value_set=pa.array(["table", "table_version"]))
         tables.append(table.filter(kinds).drop_columns(["metadata"]))
@@ -90,7 +89,7 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
         _identity(row): row["location"] for row in distinct.filter(pc.field("object_type") == "table").to_pylist()
     }
     for row in distinct.filter(pc.field("object_type") == "table_version").to_pylist():
-        with rows.report_damage("a catalog", "no version was removed; restore it from a backup"):
+        with encoding.report_damage("a catalog", "no version was removed; restore it from a backup"):
             path = located[_identity(row)]
         pins.versions.setdefault((path, row["table_branch"]), set()).add(row["table_version"])
         pins.names.setdefault(path, row["table_key"])
@@ -99,16 +98,16 @@ def _read_batch(store: Store, catalogs: Sequence[DatasetRef]) -> CatalogPins:
 
 def _read_checked(store: Store, ref: DatasetRef, needed: NeededFiles) -> pa.Table:
     table = read_overwritten(store, ref, _COLUMNS, needed)
-    stamp = rows.check_stamp(table.schema, f"`{ref}`")
+    stamp = encoding.check_stamp(table.schema, f"`{ref}`")
     if stamp != release.FORMAT_STAMP:
         # A step from an older format may look at any column.
         table = read_overwritten(store, ref, None, needed)
-        for step in formats.steps(stamp, release.FORMAT_STAMP) or ():
+        for step in catalog_format.steps(stamp, release.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         table = table.select(_COLUMNS)
     kinds = Counter(table["object_type"].to_pylist())
     is_whole = kinds["graph_head"] == 1 and kinds["table"] == kinds["table_version"]
-    if not is_whole or not kinds.keys() <= rows.KINDS:
+    if not is_whole or not kinds.keys() <= encoding.KINDS:
         raise GraphError(
             f"catalog `{ref}` is damaged: it has rows {dict(kinds)}; no version was removed. Restore it from a backup",
             code="graph.corrupt",

@@ -15,10 +15,10 @@ from omnigraph.limits import LONG_REPREPARE_MAX, REPREPARE_MAX
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.requirements import Requirement
 from omnigraph.manifest.updates import Update
-from omnigraph.store.change import Change
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.proof import PendingProofs
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Staged
+from omnigraph.store.write.file_proof import PendingProofs
+from omnigraph.store.write.transaction import Change
 
 
 class Work(Enum):

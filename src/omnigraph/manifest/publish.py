@@ -21,12 +21,12 @@ from omnigraph.limits import (
     STAGED_SECONDS_MAX,
     UNKNOWN_OUTCOME_RETRIES_MAX,
 )
-from omnigraph.manifest import commit_log, publication, rows
+from omnigraph.manifest import encoding, history, publication
 from omnigraph.manifest import plan as plans
-from omnigraph.manifest.intent import held_here
+from omnigraph.manifest.intents import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State, correct_date
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
-from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
 
 
@@ -67,7 +67,7 @@ def publish(
     links = tuple(Link(one.ref, one.manifest) for one in staged)
     state = _with_checksums(state, staged)
     checksums = _checksums(store, manifest, staged, staged_rows)
-    schema = rows.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links), checksums)
+    schema = encoding.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links), checksums)
     try:
         strict = store.prepare_strictly(manifest, staged_rows, schema)
     except LostRace as lost:
@@ -130,17 +130,19 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
     if commit is not None:
         AddCommit(commit).apply(draft)
     if len(draft.commits) > 2 * COMMIT_WINDOW_ROWS:
-        commit_log.spill(store, draft.commits[:COMMIT_WINDOW_ROWS])
+        history.spill(store, draft.commits[:COMMIT_WINDOW_ROWS])
         ForgetCommits(COMMIT_WINDOW_ROWS).apply(draft)
     return draft.finish(snapshot.state.branch_id)
 
 
-def _checksums(store: Store, manifest: Dataset, staged: list[Staged], staged_rows: StagedRows) -> rows.FileChecksums:
+def _checksums(
+    store: Store, manifest: Dataset, staged: list[Staged], staged_rows: StagedRows
+) -> encoding.FileChecksums:
     versions = {one.ref.manifest_path: one.dataset.checksum for one in staged}
     # Nothing else could vouch for the file that holds a version of the catalog; that of the newest has a seal.
     versions[manifest.ref.manifest_path] = store.checksum_of(manifest)
     noted = {path: checksum for path, checksum in versions.items() if checksum is not None}
-    return rows.FileChecksums(store.pack_checksums(staged_rows.proofs), noted)
+    return encoding.FileChecksums(store.pack_checksums(staged_rows.proofs), noted)
 
 
 def _with_checksums(state: State, staged: list[Staged]) -> State:
@@ -170,7 +172,7 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
 
     def stage_rows() -> None:
         complete = _with_files(store, plan, state)
-        staged_rows.append((store.stage_strict(manifest, rows.encode(complete)), complete))
+        staged_rows.append((store.stage_strict(manifest, encoding.encode(complete)), complete))
 
     try:
         # The catalog's rows do not depend on where the staged manifests end up, so both are written side by side.
@@ -265,7 +267,7 @@ def _unknown(plan: plans.Plan, failure: Exception | None) -> StorageError:
 
 def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:
     successor = store.open(strict.ref)
-    return successor if rows.operation_of(successor.schema) == plan.operation_id else None
+    return successor if encoding.operation_of(successor.schema) == plan.operation_id else None
 
 
 def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
@@ -283,5 +285,5 @@ def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
                 raise
             # Cleanup removes the oldest first, so a version that outlives its successor never was on the chain.
             raise Moved from error
-        if (successor.schema.metadata or {}).get(rows.PREVIOUS_KEY, b"").decode() != plan.operation_id:
+        if (successor.schema.metadata or {}).get(encoding.PREVIOUS_KEY, b"").decode() != plan.operation_id:
             raise Moved

@@ -14,13 +14,13 @@ import orjson
 from omnigraph import release
 from omnigraph.errors import GraphError, StorageError, StorageKind
 from omnigraph.ids import OperationId, new_ulid
-from omnigraph.manifest import audit, rows
-from omnigraph.manifest.audit import AuditRow, Outcome
+from omnigraph.manifest import encoding, recovery
+from omnigraph.manifest.branch_names import recover_names
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.name_record import recover_names
 from omnigraph.manifest.plan import Plan, Work
-from omnigraph.store.dataset import Dataset
+from omnigraph.manifest.recovery import AuditRow, Outcome
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
 
 # The operations of an upgrade that is running, or was killed.
@@ -108,7 +108,7 @@ def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str |
             raise
         return False
     if receipt is not None:
-        audit.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+        recovery.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
     return receipt is not None
 
 
@@ -117,7 +117,7 @@ def _record_published(kernel: Kernel, operations: Mapping[str, OperationId], act
     for snapshot in kernel.live_snapshots() if operations else ():
         operation_id = operations.get(_key(snapshot))
         if operation_id is not None and _was_published(kernel, snapshot, operation_id):
-            audit.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
+            recovery.record(kernel.store, AuditRow(operation_id, Outcome.UPGRADED, None, actor, "upgrade"))
 
 
 def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId) -> bool:
@@ -130,12 +130,12 @@ def _was_published(kernel: Kernel, snapshot: Snapshot, operation_id: OperationId
             if error.storage_kind is not StorageKind.NOT_FOUND:
                 raise
             return False
-        if rows.check_stamp(schema, str(ref)) != release.FORMAT_STAMP:
+        if encoding.check_stamp(schema, str(ref)) != release.FORMAT_STAMP:
             return False
-        if (schema.metadata or {})[rows.OPERATION_KEY].decode() == operation_id:
+        if (schema.metadata or {})[encoding.OPERATION_KEY].decode() == operation_id:
             return True
         ref = ref.at(ref.version - 1)
 
 
 def _format_of(kernel: Kernel, snapshot: Snapshot) -> int:
-    return rows.check_stamp(kernel.store.open(snapshot.ref).schema, f"the graph at `{kernel.store.root.uri}`")
+    return encoding.check_stamp(kernel.store.open(snapshot.ref).schema, f"the graph at `{kernel.store.root.uri}`")

@@ -4,17 +4,17 @@ May import the facade and everything below it.
 """
 
 from omnigraph.pipeline import algo
+from omnigraph.pipeline.bulk_load.api import load
+from omnigraph.pipeline.bulk_load.report import LoadReport
+from omnigraph.pipeline.bulk_load.splits import Columns
 from omnigraph.pipeline.diff import diff
 from omnigraph.pipeline.embed import embed
 from omnigraph.pipeline.export import ExportReport, export
-from omnigraph.pipeline.load import load
-from omnigraph.pipeline.maintain import optimize
-from omnigraph.pipeline.maintain_verify import verify
-from omnigraph.pipeline.merge_ranges import merge
 from omnigraph.pipeline.query import query
-from omnigraph.pipeline.report import LoadReport
-from omnigraph.pipeline.session import register
-from omnigraph.pipeline.sources import Columns
+from omnigraph.pipeline.range_merge.merge import merge
+from omnigraph.pipeline.spark.session import register
+from omnigraph.pipeline.spark_maintenance.optimize import optimize
+from omnigraph.pipeline.spark_maintenance.verify import verify
 
 __all__ = [
     "Columns",

@@ -11,19 +11,18 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from omnigraph.engine.changes.changeset import CHANGE_SCHEMA, changes_of, compared, of_ops, selected
-from omnigraph.engine.changes.pair import Pair
-from omnigraph.engine.changes.rows import candidates
-from omnigraph.engine.changes.selection import Selection
-from omnigraph.engine.core import Moment
-from omnigraph.engine.names import NOW, Naming
+from omnigraph.engine.changes.cursor import Selection
+from omnigraph.engine.changes.row_diff import candidates
+from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.session import Moment
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.job import Place, place_of
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.difference import moved_estimate
+from omnigraph.pipeline.bulk_load.job import Place, place_of
+from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.read.version_diff import moved_estimate
 
 _LAYOUT: Final = (
     "kind string, type_name string, id string, op string, published_dataset_version long, `from` string, `to` string"
@@ -57,7 +56,7 @@ def diff(
     spark: Any = None,
 ) -> Any:
     """Return the changes of `Graph.diff` as a DataFrame of Spark, in no order; read when its rows are asked for."""
-    from omnigraph.pipeline.session import session
+    from omnigraph.pipeline.spark.session import session
 
     before, after, selection = compared(graph.core, a, b, kinds, types, ops, branch, names)
     kernel = graph.core.kernel

@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
-from omnigraph.engine.core import Core
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.given import checked
+from omnigraph.engine.session import Core
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.asking import site_of, slots
-from omnigraph.pipeline.engine import Engine, check_engine, executors
+from omnigraph.pipeline.bulk_load.embed_site import site_of, slots
+from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
 
 
 @checked

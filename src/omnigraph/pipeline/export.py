@@ -19,25 +19,25 @@ import pyarrow.csv
 import pyarrow.parquet
 from pyarrow import fs
 
-from omnigraph.engine.core import Moment
 from omnigraph.engine.export import record_chunks
-from omnigraph.engine.jsontext import json_text
-from omnigraph.engine.names import NOW, Naming
+from omnigraph.engine.json_text import json_text
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.session import Moment
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
-from omnigraph.engine.write.loaded import Type
+from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.engine import Engine, check_engine, executors
-from omnigraph.pipeline.files import filesystem
-from omnigraph.pipeline.scanning import Scan, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.types import column_names, find_type, to_frame
-from omnigraph.rules.kernels import Column, pc
-from omnigraph.store.failure import from_os_error
+from omnigraph.pipeline.bulk_load.splits import filesystem
+from omnigraph.pipeline.datasource.spark_types import column_names, find_type, to_frame
+from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
+from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.rules.arrow_typing import Column, pc
+from omnigraph.store.objects.failures import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
 _REPORT: Final = "_export.json"

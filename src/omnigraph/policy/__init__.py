@@ -3,11 +3,9 @@
 May import the engine's hook and everything below it; `cedarpy` is imported when the first bundle is compiled.
 """
 
-from omnigraph.policy.actions import BundleScope
-from omnigraph.policy.bundle import Bundle, Rule, parse_bundle
-from omnigraph.policy.cases import Case, Outcome, load_cases, run_cases
-from omnigraph.policy.decision import Decision
-from omnigraph.policy.policy import Policy, load_bundle
+from omnigraph.policy.bundle import Bundle, BundleScope, Rule, parse_bundle
+from omnigraph.policy.policy import Decision, Policy, load_bundle
+from omnigraph.policy.policy_tests import Case, Outcome, load_cases, run_cases
 
 __all__ = [
     "Bundle",

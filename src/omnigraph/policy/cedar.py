@@ -12,8 +12,7 @@ from functools import cache
 from typing import Any, Final
 
 from omnigraph.errors import PolicyError, UsageError
-from omnigraph.policy.actions import GRAPH_ACTIONS, SERVER_ACTIONS, BundleScope
-from omnigraph.policy.bundle import Bundle, Rule
+from omnigraph.policy.bundle import GRAPH_ACTIONS, SERVER_ACTIONS, Bundle, BundleScope, Rule
 
 _CONTEXT: Final = (
     "{has_branch: Bool, has_target_branch: Bool, branch_is_protected: Bool, target_branch_is_protected: Bool,"

@@ -7,18 +7,64 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from omnigraph.engine.core import Lru
-from omnigraph.engine.scope import PolicyBranch, Scope
+from omnigraph.engine.authorization import PolicyBranch, Scope
+from omnigraph.engine.session import Lru
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
-from omnigraph.policy.actions import ACTIONS, BundleScope, own_actions
-from omnigraph.policy.bundle import Bundle, parse_bundle
+from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, own_actions, parse_bundle
 from omnigraph.policy.cedar import Compiled, Question
-from omnigraph.policy.decision import Decision
-from omnigraph.policy.document import read_text
+from omnigraph.policy.yaml_document import read_text
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether an actor may do an action; `rule` is the smallest id of the rules that allow it."""
+
+    allowed: bool
+    rule: str | None
+    actor: str | None
+    action: str
+    branch: str | None = None
+    target: str | None = None
+
+    @property
+    def message(self) -> str:
+        what = f"`{self.action}`{_place(self.branch, self.target)}"
+        if self.actor is None:
+            return f"{what} needs an actor, because there is a policy; open the graph with `actor=…`, or log in"
+        if self.allowed:
+            return f"{what} is allowed for `{self.actor}` by rule `{self.rule}`"
+        return f"{what} is not allowed for `{self.actor}`; ask whoever keeps the policy for a rule that allows it"
+
+    def to_json(self) -> dict[str, object]:
+        """Return the decision as every surface shows it."""
+        return {
+            "allowed": self.allowed,
+            "rule": self.rule,
+            "actor": self.actor,
+            "action": self.action,
+            "branch": self.branch,
+            "target_branch": self.target,
+            "message": self.message,
+        }
+
+
+def _place(branch: str | None, target: str | None) -> str:
+    """Name the branches that a decision is about.
+
+    >>> _place("review", "main"), _place("main", None), _place(None, None)
+    (' from branch `review` to branch `main`', ' on branch `main`', '')
+    """
+    if branch is not None and target is not None:
+        return f" from branch `{branch}` to branch `{target}`"
+    if branch is None and target is None:
+        return ""
+    return f" on branch `{branch if target is None else target}`"
+
 
 _log: Final = logging.getLogger("omnigraph.policy")
 

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.rules.kernels import Column, arrays
+from omnigraph.rules.arrow_typing import Column, arrays
 
 _ALPHABET: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _PAD: Final = ord("=")

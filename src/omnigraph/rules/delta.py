@@ -5,16 +5,16 @@ Pure values over Arrow; how the rows came about, and how they will be staged, is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType
-from omnigraph.rules.kernels import Column, Numbers, pc
+from omnigraph.rules.arrow_typing import Column, Numbers, pc
 
 Ids: TypeAlias = Column
 NO_IDS: Final[Ids] = pa.array([], pa.string())
@@ -111,3 +111,15 @@ def last_of_each(ids: Ids) -> Numbers:
     # Later assignments win, and numpy keeps the last of repeated indices.
     last[codes] = np.arange(len(codes))
     return np.sort(last)
+
+
+class Committed(Protocol):
+    """The committed rows of a graph, before the write that is being checked."""
+
+    def existing(self, table_key: str, ids: Ids) -> Ids:
+        """Return those of the ids that exist in a type."""
+        ...
+
+    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        """Return the columns of the rows in which each column of `where` holds one of its values; all rows if empty."""
+        ...

@@ -9,23 +9,22 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from omnigraph.limits import VIOLATIONS_MAX
-from omnigraph.rules import rows
-from omnigraph.rules.committed import Committed
-from omnigraph.rules.delta import Changes
-from omnigraph.rules.edges import cardinality, endpoints, orphans
-from omnigraph.rules.unique import distinct_ids, new_ids, unique
-from omnigraph.rules.violation import Findings, Violation
+from omnigraph.rules import row_rules
+from omnigraph.rules.delta import Changes, Committed
+from omnigraph.rules.edge_rules import cardinality, endpoints, orphans
+from omnigraph.rules.unique_rules import distinct_ids, new_ids, unique
+from omnigraph.rules.violations import Findings, Violation
 
 Rule: TypeAlias = Callable[[Changes, Committed, Findings], None]
 
 
-def _in_every_row(rule: rows.RowRule) -> Rule:
+def _in_every_row(rule: row_rules.RowRule) -> Rule:
     """Return a row rule as a rule on all rows that a write leaves."""
 
     def check(changes: Changes, committed: Committed, findings: Findings) -> None:
         for delta in changes.deltas.values():
             for breach in rule(delta.type, delta.rows) if delta.rows.num_rows else ():
-                for error in rows.errors_of(breach, delta.rows, findings.room).to_pylist():
+                for error in row_rules.errors_of(breach, delta.rows, findings.room).to_pylist():
                     row = int(error["row"])
                     findings.add(
                         Violation(
@@ -44,11 +43,11 @@ def _in_every_row(rule: rows.RowRule) -> Rule:
 
 
 RULES: Final[tuple[Rule, ...]] = (
-    _in_every_row(rows.required),
-    _in_every_row(rows.finite_vectors),
-    _in_every_row(rows.enum_values),
-    _in_every_row(rows.ranges),
-    _in_every_row(rows.checks),
+    _in_every_row(row_rules.required),
+    _in_every_row(row_rules.finite_vectors),
+    _in_every_row(row_rules.enum_values),
+    _in_every_row(row_rules.ranges),
+    _in_every_row(row_rules.checks),
     distinct_ids,
     new_ids,
     unique,

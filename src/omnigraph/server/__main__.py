@@ -2,7 +2,7 @@
 
 import json
 
-from omnigraph.server.frontdoor import SERVER_ROUTES
+from omnigraph.server.handlers.admin import SERVER_ROUTES
 from omnigraph.server.openapi import describe
 
 print(json.dumps(describe(SERVER_ROUTES), indent=1, ensure_ascii=False))

@@ -5,14 +5,24 @@ Counts are exact whatever runs at the same time, and are given back on every way
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+import asyncio
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Lock
+from typing import Any
 
 from omnigraph import settings
-from omnigraph.errors import GraphError
+from omnigraph.errors import GraphError, LimitExceeded
+from omnigraph.limits import (
+    SERVER_BODY_SECONDS_MAX,
+    SERVER_EXPORTS_MAX,
+    SERVER_EXPORTS_PER_ACTOR_MAX,
+    SERVER_QUEUE_MAX,
+    SERVER_QUEUE_SECONDS_MAX,
+)
 
 ANONYMOUS = "anonymous"
 
@@ -68,3 +78,197 @@ def read_admission() -> Admission:
     """Return the admission that the settings ask for."""
     inflight_max = settings.whole("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", least=1)
     return Admission(inflight_max, settings.whole("OMNIGRAPH_PER_ACTOR_BYTES_MAX", least=1))
+
+
+class FairSlots:
+    """A number of slots, and the callers that wait for one."""
+
+    def __init__(
+        self, slots: int, *, waiting_max: int = SERVER_QUEUE_MAX, seconds_max: float = SERVER_QUEUE_SECONDS_MAX
+    ) -> None:
+        self._free = slots
+        self._held: Counter[str] = Counter()
+        self._waiting: OrderedDict[str, deque[tuple[int, asyncio.Future[None]]]] = OrderedDict()
+        self._arrivals = count()
+        self._waiting_max = waiting_max
+        self._seconds_max = seconds_max
+
+    async def take(self, actor: str) -> None:
+        """Wait for a slot; refused when the actor has too many requests waiting, or waits for too long."""
+        if self.take_now(actor):
+            return
+        queue = self._waiting.setdefault(actor, deque())
+        if len(queue) >= self._waiting_max:
+            raise _too_many(f"{self._waiting_max} requests of this actor wait already")
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append((next(self._arrivals), turn))
+        self._serve_waiting()
+        try:
+            async with asyncio.timeout(self._seconds_max):
+                await turn
+        except BaseException as error:
+            self._forget(actor, turn)
+            if isinstance(error, TimeoutError):
+                raise _too_many(f"this request got no turn within {self._seconds_max:g} seconds") from None
+            raise
+
+    def take_now(self, actor: str) -> bool:
+        """Take a slot if the actor may have one without waiting."""
+        if actor in self._waiting or not self._may_take(actor):
+            return False
+        self._grant(actor)
+        return True
+
+    def give_back(self, actor: str) -> None:
+        """Return a slot, and let the next caller have it."""
+        self._free += 1
+        self._held[actor] -= 1
+        if not self._held[actor]:
+            del self._held[actor]
+        self._serve_waiting()
+
+    def _may_take(self, actor: str) -> bool:
+        return self._held[actor] < self._free
+
+    def _grant(self, actor: str) -> None:
+        self._free -= 1
+        self._held[actor] += 1
+
+    def _serve_waiting(self) -> None:
+        while self._free:
+            eligible = [one for one in self._waiting if self._may_take(one)]
+            if not eligible:
+                return
+            actor = min(eligible, key=lambda one: (self._held[one], self._waiting[one][0][0]))
+            _, turn = self._pop(actor)
+            if not turn.done():
+                self._grant(actor)
+                turn.set_result(None)
+
+    def _pop(self, actor: str) -> tuple[int, asyncio.Future[None]]:
+        first = self._waiting[actor].popleft()
+        if not self._waiting[actor]:
+            del self._waiting[actor]
+        return first
+
+    def _forget(self, actor: str, turn: asyncio.Future[None]) -> None:
+        """Take a caller that gave up out of its queue, or return the slot that it was just granted."""
+        if turn.done() and not turn.cancelled():
+            self.give_back(actor)
+            return
+        queue = self._waiting.get(actor)
+        if queue is not None:
+            kept = deque(one for one in queue if one[1] is not turn)
+            if kept:
+                self._waiting[actor] = kept
+            else:
+                del self._waiting[actor]
+
+
+def _too_many(reason: str) -> GraphError:
+    return GraphError(
+        f"{reason}; nothing was done, send it again when some have ended", code="request.too_many", resource="requests"
+    )
+
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+
+class Gone(Exception):
+    """The caller has hung up; nobody waits for an answer."""
+
+
+class Overflow(LimitExceeded):
+    """A body that did not say how long it is has become too long; nobody knows when it ends."""
+
+
+def check_length(declared: str | None, limit: int, resource: str) -> int | None:
+    """Return the length that a request declares for its body; refused when it is too large."""
+    if declared is None or not (declared.isascii() and declared.isdigit()):
+        return None
+    if len(declared) > 18 or int(declared) > limit:
+        raise too_large(resource, limit, int(declared[:18]))
+    return int(declared)
+
+
+async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
+    """Return the whole body."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(SERVER_BODY_SECONDS_MAX):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise Gone
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise Overflow(str(too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise GraphError(
+            f"the body did not arrive within {SERVER_BODY_SECONDS_MAX} seconds; send it again", code="request.timeout"
+        ) from None
+
+
+def too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
+    """Return the refusal of a body."""
+    return LimitExceeded(
+        f"the body of this request may have {limit} bytes; split what it brings",
+        resource=resource,
+        limit=limit,
+        actual=actual,
+    )
+
+
+async def wait_until_gone(receive: Receive) -> None:
+    """Return when the caller hangs up; to be used once the body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+@dataclass(slots=True)
+class ExportSlots:
+    """The exports of one graph that are under way, by caller."""
+
+    slots_max: int = SERVER_EXPORTS_MAX
+    per_caller_max: int = SERVER_EXPORTS_PER_ACTOR_MAX
+    _held: Counter[str] = field(default_factory=Counter)
+    _lock: Lock = field(default_factory=Lock)
+
+    @property
+    def held(self) -> int:
+        """How many exports are under way."""
+        with self._lock:
+            return self._held.total()
+
+    def take(self, caller: str) -> Callable[[], None]:
+        """Take a slot and return the function that gives it back; refused when there is none for this caller."""
+        with self._lock:
+            if self._held[caller] >= self.per_caller_max:
+                raise _no_slot("an export of yours", self.per_caller_max)
+            if self._held.total() >= self.slots_max:
+                raise _no_slot(f"{self.slots_max} exports", self.slots_max)
+            self._held[caller] += 1
+
+        def give_back() -> None:
+            with self._lock:
+                self._held[caller] -= 1
+                if not self._held[caller]:
+                    del self._held[caller]
+
+        return give_back
+
+
+def _no_slot(under_way: str, limit: int) -> LimitExceeded:
+    return LimitExceeded(
+        f"{under_way} of this graph is under way, and a server runs no more at a time; try again when it has ended",
+        resource="stream_export_slots",
+        limit=limit,
+        actual=limit + 1,
+    )

@@ -19,16 +19,14 @@ from starlette.routing import Route as StarletteRoute
 
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
-from omnigraph.server import metrics as names
-from omnigraph.server.blobs import blob_error_headers
-from omnigraph.server.body import Gone, Overflow, Receive, Send
-from omnigraph.server.call import Answer, json_answer
-from omnigraph.server.frontdoor import ALWAYS_ANSWERED, SERVER_ROUTES
-from omnigraph.server.logs import log_failure
-from omnigraph.server.mask import told
-from omnigraph.server.observe import HUNG_UP, App, Note, Scope, note_of, observed
+from omnigraph.server import observability as names
+from omnigraph.server.admission import Gone, Overflow, Receive, Send
+from omnigraph.server.error_masking import told
+from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES
+from omnigraph.server.handlers.blobs import blob_error_headers
+from omnigraph.server.observability import HUNG_UP, App, Note, Scope, log_failure, note_of, observed
+from omnigraph.server.responses import Answer, json_answer, send_answer
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
-from omnigraph.server.sending import send_answer
 from omnigraph.server.service import Service, headers_of, stopping
 from omnigraph.server.wire import NDJSON
 

@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from omnigraph.engine.scope import Scope, on, onto, transition
-from omnigraph.engine.write.gate import missing_base
+from omnigraph.engine.authorization import Scope, on, onto, transition
+from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
-from omnigraph.server import answers, blobs, feeds, reads, storedcalls, wire, writes
-from omnigraph.server.call import Answer, Call, Handler
+from omnigraph.server import answers, wire
+from omnigraph.server.handlers import blobs, feeds, reads, stored_queries, writes
+from omnigraph.server.responses import Answer, Call, Handler
 
 Check = tuple[str, Scope]
 Checks = Callable[[Call[Any]], tuple[Check, ...]]
@@ -45,7 +46,7 @@ def loading(call: Call[Any]) -> tuple[Check, ...]:
 
 
 def invoking(call: Call[Any]) -> tuple[Check, ...]:
-    action = "change" if storedcalls.is_mutation(call) else "read"
+    action = "change" if stored_queries.is_mutation(call) else "read"
     return on_branch(action)(call)
 
 
@@ -145,13 +146,13 @@ ROUTES: tuple[Route, ...] = (
     _write("/mutate/if-graph-commit", "change", writes.mutate_if,
            "Run a mutation if the branch is still at the commit that a header names.",
            wire.Mutate, answers.Mutated, on_branch("change")),
-    _get("/queries", "read", storedcalls.catalog, "List the stored queries.", wire.Nothing, answers.StoredQueries,
+    _get("/queries", "read", stored_queries.catalog, "List the stored queries.", wire.Nothing, answers.StoredQueries,
          checks=lambda call: (("read", on("main")),)),
-    _json("/queries/{name}", "invoke_query", storedcalls.invoke, "Call a stored query.",
-          wire.Invoke, answers.Rows, checks=invoking, masks=storedcalls.unknown),
-    _json("/queries/{name}/if-graph-commit", "invoke_query", storedcalls.invoke_if,
+    _json("/queries/{name}", "invoke_query", stored_queries.invoke, "Call a stored query.",
+          wire.Invoke, answers.Rows, checks=invoking, masks=stored_queries.unknown),
+    _json("/queries/{name}/if-graph-commit", "invoke_query", stored_queries.invoke_if,
           "Call a stored mutation if the branch is still at the commit that a header names.",
-          wire.Invoke, answers.Mutated, checks=invoking, masks=storedcalls.unknown),
+          wire.Invoke, answers.Mutated, checks=invoking, masks=stored_queries.unknown),
     _get("/schema", "read", reads.schema, "The text of the accepted schema.", wire.Nothing, answers.SchemaSource),
     _json("/schema/plan", "schema_apply", writes.schema_plan, "Show the steps to a new schema; changes nothing.",
           wire.NewSchema, answers.SchemaPlan, checks=_target("schema_apply", lambda call: "main")),

@@ -28,12 +28,12 @@ from omnigraph.limits import (
     SERVER_SPARE_CONNECTIONS,
 )
 from omnigraph.server.admission import read_admission
-from omnigraph.server.allowed_hosts import read_allowed_hosts
 from omnigraph.server.app import build
-from omnigraph.server.configuration import watch_configuration
-from omnigraph.server.frontdoor import ALWAYS_ANSWERED
-from omnigraph.server.host import Host, HostBounds
-from omnigraph.server.hosting import House
+from omnigraph.server.auth import read_allowed_hosts
+from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
+from omnigraph.server.http.listener import Host, HostBounds
+from omnigraph.server.registry import House
+from omnigraph.server.reload import watch_configuration
 from omnigraph.server.service import Service
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)

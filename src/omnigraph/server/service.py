@@ -13,8 +13,8 @@ from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from omnigraph.engine.maintain.reconciler import Reconciler
-from omnigraph.engine.read import CancelToken
+from omnigraph.engine.maintain.reconcile import Reconciler
+from omnigraph.engine.query.budget import CancelToken
 from omnigraph.errors import ConflictError, GraphError, OmniGraphError, PolicyDenied, UsageError
 from omnigraph.ids import is_ulid
 from omnigraph.limits import (
@@ -28,20 +28,15 @@ from omnigraph.limits import (
     SERVER_WRITE_SECONDS_MAX,
 )
 from omnigraph.manifest.publication import Publication, unknown_outcome, watched
-from omnigraph.server import metrics as names
+from omnigraph.server import observability as names
 from omnigraph.server import wire
-from omnigraph.server.access import refuse_hopeless
-from omnigraph.server.admission import Admission
-from omnigraph.server.allowed_hosts import AllowedHosts
-from omnigraph.server.body import Gone, Receive, check_length, read_body, wait_until_gone
-from omnigraph.server.call import Answer, Call
-from omnigraph.server.hosting import House
+from omnigraph.server.admission import Admission, FairSlots, Gone, Receive, check_length, read_body, wait_until_gone
+from omnigraph.server.auth import AllowedHosts, refuse_hopeless
 from omnigraph.server.inputs import from_json, from_query
-from omnigraph.server.metrics import Metrics
-from omnigraph.server.observe import Scope, note_of
+from omnigraph.server.observability import Metrics, Scope, note_of
+from omnigraph.server.registry import House
+from omnigraph.server.responses import Answer, Call, Pace, Streams
 from omnigraph.server.routes import Check, Route
-from omnigraph.server.sending import Pace, Streams
-from omnigraph.server.slots import FairSlots
 from omnigraph.server.wire import JSON, NDJSON
 
 R = TypeVar("R")

@@ -24,16 +24,24 @@ from omnigraph.limits import (
     PASSING_CACHE_BYTES_MAX,
     PUBLISH_DEADLINE_SECONDS,
 )
-from omnigraph.store.backend import Inspected
-from omnigraph.store.change import Change, changed
-from omnigraph.store.checksums import ChecksumKind, checksum_text, extend, pack
-from omnigraph.store.dataset import Dataset, DatasetRef, lance_errors
-from omnigraph.store.durable import Disk
-from omnigraph.store.footers import is_inlined
-from omnigraph.store.handles import FILE_FORMAT, Handles
-from omnigraph.store.meter import NO_METER, Meter
-from omnigraph.store.proof import PendingProofs, Proof, etag_checksum, not_whole
-from omnigraph.store.uri import Location
+from omnigraph.store.dataset_cache import FILE_FORMAT, Handles
+from omnigraph.store.objects.backend import Inspected
+from omnigraph.store.objects.durability import Disk
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.write.file_proof import (
+    ChecksumKind,
+    PendingProofs,
+    Proof,
+    checksum_text,
+    etag_checksum,
+    extend,
+    is_inlined,
+    not_whole,
+    pack,
+)
+from omnigraph.store.write.transaction import Change, changed
 
 _COMMIT_TIMEOUT = timedelta(seconds=PUBLISH_DEADLINE_SECONDS)
 

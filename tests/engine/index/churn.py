@@ -18,10 +18,10 @@ import numpy as np
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.read.search.embed import MockEmbedder
+from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.store.dataset import Dataset
+from omnigraph.store.read.dataset import Dataset
 from tests.store.staging import earlier_analyser
 
 # Words that the analyser leaves as they are.

@@ -10,9 +10,9 @@ import pytest
 
 import omnigraph as og
 from omnigraph.graph import Graph
-from omnigraph.store import index
-from omnigraph.store.analyser import ANALYSER
-from omnigraph.store.index import IndexKind, coverage, segments_of
+from omnigraph.store.index import index_build
+from omnigraph.store.index.index_build import IndexKind, coverage, segments_of
+from omnigraph.store.index.text_analysis import ANALYSER
 from tests.store.staging import earlier_analyser
 
 pytestmark = pytest.mark.slow
@@ -55,7 +55,7 @@ def test_index_of_another_analyser_answers_nothing(graph: Graph, monkeypatch: py
     # Without the mark the old index would be asked, and it knows other terms.
     with earlier_analyser():
         graph.optimize()
-    monkeypatch.setattr(index, "analyser_of", lambda _: ANALYSER)
+    monkeypatch.setattr(index_build, "analyser_of", lambda _: ANALYSER)
     assert ranked(og.open(graph.uri)) != answers
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.store import centres, compact, index, live, text, vector
+from omnigraph.store.index import clustering, index_build, text_search, vector_search
+from omnigraph.store.read import live_rows
+from omnigraph.store.write import compaction
 from tests.engine.index.churn import World, schema
 from tests.engine.index.test_coverage import lie
 from tests.s3server import S3Server, s3_server
@@ -28,11 +30,11 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sync nothing, and let every path of a search be gone by worlds of a few dozen entities."""
     monkeypatch.setenv("OMNIGRAPH_DURABILITY", "process")
     for module, name, value in (
-        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_PARTITION_ROWS", 8),
-        (vector, "SEARCHES_BEFORE_BALLS", 1),
-        (vector, "TOLD_ROWS_MAX", 3),
+        (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (vector_search, "SEARCHES_BEFORE_BALLS", 1),
+        (vector_search, "TOLD_ROWS_MAX", 3),
     ):
         monkeypatch.setattr(module, name, value)
 
@@ -42,9 +44,9 @@ def run(root: Path, seeds: Iterable[int], steps: int = STEPS) -> int:
     checks = 0
     for seed in seeds:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(text, "_SCORED_DOCUMENTS_MAX", (0, 65_536)[seed % 5 > 2])
-            patch.setattr(vector, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
-            patch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
+            patch.setattr(text_search, "_SCORED_DOCUMENTS_MAX", (0, 65_536)[seed % 5 > 2])
+            patch.setattr(vector_search, "READ_SHARE_MIN", (0, 4, 10**9)[seed % 3])
+            patch.setattr(vector_search, "VECTOR_MATRIX_BYTES_MAX", (0, 2**27)[seed % 2])
             world = World(root / str(seed), seed)
             try:
                 world.run(steps)
@@ -71,9 +73,9 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fork finds the files of inherited indexes; nothing falls back to reading all texts or vectors."""
-    monkeypatch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", 0)
-    monkeypatch.setattr(vector, "SEARCHES_BEFORE_BALLS", 0)
-    monkeypatch.setattr(vector, "READ_SHARE_MIN", 0)
+    monkeypatch.setattr(vector_search, "VECTOR_MATRIX_BYTES_MAX", 0)
+    monkeypatch.setattr(vector_search, "SEARCHES_BEFORE_BALLS", 0)
+    monkeypatch.setattr(vector_search, "READ_SHARE_MIN", 0)
     with og.init(s3_server.uri("churn"), schema=schema(0)) as graph:
         docs = [{"name": f"d{number}", "n": number, "text": "sea wind", "vec": [number, 0]} for number in range(30)]
         graph.ingest([{"type": "Doc", "data": one} for one in docs])
@@ -85,14 +87,14 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
             )
     with og.open(s3_server.uri("churn")) as graph:
         dataset = graph.core.view("b2").dataset("node:Doc")
-        texts = text.TextSearch(dataset, "text")
+        texts = text_search.TextSearch(dataset, "text")
         assert texts._indexed is not None
         assert int(np.count_nonzero(texts._indexed.lengths)) == 30
         assert len(texts.matches("sea")) == 30
         assert len(texts.matches("reef")) == 2
-        monkeypatch.setattr(vector.VectorSearch, "_streamed", lambda *_: pytest.fail("all vectors were read"))
-        monkeypatch.setattr(vector, "VECTOR_MATRIX_BYTES_MAX", 64)
-        _, distances = vector.VectorSearch(dataset, "vec").search(np.array([0.4, 0], np.float32), None, 3)
+        monkeypatch.setattr(vector_search.VectorSearch, "_streamed", lambda *_: pytest.fail("all vectors were read"))
+        monkeypatch.setattr(vector_search, "VECTOR_MATRIX_BYTES_MAX", 64)
+        _, distances = vector_search.VectorSearch(dataset, "vec").search(np.array([0.4, 0], np.float32), None, 3)
         assert distances.round(3).tolist() == [0.1, 0.1, 0.4]
 
 
@@ -102,32 +104,34 @@ def test_indexes_on_s3_are_read_there_by_forks_of_forks(
 def believe_writers(patch: pytest.MonkeyPatch) -> None:
     """Let writers claim what no index knows, and readers believe it."""
     lie(patch)
-    patch.setattr(index._Honesty, "coverage", lambda self, one: frozenset(one.fragment_ids) & self._fragments.keys())
+    patch.setattr(
+        index_build._Honesty, "coverage", lambda self, one: frozenset(one.fragment_ids) & self._fragments.keys()
+    )
 
 
 def believe_row_ids(patch: pytest.MonkeyPatch) -> None:
     """Take every row that an index answers for one that lives."""
 
-    def positions(self: live.LiveRows, rows: live.RowIds) -> live.Positions:
+    def positions(self: live_rows.LiveRows, rows: live_rows.RowIds) -> live_rows.Positions:
         return np.minimum(np.searchsorted(self._sorted, rows), len(self._sorted) - 1)
 
-    patch.setattr(live.LiveRows, "positions", positions)
-    patch.setattr(compact, "shrunk_fragments", lambda rewrite: frozenset())
+    patch.setattr(live_rows.LiveRows, "positions", positions)
+    patch.setattr(compaction, "shrunk_fragments", lambda rewrite: frozenset())
 
 
 def believe_statistics(patch: pytest.MonkeyPatch) -> None:
     """Take the scores of an index for those of the rows that live."""
     patch.setattr(
-        text._Texts, "_rescored", lambda self, places, *_: self.indexed.best(self.asked, 10**6)[1][: len(places)]
+        text_search._Texts, "_rescored", lambda self, places, *_: self.indexed.best(self.asked, 10**6)[1][: len(places)]
     )
-    best = text._Texts.best
+    best = text_search._Texts.best
 
     def asked(self: Any, words: Counter[str], *rest: Any) -> Any:
         self.asked = words
         self.indexed.has_gone_rows = False
         return best(self, words, *rest)
 
-    patch.setattr(text._Texts, "best", asked)
+    patch.setattr(text_search._Texts, "best", asked)
 
 
 @pytest.mark.parametrize("mutate", [believe_writers, believe_row_ids, believe_statistics])

@@ -13,10 +13,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import pipeline
-from omnigraph.engine.read.search.embed import MockEmbedder
+from omnigraph.engine.query.embedders import MockEmbedder
 from omnigraph.graph import Graph
-from omnigraph.store import change, compact, fragments, index, upsert
-from omnigraph.store.index import coverage
+from omnigraph.store.index import index_build
+from omnigraph.store.index.index_build import coverage
+from omnigraph.store.write import compaction, fragments, transaction, upsert
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,7 @@ def test_replaced_entities_are_found_at_once_and_after_upkeep(tmp_path: Path, wr
 
 def lie(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let writers hand Lance no fields, as they once did: it then takes new fragments for covered."""
-    honest = change.replacing
+    honest = transaction.replacing
 
     def lying(dataset: Any, emptied: Any, updated: Any, added: Any) -> Any:
         return replace(honest(dataset, emptied, updated, added), fields_for_preserving_frag_bitmap=[])
@@ -112,7 +113,7 @@ def test_false_coverage_that_was_compacted_is_seen(tmp_path: Path, monkeypatch: 
         lie(patch)
         # Once upkeep believed it too.
         patch.setattr(
-            index._Honesty, "coverage", lambda self, one: frozenset(one.fragment_ids) & self._fragments.keys()
+            index_build._Honesty, "coverage", lambda self, one: frozenset(one.fragment_ids) & self._fragments.keys()
         )
         for _ in range(3):
             load_merge(graph)
@@ -131,7 +132,7 @@ def test_rows_that_are_gone_are_never_answered(
 ) -> None:
     graph = indexed(tmp_path, 60)
     if not is_rebuilt:
-        monkeypatch.setattr(compact, "shrunk_fragments", lambda rewrite: frozenset())
+        monkeypatch.setattr(compaction, "shrunk_fragments", lambda rewrite: frozenset())
     gone = [number for number in range(60) if number % 4 == 1 or (is_last_gone and number == 59)]
     for number in gone:
         graph.mutate(f'query q() {{ delete Doc where name = "d{number}" }}')

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.index import wanted_indexes
+from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import append
-from omnigraph.store.index import coverage
+from omnigraph.store.index.index_build import coverage
+from omnigraph.store.write.transaction import append
 from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import check_invariants
 from tests.policy.recorder import Recorder

@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import topology
-from omnigraph.engine.read.adjacency import Adjacency, add_to_adjacency, build_adjacency
+from omnigraph.engine.query import adjacency
+from omnigraph.engine.query.adjacency import Adjacency, add_to_adjacency, build_adjacency
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.tail import Beginning, read_after, shared_beginning
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
 from tests.engine.read.graphs import create, knows, person, write
 from tests.store.staging import rewrite
 
@@ -65,7 +65,7 @@ class Reads:
             return self.counted(dataset, read_after(dataset, beginning, columns))
 
         patch.setattr(Dataset, "read", read)
-        patch.setattr(topology, "read_after", read_tail)
+        patch.setattr(adjacency, "read_after", read_tail)
 
     def counted(self, dataset: Dataset, table: pa.Table) -> pa.Table:
         if dataset.ref.path.startswith("edges/") and "src" in table.column_names:

@@ -13,7 +13,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.cli import main
-from omnigraph.engine.read import Budget
+from omnigraph.engine.query.budget import Budget
 from omnigraph.errors import OmniGraphError
 from omnigraph.lang.diagnostic import LanguageError
 from tests.engine.read.graphs import create

@@ -11,11 +11,11 @@ import pytest
 
 import omnigraph as og
 from omnigraph import clock
-from omnigraph.engine.read import Budget, CancelToken
+from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import append
+from omnigraph.store.write.transaction import append
 from tests.engine.read.graphs import create
 
 pytestmark = pytest.mark.slow

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omnigraph.engine.read.compare import compare, member_of
-from omnigraph.engine.read.vectors import Constant, Lists, Numbers, Texts, Vector
+from omnigraph.engine.query.compare import compare, member_of
+from omnigraph.engine.query.vectors import Constant, Lists, Numbers, Texts, Vector
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query.ir import CompareOp
-from omnigraph.lang.types import PropertyType, Scalar
 
 OPS = {
     CompareOp.EQ: operator.eq,

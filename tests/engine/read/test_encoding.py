@@ -10,11 +10,9 @@ import pyarrow as pa
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.core import Lru
-from omnigraph.engine.read import Budget, CancelToken
-from omnigraph.engine.read.budget import Spending
-from omnigraph.engine.read.encoding import json_pieces, pieces
-from omnigraph.engine.read.result import Result, json_rows
+from omnigraph.engine.query.budget import Budget, CancelToken, Spending
+from omnigraph.engine.query.result import Result, json_pieces, json_rows, pieces
+from omnigraph.engine.session import Lru
 from omnigraph.errors import BudgetExceeded, QueryCancelled
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS
 

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import omnigraph as og
-from omnigraph.engine.read.exact_sums import join_limbs, limb_bits, split_limbs
-from omnigraph.engine.read.grouping import Groups, aggregate
-from omnigraph.engine.read.vectors import Numbers
+from omnigraph.engine.query.aggregate import Groups, aggregate, join_limbs, limb_bits, split_limbs
+from omnigraph.engine.query.vectors import Numbers
 from omnigraph.errors import ArithmeticOverflow
 
 SCHEMA = """

@@ -11,15 +11,16 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.read import Budget, counting, entities, expand, ordering, steps, walker
-from omnigraph.engine.read.adjacency import Adjacency, build_adjacency
-from omnigraph.engine.read.caches import Caches
-from omnigraph.engine.read.grouping import Groups
-from omnigraph.engine.read.ordering import top_places
-from omnigraph.engine.read.rows import Rows, distinct
+from omnigraph.engine.query import entities, expand, factorized, operators, ordering
+from omnigraph.engine.query.adjacency import Adjacency, build_adjacency
+from omnigraph.engine.query.aggregate import Groups
+from omnigraph.engine.query.budget import Budget
+from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.ordering import top_places
+from omnigraph.engine.query.vectors import Rows, distinct
 from omnigraph.errors import BudgetExceeded
 from omnigraph.limits import READ_CACHE_VERSIONS_MAX
-from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.read.dataset import DatasetRef
 from tests.engine.read.graphs import create, knows, person, write
 
 Ids = npt.NDArray[np.int32]
@@ -184,7 +185,7 @@ def test_cycles_are_closed_alike_by_meeting_by_marks_and_by_looking(
     expected = {one for one in product(range(15), repeat=3) if CYCLES[pattern](near, *one)}
     assert expected
     for meeting, marking in ((0, 0), (4_096, 0), (4_096, 4_096)):
-        monkeypatch.setattr(steps, "MANY_PAIRS", meeting)
+        monkeypatch.setattr(operators, "MANY_PAIRS", meeting)
         monkeypatch.setattr(expand, "MANY_PAIRS", marking)
         rows = graph.query(f"query q() {{ match {{ {pattern} }} return {{ $p, $q, $r }} }}").rows()
         found = {tuple(int(row[name][1:]) for name in "pqr") for row in rows}
@@ -215,14 +216,14 @@ def test_gathered_weights_are_sums_over_neighbours(kind: str) -> None:
             adjacency.neighbours[low:high] for low, high in zip(adjacency.starts, adjacency.starts[1:], strict=False)
         ]
         for nodes in (np.arange(30), np.array([4, 9]), np.arange(29)):
-            found = counting._gather(adjacency, nodes, dense)
+            found = factorized._gather(adjacency, nodes, dense)
             assert found.dtype == kind
             assert found.tolist() == [sum(dense[near[node]].tolist()) for node in nodes]
 
 
 def test_value_that_no_way_leads_through_adds_nothing() -> None:
     values = np.array([np.nan, np.inf, 2.5, np.nan])
-    found = counting._scaled(values, np.array([0, 0, 3, 1]))
+    found = factorized._scaled(values, np.array([0, 0, 3, 1]))
     assert found[:3].tolist() == [0.0, 0.0, 7.5]
     assert np.isnan(found[3])
 
@@ -315,7 +316,7 @@ class _Sized:
 
 
 def test_walk_without_an_index_is_looked_up_less_often(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walker, "_SMALL_EDGES", 0)
+    monkeypatch.setattr(expand, "_SMALL_EDGES", 0)
     lines = [person(f"p{n}") for n in range(40)] + [knows(f"p{n}", f"p{(n * 7) % 40}") for n in range(40)]
     graph = create(tmp_path, lines)
     source = "query q($n: String) { match { $p: Person {name: $n} $p knows $q } return { $q } }"

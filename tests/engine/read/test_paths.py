@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import Budget, entities, planner, walker
-from omnigraph.engine.read.plan import ReadPlan
+from omnigraph.engine.query import entities, expand, planning
+from omnigraph.engine.query.budget import Budget
+from omnigraph.engine.query.physical_plan import ReadPlan
 from tests.engine.read.graphs import city, create, knows, lives_in, person
 
 COUNTS = [
@@ -79,7 +80,7 @@ def test_roots_answer_like_written_order(
     graph: og.Graph, match: str, returns: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moved = answer(graph, match, returns)
-    monkeypatch.setattr(planner, "reroot", lambda catalog, operators: operators)
+    monkeypatch.setattr(planning, "reroot", lambda catalog, operators: operators)
     assert answer(graph, match, returns) == moved
 
 
@@ -102,7 +103,7 @@ def test_taken_values_answer_like_columns(
     monkeypatch.setattr(entities, "_SMALL_ROWS", 0)
     monkeypatch.setattr(entities, "_SELECTIVE", 0)
     monkeypatch.setattr(entities, "_TAKES_MAX", 10**9)
-    monkeypatch.setattr(walker, "_SMALL_EDGES", 0)
+    monkeypatch.setattr(expand, "_SMALL_EDGES", 0)
     graph._caches.clear()
     assert answer(graph, match, returns) == whole
 
@@ -141,7 +142,7 @@ def test_joins_by_value_answer_like_every_combination(
 ) -> None:
     match = f"$a: Person $b: Person {condition} $a.age != 3"
     joined = answer(graph, match, "$a, $b")
-    monkeypatch.setattr(planner, "compile_join", lambda *args: None)
+    monkeypatch.setattr(planning, "compile_join", lambda *args: None)
     assert answer(graph, match, "$a, $b") == joined
 
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import Caches
-from omnigraph.engine.read.result import Result
+from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.result import Result
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.lang.diagnostic import LanguageError
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
 from tests.engine.read.graphs import city, create, firsts, knows, lives_in, person, write
 
 ALL = "query q() { match { $p: Person } return { $p } }"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import Budget, CancelToken
+from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, LimitExceeded, OmniGraphError, QueryCancelled
 from omnigraph.limits import FUZZY_WORDS_MAX, QUERY_CLAUSES_MAX, QUERY_TOKENS_MAX, SEARCH_WORDS_MAX
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import ranking
-from omnigraph.engine.read.search import Purpose
+from omnigraph.engine.query import ranking
+from omnigraph.engine.query.embedders import Purpose
 from omnigraph.errors import DataError
 from tests.engine.read.graphs import create
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read.result import Result
+from omnigraph.engine.query.result import Result
 from omnigraph.errors import UsageError
 from omnigraph.limits import RESULT_BATCH_ROWS
 from tests.engine.read.graphs import create

@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read import Budget
-from omnigraph.engine.read.budget import Spending, within_arrow
+from omnigraph.engine.query.budget import Budget, Spending, within_arrow
 from omnigraph.errors import BudgetExceeded
 
 PEOPLE, LENGTH = 1_500, 1_000

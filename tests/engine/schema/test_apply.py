@@ -9,15 +9,15 @@ import pytest
 
 import omnigraph as og
 from omnigraph import failpoints
-from omnigraph.engine.schema import apply
-from omnigraph.engine.scope import onto
+from omnigraph.engine.authorization import onto
+from omnigraph.engine.schema_apply import apply
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetChanged, StorageError
 from omnigraph.failpoints import Point
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
-from omnigraph.manifest.sweep import sweep
 from tests.kernel.fleettools import stranger
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, check_invariants, ids_of, insert
 from tests.policy.recorder import Recorder

@@ -9,13 +9,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.core import Core, View
+from omnigraph.engine.session import Core, View
 from omnigraph.manifest.model import Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
-from omnigraph.store.change import Change
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexKind, IndexSpec, build
-from omnigraph.store.upsert import upsert
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write.transaction import Change
+from omnigraph.store.write.upsert import upsert
 from tests.kernel.graphs import create
 from tests.store.staging import fold
 

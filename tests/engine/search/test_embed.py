@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 
 from omnigraph import clock
-from omnigraph.engine.read.search import Purpose, check_model, from_settings
-from omnigraph.engine.read.search.embed import MockEmbedder
-from omnigraph.engine.read.search.pace import NO_PACE
-from omnigraph.engine.read.search.provider import HttpEmbedder, Patience
+from omnigraph.engine.query.embedders import (
+    NO_PACE,
+    HttpEmbedder,
+    MockEmbedder,
+    Patience,
+    Purpose,
+    check_model,
+    from_settings,
+)
 from omnigraph.errors import DataError, UsageError
 from tests.engine.search.provider import Answer, Provider, openai_answer, running
 
@@ -227,7 +232,7 @@ def test_embed_answer_that_is_no_embedding_is_refused(payload: bytes) -> None:
 
 
 def test_embed_answer_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.read.search.provider.EMBED_RESPONSE_BYTES_MAX", 100)
+    monkeypatch.setattr("omnigraph.engine.query.embedders.EMBED_RESPONSE_BYTES_MAX", 100)
     with running(Provider(lambda number, body: (200, b" " * 200))) as provider:
         assert "larger than" in refusal(openai(provider)).message
 
@@ -305,7 +310,7 @@ def test_embed_again_uses_the_open_connection_or_a_new_one(ends: bool) -> None:
 
 
 def test_embed_after_an_unread_answer_starts_a_new_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("omnigraph.engine.read.search.provider.EMBED_RESPONSE_BYTES_MAX", 100_000)
+    monkeypatch.setattr("omnigraph.engine.query.embedders.EMBED_RESPONSE_BYTES_MAX", 100_000)
     answers = [(200, b" " * 500_000), openai_answer([1.0, 0.0])]
     with running(Provider(lambda number, body: answers[number])) as provider:
         embedder = openai(provider)

@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.read.search import Purpose
-from omnigraph.engine.read.search.embed import Matrix, MockEmbedder
+from omnigraph.engine.query.embedders import Matrix, MockEmbedder, Purpose
 from omnigraph.errors import DataError, UsageError
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
 from tests.engine.search.provider import Provider, openai_answer, running
 
 SCHEMA = 'node Note { name: String @key  text: String?  vec: Vector(2)? @embed(text, model="m1")  free: Vector(2)? }'

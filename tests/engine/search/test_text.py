@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from omnigraph.engine.read.search import bm25, text_matches
+from omnigraph.engine.query.search import bm25, text_matches
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_WORDS_MAX
 from tests.engine.search.notes import Notes
@@ -250,7 +250,7 @@ def test_bm25_candidates_restrict_before_the_limit(make: Make, tmp_path: Path) -
 def test_bm25_equal_scores_at_the_limit_are_all_given_in_row_order(
     make: Make, documents: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omnigraph.store.text._SCORED_DOCUMENTS_MAX", documents)
+    monkeypatch.setattr("omnigraph.store.index.text_search._SCORED_DOCUMENTS_MAX", documents)
     notes = make(tmp_path)
     notes.put({f"reef{number:02}": "coral reef" for number in range(40)} | {"best": "coral coral reef"})
     for state in range(2):

@@ -8,35 +8,35 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from omnigraph.engine.read.search import describe_nearest, nearest
+from omnigraph.engine.query.search import describe_nearest, nearest
 from omnigraph.errors import DataError
-from omnigraph.store import centres, index, kmeans, matrix, partitions, vector
+from omnigraph.store.index import clustering, exact_knn, index_build, vector_partitions, vector_search
 from tests.engine.search.notes import Notes
 
 # Each way forces one path of the search: all in memory, by the index, as a stream, by a rough look first, in clusters.
 WAYS: dict[str, list[tuple[object, str, int]]] = {
     "memory": [],
-    "index": [(vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)],
+    "index": [(vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)],
     "partitions": [
-        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_PARTITION_ROWS", 8),
-        (vector, "SEARCHES_BEFORE_BALLS", 0),
-        (vector, "READ_SHARE_MIN", 0),
+        (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (vector_search, "SEARCHES_BEFORE_BALLS", 0),
+        (vector_search, "READ_SHARE_MIN", 0),
     ],
     "compared": [
-        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (centres, "VECTOR_PARTITION_ROWS", 8),
-        (vector, "SEARCHES_BEFORE_BALLS", 0),
-        (vector, "READ_SHARE_MIN", 10**9),
+        (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (clustering, "VECTOR_PARTITION_ROWS", 8),
+        (vector_search, "SEARCHES_BEFORE_BALLS", 0),
+        (vector_search, "READ_SHARE_MIN", 10**9),
     ],
-    "stream": [(vector, "VECTOR_MATRIX_BYTES_MAX", 0)],
-    "rough": [(matrix, "_BLOCK_ROWS", 2)],
+    "stream": [(vector_search, "VECTOR_MATRIX_BYTES_MAX", 0)],
+    "rough": [(exact_knn, "_BLOCK_ROWS", 2)],
     "clusters": [
-        (vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
-        (vector, "SEARCHES_BEFORE_CLUSTERS", 0),
-        (matrix, "_CLUSTER_ROWS", 8),
+        (vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0),
+        (vector_search, "SEARCHES_BEFORE_CLUSTERS", 0),
+        (exact_knn, "_CLUSTER_ROWS", 8),
     ],
 }
 
@@ -84,7 +84,7 @@ def test_nearest_candidates_restrict_before_the_limit(
 ) -> None:
     for module, name, value in WAYS[way]:
         monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(vector, "TOLD_ROWS_MAX", told)
+    monkeypatch.setattr(vector_search, "TOLD_ROWS_MAX", told)
     notes, vectors = many(tmp_path)
     names = ["n001", "n002", "n003", "n004", "n005"]
     among = np.array(notes.rows(*names, "none1"), np.uint64)
@@ -103,13 +103,13 @@ def test_partitions_apart_are_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     notes.put(dict.fromkeys(vectors), vectors)
     notes.index()
     read: list[int] = []
-    inner = partitions.Partitions.read
+    inner = vector_partitions.Partitions.read
 
-    def counted(self: partitions.Partitions, place: int) -> matrix.Matrix:
+    def counted(self: vector_partitions.Partitions, place: int) -> exact_knn.Matrix:
         read.append(place)
         return inner(self, place)
 
-    monkeypatch.setattr(partitions.Partitions, "read", counted)
+    monkeypatch.setattr(vector_partitions.Partitions, "read", counted)
     rows, _ = nearest(notes.view, "Note", "vec", [100.0, 0.0, 0.0], None, 3)
     assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [100.0, 0.0, 0.0])[:3]]
     # A third of the vectors lies where the query is; nothing else can be near enough.
@@ -123,12 +123,12 @@ def test_index_of_one_large_partition_is_compared_and_then_divided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As earlier versions built it."""
-    monkeypatch.setattr(vector, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
+    monkeypatch.setattr(vector_search, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
     notes, vectors = many(tmp_path)
-    for module in (centres, partitions, index):
+    for module in (clustering, vector_partitions, index_build):
         monkeypatch.setattr(module, "VECTOR_UNPARTITIONED_ROWS_MAX", 0)
-    monkeypatch.setattr(vector, "SEARCHES_BEFORE_BALLS", 0)
-    monkeypatch.setattr(centres, "VECTOR_PARTITION_ROWS", 8)
+    monkeypatch.setattr(vector_search, "SEARCHES_BEFORE_BALLS", 0)
+    monkeypatch.setattr(clustering, "VECTOR_PARTITION_ROWS", 8)
     for text in ("all compared", "bounded by their reach"):
         rows, _ = nearest(notes.view, "Note", "vec", [0.1, 0.2, 0.3], None, 7)
         assert notes.names(rows.tolist()) == [name for _, name in by_hand(vectors, [0.1, 0.2, 0.3])[:7]]
@@ -152,7 +152,7 @@ def test_nearest_equal_distances_at_the_limit_are_all_given_in_row_order(tmp_pat
 
 
 def test_nearest_hardly_different_vectors_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix, "_BLOCK_ROWS", 2)
+    monkeypatch.setattr(exact_knn, "_BLOCK_ROWS", 2)
     base = np.float32(1000.0)
     step = np.spacing(base)
     vectors = {f"v{index:02}": [float(base + index * step), 1000.0, 1000.0] for index in range(40)}
@@ -176,8 +176,8 @@ def test_nearest_vector_that_does_not_fit_is_refused(query: list[float], tmp_pat
     assert caught.value.context["rule"] == "E4"
 
 
-def matrix_of(numbers: NDArray[np.float32]) -> matrix.Matrix:
-    return matrix.Matrix(np.arange(len(numbers), dtype=np.uint64), numbers)
+def matrix_of(numbers: NDArray[np.float32]) -> exact_knn.Matrix:
+    return exact_knn.Matrix(np.arange(len(numbers), dtype=np.uint64), numbers)
 
 
 @pytest.mark.parametrize("limit", [1, 10, 500, 3_000])
@@ -189,7 +189,7 @@ def test_clusters_whatever_the_spread_find_what_the_matrix_finds(limit: int, spr
     # Many equal distances, so that ties at the limit lie in several clusters.
     numbers[::7] = numbers[::7].round()
     whole = matrix_of(numbers)
-    clusters = matrix.Clusters(whole)
+    clusters = exact_knn.Clusters(whole)
     for query in [numbers[0], numbers[1].round(), np.zeros(6, np.float32), np.full(6, 50, np.float32)]:
         rows, distances = clusters.nearest(query, limit)
         expected, exact = whole.nearest(query, limit)
@@ -201,15 +201,15 @@ def test_clusters_apart_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None
     random = np.random.default_rng(5)
     centres = 100 * np.eye(8, dtype=np.float32)
     numbers = centres[random.integers(0, 8, 4_000)] + random.normal(size=(4_000, 8)).astype(np.float32)
-    clusters = matrix.Clusters(matrix_of(numbers))
+    clusters = exact_knn.Clusters(matrix_of(numbers))
     compared: list[int] = []
-    exactly = matrix.distances_to
+    exactly = exact_knn.distances_to
 
-    def counted(query: kmeans.Vectors, vectors: kmeans.Vectors) -> NDArray[np.float64]:
+    def counted(query: clustering.Vectors, vectors: clustering.Vectors) -> NDArray[np.float64]:
         compared.append(len(vectors))
         return exactly(query, vectors)
 
-    monkeypatch.setattr(matrix, "distances_to", counted)
+    monkeypatch.setattr(exact_knn, "distances_to", counted)
     clusters.nearest(centres[3], 5)
     assert 0 < sum(compared) < 1_000
 
@@ -218,5 +218,5 @@ def test_clusters_of_numbers_too_large_to_multiply_are_all_looked_at() -> None:
     numbers = np.array([[scale, 0.0] for scale in np.linspace(-3e38, 3e38, 400)], np.float32)
     whole = matrix_of(numbers)
     for query in (numbers[7], numbers[200]):
-        rows, _ = matrix.Clusters(whole).nearest(query, 3)
+        rows, _ = exact_knn.Clusters(whole).nearest(query, 3)
         assert rows.tolist() == whole.nearest(query, 3)[0].tolist()

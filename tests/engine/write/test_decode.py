@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.json
 import pytest
 
-from omnigraph.engine.write import decode as decoding
-from omnigraph.engine.write import heads, lines, scanner
-from omnigraph.engine.write.decode import decode
-from omnigraph.engine.write.scanner import Scanner
-from omnigraph.lang.types import FLOATS, PropertyType
-from omnigraph.rules import parsed
-from omnigraph.rules.violation import Findings
+from omnigraph.engine.write.ndjson import blocks, fast_path
+from omnigraph.engine.write.ndjson import decoder as decoding
+from omnigraph.engine.write.ndjson.decoder import decode
+from omnigraph.engine.write.ndjson.fast_path import Scanner
+from omnigraph.lang.catalog import FLOATS, PropertyType
+from omnigraph.rules import coerce_column
+from omnigraph.rules.violations import Findings
 from tests.engine.write.linegen import TYPES, text
 
 pytestmark = pytest.mark.slow
@@ -57,9 +57,9 @@ def plain(column: Any) -> Any:
 def eager() -> Iterator[None]:
     """Let the fast way try as few as two lines, and blocks be small."""
     with (
-        patch.object(scanner, "DECODE_ODD_LINES", 1),
+        patch.object(fast_path, "DECODE_ODD_LINES", 1),
         patch.object(decoding, "DECODE_ODD_LINES", 1),
-        patch.object(lines, "DECODE_BLOCK_BYTES", 600),
+        patch.object(blocks, "DECODE_BLOCK_BYTES", 600),
     ):
         yield
 
@@ -75,7 +75,7 @@ def compare(seed: int, files: int) -> int:
     random, fast = Random(seed), 0
     scan = Scanner.scan
 
-    def counted(self: Scanner, block: lines.Lines) -> Any:
+    def counted(self: Scanner, block: blocks.Lines) -> Any:
         nonlocal fast
         parts, odd = scan(self, block)
         fast += sum(part.rows.num_rows for part in parts)
@@ -108,7 +108,7 @@ def _forgiving(**options: Any) -> Any:
     return PARSE_OPTIONS(**options | {"unexpected_field_behavior": "ignore"})
 
 
-def _narrow(type_: PropertyType, dates: parsed.Spelling = "string") -> pa.DataType:
+def _narrow(type_: PropertyType, dates: coerce_column.Spelling = "string") -> pa.DataType:
     return pa.float32() if type_.scalar in FLOATS and not type_.is_list else READER_TYPE(type_, dates)
 
 
@@ -118,19 +118,19 @@ def _unescaped(texts: Any, column: Any, name: bytes) -> bool:
 
 
 PARSE_OPTIONS = pyarrow.json.ParseOptions
-READER_TYPE = parsed.reader_type
+READER_TYPE = coerce_column.reader_type
 MUTANTS: dict[str, tuple[object, str, Callable[..., Any]]] = {
-    "any bytes are Unicode": (scanner, "_is_unicode", lambda texts: True),
-    "null counts as absent": (scanner, "_is_absent", lambda texts, column, name: True),
-    "an escaped name is overlooked": (scanner, "_is_absent", _unescaped),
-    "zeros keep any sign": (scanner, "has_negative_zero", lambda column: False),
-    "any number of values is right": (scanner, "_is_one_each", lambda texts, table: True),
-    "required values may be missing": (scanner, "_is_missing", lambda column, item: False),
-    "ids need not be those of keys": (scanner, "_is_same", lambda given, spelled: True),
-    "lines may end in any way": (heads, "_is_everywhere", lambda byte, data, places: True),
-    "numbers may be infinite": (parsed, "is_finite", lambda numbers: True),
+    "any bytes are Unicode": (fast_path, "_is_unicode", lambda texts: True),
+    "null counts as absent": (fast_path, "_is_absent", lambda texts, column, name: True),
+    "an escaped name is overlooked": (fast_path, "_is_absent", _unescaped),
+    "zeros keep any sign": (fast_path, "has_negative_zero", lambda column: False),
+    "any number of values is right": (fast_path, "_is_one_each", lambda texts, table: True),
+    "required values may be missing": (fast_path, "_is_missing", lambda column, item: False),
+    "ids need not be those of keys": (fast_path, "_is_same", lambda given, spelled: True),
+    "lines may end in any way": (fast_path, "_is_everywhere", lambda byte, data, places: True),
+    "numbers may be infinite": (coerce_column, "is_finite", lambda numbers: True),
     "members may be unknown": (pyarrow.json, "ParseOptions", _forgiving),
-    "floats are rounded once": (scanner, "reader_type", _narrow),
+    "floats are rounded once": (fast_path, "reader_type", _narrow),
 }
 
 

@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from omnigraph.engine.write import lines
-from omnigraph.engine.write.lines import blocks_of
+from omnigraph.engine.write.ndjson import blocks
+from omnigraph.engine.write.ndjson.blocks import blocks_of
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_lines_are_those_of_split(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "DECODE_BLOCK_BYTES", 8)
+    monkeypatch.setattr(blocks, "DECODE_BLOCK_BYTES", 8)
     random = Random(seed)
     texts = [b"x" * random.choice([0, 1, 3, 7, 8, 9, 16, 50]) for _ in range(random.randrange(1, 12))]
     data = b"\n".join(texts) + random.choice([b"", b"\n"])
@@ -23,7 +23,7 @@ def test_lines_are_those_of_split(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_line_longer_than_a_block_takes_no_memory_of_its_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "DECODE_BLOCK_BYTES", 1_000)
+    monkeypatch.setattr(blocks, "DECODE_BLOCK_BYTES", 1_000)
     data = b"x" * 1_000_000 + b"\nshort\n"
     tracemalloc.start()
     try:

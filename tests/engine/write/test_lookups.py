@@ -12,9 +12,9 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.store import positions
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.meter import Meter
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.read import lookup
+from omnigraph.store.read.dataset import Dataset
 from tests.engine.write.graphs import create, load, rows, run
 
 pytestmark = pytest.mark.slow
@@ -101,7 +101,7 @@ def test_large_cold_type_is_read_only_when_that_pays(
     made = create(tmp_path / "g", SCHEMA, *people(range(2_000)))
     if indexed:
         made.ensure_indices()
-    monkeypatch.setattr(positions, "POSITION_BUILD_ROWS_MAX", 10)
+    monkeypatch.setattr(lookup, "POSITION_BUILD_ROWS_MAX", 10)
     log: list[tuple[str, str]] = []
     graph = og.open(tmp_path / "g", meter=Meter(log))
     kinds = []

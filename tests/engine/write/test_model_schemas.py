@@ -21,7 +21,7 @@ from omnigraph.graph import Graph
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.rules import validate as validation
 from omnigraph.rules.validate import RULES
-from omnigraph.store import durable
+from omnigraph.store.objects import durability
 from tests.engine.write.dying import Killer
 from tests.engine.write.graphs import rows, state
 from tests.engine.write.modelactions import (
@@ -179,7 +179,7 @@ def run_histories(count: int, steps: int, machine: type[Histories] = Histories, 
         max_examples=count, stateful_step_count=steps, deadline=None, suppress_health_check=checks, **more
     )
     # Nobody pulls the plug here, so nothing has to reach the disk.
-    with durable.replaced(lambda path: None):
+    with durability.replaced(lambda path: None):
         run_state_machine_as_test(machine, settings=options)
 
 

@@ -10,8 +10,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph import clock
-from omnigraph.engine.scope import on
-from omnigraph.engine.write import limit
+from omnigraph.engine.authorization import on
+from omnigraph.engine.write import staging
 from omnigraph.errors import DataError, GraphError, LimitExceeded, PolicyDenied, PreconditionFailed
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_ENTITIES_MAX
@@ -225,7 +225,7 @@ def test_writes_over_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.M
     error = refused(graph, "E12", lambda: run(graph, 'update N set {t: "y"} where k >= -1'))
     assert isinstance(error, LimitExceeded)
     assert (error.context["limit"], error.context["resource"]) == (WRITE_ENTITIES_MAX, "keyed entities for node:N")
-    monkeypatch.setattr("omnigraph.engine.write.limit.WRITE_BYTES_MAX", 1_000)
+    monkeypatch.setattr("omnigraph.engine.write.staging.WRITE_BYTES_MAX", 1_000)
     refused(graph, "E12", lambda: run(graph, "insert N {k: -2 t: $t}", "$t: String", t="x" * 1_001))
     assert run(graph, "delete N where k >= 0").affected_nodes == WRITE_ENTITIES_MAX
 
@@ -328,7 +328,7 @@ def test_update_of_an_entity_with_a_large_blob_counts_what_changes(
     for name in ("a", "b"):
         data = {"name": name, "body": f"base64:{body}"}
         graph.ingest([{"type": "File", "data": data}], mode="append")
-    monkeypatch.setattr(limit, "WRITE_BYTES_MAX", 4_000)
+    monkeypatch.setattr(staging, "WRITE_BYTES_MAX", 4_000)
     graph.mutate('query q() { update File set {n: 2} where name = "a" }')
     assert [(one["n"], len(one["body"])) for one in rows(graph, "node:File").values()] == [(None, 5_120), (2, 5_120)]
     with pytest.raises(LimitExceeded, match="holds at least"):

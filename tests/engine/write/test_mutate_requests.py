@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.manifest.attempt import prepare_first
+from omnigraph.manifest.commit_attempt import prepare_first
 from tests.engine.upkeep import elsewhere
 from tests.kernel.fleetlog import requests_of, shape
 from tests.s3server import S3Server, s3_server

@@ -12,8 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.predicate import ColumnTest, comparison
+from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.graph import Graph
 from omnigraph.lang.query.ir import CompareOp
 from tests.engine.write.graphs import create

@@ -11,10 +11,9 @@ import pytest
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.rules import validate as validation
-from omnigraph.rules.committed import Committed
-from omnigraph.rules.delta import Changes
+from omnigraph.rules.delta import Changes, Committed
 from omnigraph.rules.validate import RULES
-from omnigraph.rules.violation import Findings
+from omnigraph.rules.violations import Findings
 from tests.engine.write.graphs import create, load, run
 
 SCHEMA = """

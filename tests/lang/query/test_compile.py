@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from omnigraph.lang.codes import LANGUAGE_CODES
+from omnigraph.lang.codes import LANGUAGE_CODES, QUERY_CODES
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.lang.query import compile_query, ir, lint_queries, require_kind
-from omnigraph.lang.query.codes import QUERY_CODES
 from omnigraph.lang.source import Source
 from tests.lang.query.fixture import catalog_f, catalog_from, compiled, read_text
 from tests.lang.query.typical import TYPICAL_QUERY, TYPICAL_SCHEMA

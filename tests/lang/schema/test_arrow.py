@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from tests.lang.schema.compiling import FIXTURE, compiled
 
 CATALOG = compiled(FIXTURE).catalog

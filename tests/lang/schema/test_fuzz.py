@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from omnigraph.lang.codes import SCHEMA_CODES
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
-from omnigraph.lang.schema.codes import SCHEMA_CODES
 from omnigraph.limits import DIAGNOSTICS_MAX, SOURCE_BYTES_MAX, SOURCE_NESTING_MAX
 from tests.lang.schema.compiling import FIXTURE, compiled, refused
 

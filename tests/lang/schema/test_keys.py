@@ -15,10 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omnigraph.errors import DataError
-from omnigraph.lang.catalog import NodeType, Property
-from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.lang.schema.keys import key_id, key_ids
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.catalog import NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.lang.schema.key_ids import key_id, key_ids
 
 VALUES: dict[Scalar, st.SearchStrategy[object]] = {
     Scalar.STRING: st.text(max_size=20),

@@ -3,10 +3,17 @@
 May import `engine.core`, `engine.write` and everything below the engine; knows nothing of Spark.
 """
 
-from omnigraph.engine.algo.block import Block, LocalGraph, Sweeps, build_block
-from omnigraph.engine.algo.measure import components, degrees, label_propagation, pagerank
-from omnigraph.engine.algo.nodes import Nodes, read_ends, select_nodes
-from omnigraph.engine.algo.values import NodeValues, write_values
+from omnigraph.engine.algo.measures import (
+    Block,
+    LocalGraph,
+    Sweeps,
+    build_block,
+    components,
+    degrees,
+    label_propagation,
+    pagerank,
+)
+from omnigraph.engine.algo.nodes import Nodes, NodeValues, read_ends, select_nodes, write_values
 
 __all__ = [
     "Block",

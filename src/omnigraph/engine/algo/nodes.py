@@ -5,18 +5,29 @@ Numbers follow the scan order of the pinned versions, type by type in name order
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from omnigraph.engine.algo.block import LocalGraph, Numbers
-from omnigraph.engine.core import View
+from omnigraph.engine.algo.measures import LocalGraph, Numbers
+from omnigraph.engine.authorization import on
+from omnigraph.engine.session import Core, View
+from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
+from omnigraph.engine.write.staging import Stager
+from omnigraph.engine.write.write_authorization import admit, rights
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog, EdgeType
-from omnigraph.lang.query.words import suggestion
-from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import pc
+from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
+from omnigraph.manifest.model import Commit, Snapshot
+from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.rules.delta import Changes, Delta, Intent, one_array
+from omnigraph.rules.validate import validate
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +100,94 @@ def read_ends(view: View, nodes: Nodes) -> LocalGraph:
 
 def _unzip(parts: Sequence[tuple[Numbers, Numbers]]) -> tuple[list[Numbers], list[Numbers]]:
     return [source for source, _ in parts], [target for _, target in parts]
+
+
+_ANY_ROW = ColumnTest("id", pa.string(), None, True)
+
+
+@dataclass(frozen=True)
+class NodeValues:
+    """What was measured of every node of a view; the first column is what is written back."""
+
+    view: View
+    nodes: Nodes
+    columns: Mapping[str, Numbers]
+
+    def to_arrow(self) -> pa.Table:
+        """Return one row per node: its type, its id and what was measured."""
+        parts = [self._of_type(name) for name in self.nodes.types]
+        return pa.concat_tables(parts).combine_chunks()
+
+    def _of_type(self, node_type: str) -> pa.Table:
+        ids = self.view.dataset(f"node:{node_type}").read(["id"]).column("id")
+        columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
+        return pa.table(columns | {name: self.nodes.of(node_type, one) for name, one in self.columns.items()})
+
+
+def write_values(core: Core, values: NodeValues, property_name: str, branch: str) -> Commit | None:
+    """Write the first column to a property of all types that have it; None when every node has its value already.
+
+    The nodes must still be as they were measured, else it is a conflict.
+    """
+    core = admit(core, "change", on(branch), None)
+    types = _types_with(values, property_name)
+    rights(core, values.view.snapshot).check(one.name for one in types)
+    measured = values.view.snapshot.state.pins
+    schema = SchemaIs(core.whole(branch).catalog.ir_hash)
+
+    def prepare(snapshot: Snapshot) -> Plan | None:
+        view = core.whole_of(snapshot)
+        requirements: list[Requirement] = [schema]
+        requirements += [PinIs(one.table_key, measured[one.table_key].ref.version) for one in types]
+        for requirement in requirements:
+            requirement.check(snapshot)
+        committed = CommittedRows(view)
+        deltas = {one.table_key: _delta(one, values, property_name, committed) for one in types}
+        deltas = {key: delta for key, delta in deltas.items() if delta.rows.num_rows}
+        if not deltas:
+            return None
+        validate(Changes(view.catalog, deltas), committed).raise_if_any()
+        effects = Stager().stage(view, deltas, committed)
+        reads = frozenset(committed.types_read | deltas.keys())
+        return Plan("mutation", effects, (), tuple(requirements), core.actor, reads=reads)
+
+    receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    return receipt.commit if receipt is not None else None
+
+
+def _types_with(values: NodeValues, name: str) -> list[NodeType]:
+    all_types = [values.view.catalog.nodes[one] for one in values.nodes.types]
+    types = [one for one in all_types if name in one.properties]
+    if not types:
+        known = sorted({known for one in all_types for known in one.properties})
+        hint = suggestion(name, known) or f"add it to {' or '.join(f'`{one.name}`' for one in all_types[:4])}"
+        raise UsageError(f"no node type that was measured has a property `{name}`; {hint}", property=name)
+    for one in types:
+        wanted = one.properties[name].type
+        if wanted.scalar not in NUMBERS or wanted.is_list or name in one.key:
+            raise UsageError(
+                f"`{one.name}.{name}` cannot hold what was measured; it takes a number that is no key",
+                property=f"{one.name}.{name}",
+            )
+    return types
+
+
+def _delta(type_: NodeType, values: NodeValues, name: str, committed: CommittedRows) -> Delta:
+    """Return the rows of a type whose value differs, with the new one."""
+    measured = next(iter(values.columns.values()))
+    wanted = arrow_type(type_.properties[name].type)
+    try:
+        fresh = pa.array(values.nodes.of(type_.name, measured)).cast(wanted, safe=not pa.types.is_floating(wanted))
+    except pa.ArrowInvalid as error:
+        raise UsageError(f"`{type_.name}.{name}` is too narrow for what was measured: {error}", property=name) from None
+    schema, changed = arrow_schema(type_), []
+    ids = one_array(values.view.dataset(type_.table_key).read(["id"]).column("id"))
+    for rows in committed.rows(type_, _ANY_ROW):
+        own = fresh.take(pc.index_in(one_array(rows.column("id")), value_set=ids))
+        known = one_array(rows.column(name))
+        differs = pc.fill_null(pc.not_equal(known, own), True).to_numpy(zero_copy_only=False)
+        rows = rows.set_column(rows.schema.get_field_index(name), schema.field(name), own)
+        changed.append(rows.filter(pa.array(np.asarray(differs))))
+    table = pa.concat_tables(changed).combine_chunks() if changed else schema.empty_table()
+    blobs = [one for one, item in type_.properties.items() if item.type.scalar is Scalar.BLOB]
+    return Delta(type_, table, Intent.UPSERT, kept=dict.fromkeys(blobs, one_array(table.column("id"))))

@@ -3,9 +3,8 @@
 Reads only; merges are built on the comparison of rows that lives here.
 """
 
-from omnigraph.engine.changes.baseline import baseline
-from omnigraph.engine.changes.changeset import ChangeSet, diff
-from omnigraph.engine.changes.commit import Block, CommitPage, commit_changes
-from omnigraph.engine.changes.feed import FeedPage, changes
+from omnigraph.engine.changes.commit_diff import Block, CommitPage, commit_changes
+from omnigraph.engine.changes.feed import FeedPage, baseline, changes
+from omnigraph.engine.changes.state_diff import ChangeSet, diff
 
 __all__ = ["Block", "ChangeSet", "CommitPage", "FeedPage", "baseline", "changes", "commit_changes", "diff"]

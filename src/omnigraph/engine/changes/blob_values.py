@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from omnigraph.engine.changes.rows import RowChanges, is_blob
+from omnigraph.engine.changes.row_diff import RowChanges, is_blob
 from omnigraph.limits import BLOB_VALUE_BYTES_MAX
-from omnigraph.store.blob_rows import StoredBlobs
-from omnigraph.store.blobs import blob_places, have_same_bytes, read_range
-from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.lookup import ROW_ADDRESS
-from omnigraph.store.ordered import ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.blobs.cells import blob_places, have_same_bytes, read_range
+from omnigraph.store.blobs.rows import StoredBlobs
+from omnigraph.store.read.dataset import Dataset, DatasetRef
+from omnigraph.store.read.lookup import ROW_ADDRESS
+from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute

@@ -6,18 +6,29 @@ Nothing is stored for a reader, and what was delivered may be delivered again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
 
-from omnigraph.engine.changes.commit import Block, States, Step, cause_of, check_bound, graph_digest, page_room
-from omnigraph.engine.changes.page import Room
-from omnigraph.engine.changes.selection import Selection, select
-from omnigraph.engine.changes.token import Scope, Token, decode, encode, rejected
-from omnigraph.engine.core import Core
+import orjson
+
+from omnigraph.engine.changes.commit_diff import (
+    Block,
+    Room,
+    States,
+    Step,
+    cause_of,
+    check_bound,
+    graph_digest,
+    page_room,
+)
+from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
+from omnigraph.engine.export import records
+from omnigraph.engine.session import Core
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import CHANGE_PAGE_BYTES, CHANGE_PAGE_CHANGES, FEED_COMMITS, FEED_COMMITS_MAX
 from omnigraph.manifest.history import Line
 from omnigraph.manifest.model import MAIN, Snapshot
@@ -168,3 +179,32 @@ class _Poll:
         unreadable = error.context["first_unreadable_commit_id"]
         cursor = encode(Token("feed-cursor", self._token.scope, self._token.commit))
         return ChangeFeedGap(error.message, first_unreadable_commit_id=unreadable, cursor=cursor)
+
+
+def baseline(
+    core: Core,
+    branch: str = MAIN,
+    *,
+    kinds: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    actor: str | None = None,
+) -> Iterator[bytes]:
+    """Return the records of a branch's newest state as NDJSON, and a last record that names the cursor to go on with.
+
+    `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
+    """
+    branch = branch.strip()
+    view = core.acting_as(actor).view(branch, action="export")
+    selection = select(kinds, types, ops, [view.catalog])
+    head = view.snapshot.head
+    assert head is not None, "a graph is born with a commit"
+    cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
+    known: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
+    wanted = [one for one in known if selection.has_type(one.table_key)]
+
+    def stream() -> Iterator[bytes]:
+        yield from records(view, sorted(wanted, key=lambda one: one.table_key))
+        yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
+
+    return stream()

@@ -3,7 +3,6 @@
 Imports the engine's core, the embedders of `read.search`, and the store.
 """
 
-from omnigraph.engine.embed.embed import embed
-from omnigraph.engine.embed.receipt import EmbedReceipt
+from omnigraph.engine.embed.embed import EmbedReceipt, embed
 
 __all__ = ["EmbedReceipt", "embed"]

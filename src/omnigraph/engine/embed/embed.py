@@ -10,26 +10,59 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph.engine.core import Core
+from omnigraph.engine.authorization import on
 from omnigraph.engine.embed.cache import tidy
-from omnigraph.engine.embed.filler import Tally, anew, total
+from omnigraph.engine.embed.fetch import Tally, anew, total
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
-from omnigraph.engine.embed.receipt import EmbedReceipt, PropertyEmbedded
 from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
-from omnigraph.engine.read.search import embedder_of
-from omnigraph.engine.read.search.embed import Embedder
-from omnigraph.engine.scope import on
+from omnigraph.engine.query.embedders import Embedder
+from omnigraph.engine.query.search import embedder_of
+from omnigraph.engine.session import Core
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.gate import admit, rights
+from omnigraph.engine.write.write_authorization import admit, rights
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
-from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
-from omnigraph.store import fragments
-from omnigraph.store.dataset import DatasetRef
+from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.write import fragments
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyEmbedded:
+    """One property: how many entities got a vector or lost one, and for how many texts the provider was asked."""
+
+    type_name: str
+    property_name: str
+    tally: Tally
+
+    def to_json(self) -> dict[str, object]:
+        return {"type": self.type_name, "property": self.property_name, **self.tally.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class EmbedReceipt:
+    """A finished embedding; `commit` is None when every vector was as it should be."""
+
+    branch: str
+    mode: str
+    engine: str
+    properties: tuple[PropertyEmbedded, ...]
+    commit: Commit | None
+    actor: str | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "branch": self.branch,
+            "mode": self.mode,
+            "engine": self.engine,
+            "properties": [one.to_json() for one in self.properties],
+            "actor_id": self.actor,
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
+        }
 
 
 @dataclass(frozen=True, slots=True)

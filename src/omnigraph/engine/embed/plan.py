@@ -5,23 +5,66 @@ Pure: decides from columns and from what is known of the vectors that were made 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from omnigraph.engine.embed.cache import Made, Space
-from omnigraph.engine.embed.prints import among, pairs, text_digests, vector_prints
-from omnigraph.engine.embed.select import Selected, parse_selects
-from omnigraph.engine.read.search.embed import Embedder, Matrix
+from omnigraph.engine.embed.cache import Made, Space, among, pairs, text_digests, vector_prints
+from omnigraph.engine.params import decode_params
+from omnigraph.engine.query.embedders import Embedder, Matrix
+from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.errors import DataError, UsageError
-from omnigraph.lang.catalog import Catalog, NodeType, Property
-from omnigraph.lang.query.words import suggestion
+from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
+from omnigraph.lang.query.ir import CompareOp, Parameter
+from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import Column, pc
+
+Selected: TypeAlias = tuple[ColumnTest, ...]
+
+
+def parse_selects(types: Sequence[NodeType], select: Sequence[str]) -> Mapping[str, Selected | None]:
+    """Return the tests of each type by its name; None for a type that is left out."""
+    found: dict[str, list[ColumnTest]] = {}
+    for text in select:
+        head, sign, value = text.partition("=")
+        type_name, _, field = head.rpartition(":")
+        meant = [one for one in types if not type_name or one.name == type_name]
+        if not sign or not field or not meant:
+            names = ", ".join(one.name for one in types)
+            raise UsageError(
+                f"`{text}` selects nothing; write `field=value`, or `Type:field=value` with one of {names}", select=text
+            )
+        for type_ in meant:
+            found.setdefault(type_.name, []).append(_test(type_, field, value, text))
+    left_out: Selected | None = None if select else ()
+    return {one.name: tuple(found[one.name]) if one.name in found else left_out for one in types}
+
+
+def _test(type_: NodeType, field: str, value: str, text: str) -> ColumnTest:
+    known = {"id": PropertyType(Scalar.STRING)} | {name: one.type for name, one in type_.properties.items()}
+    wanted = known.get(field)
+    if wanted is None or wanted.is_list or wanted.scalar in (Scalar.VECTOR, Scalar.BLOB):
+        hint = suggestion(field, known) or f"it has {', '.join(sorted(known))}"
+        raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=text)
+    [decoded] = decode_params([Parameter(field, wanted, "")], {field: _plain(value, wanted)}).values()
+    return comparison(field, wanted, CompareOp.EQ, decoded)
+
+
+def _plain(text: str, type_: PropertyType) -> Any:
+    """Return a value as JSON would give it: numbers and booleans are written without quotes."""
+    if type_.scalar not in NUMBERS and type_.scalar is not Scalar.BOOL:
+        return text
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return text
+
 
 Mode = Literal["fill_missing", "reembed_all", "clean"]
 Mask = NDArray[np.bool_]

@@ -14,20 +14,20 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
-from omnigraph.engine.embed.filler import Filler, Tally
+from omnigraph.engine.embed.fetch import Filler, Tally
 from omnigraph.engine.embed.plan import Needs, Target, TypePlan, matrix_of, rows_in_need
-from omnigraph.engine.read.search.embed import Embedder
-from omnigraph.engine.write.stage import physical
-from omnigraph.lang.schema.arrow import arrow_schema
+from omnigraph.engine.query.embedders import Embedder
+from omnigraph.engine.write.staging import physical
+from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import EMBED_STAGE_BYTES, EMBED_WINDOW_TEXTS
+from omnigraph.rules.arrow_typing import Column, arrays, pc
 from omnigraph.rules.delta import one_array
-from omnigraph.rules.kernels import Column, arrays, pc
-from omnigraph.store.blob_rows import StoredBlobs
-from omnigraph.store.blobs import blob_columns
-from omnigraph.store.dataset import Dataset, DatasetRef
-from omnigraph.store.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
-from omnigraph.store.lookup import ROW_ADDRESS, ROW_ID
+from omnigraph.store.blobs.cells import blob_columns
+from omnigraph.store.blobs.rows import StoredBlobs
+from omnigraph.store.read.dataset import Dataset, DatasetRef
+from omnigraph.store.read.lookup import ROW_ADDRESS, ROW_ID
 from omnigraph.store.store import Store
+from omnigraph.store.write.fragments import FragmentText, Marked, mark_rows, scan_whole_rows, write_fragments_with_blobs
 
 
 class Site(Protocol):

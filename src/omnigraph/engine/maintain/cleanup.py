@@ -12,22 +12,22 @@ from functools import partial
 from itertools import count
 
 from omnigraph import failpoints
-from omnigraph.engine.core import Core
-from omnigraph.engine.maintain import progress
-from omnigraph.engine.maintain.kept import KeptStates, find_kept
+from omnigraph.engine.authorization import GRAPH
+from omnigraph.engine.maintain import common
+from omnigraph.engine.maintain.common import at_once
+from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
-from omnigraph.engine.maintain.system import at_once
-from omnigraph.engine.scope import GRAPH
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
-from omnigraph.manifest.intent import CLEANUP, Declared, alone
+from omnigraph.manifest.file_removal import Planner, RemovalPlan, delete_in_bulk, remove
+from omnigraph.manifest.intents import CLEANUP, Declared, alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
-from omnigraph.manifest.removal import Planner, RemovalPlan, delete_in_bulk, remove
-from omnigraph.manifest.sweep import (
+from omnigraph.manifest.recovery import (
     Age,
     SweepReport,
     drop_empty_folders,
@@ -38,7 +38,7 @@ from omnigraph.manifest.sweep import (
     settle,
     waiting_manifests,
 )
-from omnigraph.store.objects import ObjectInfo
+from omnigraph.store.objects.backend import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,4 +222,4 @@ class _Progress:
         self._total = total
 
     def __call__(self) -> None:
-        progress.tell("datasets cleaned", next(self._done), self._total)
+        common.tell("datasets cleaned", next(self._done), self._total)

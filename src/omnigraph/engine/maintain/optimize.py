@@ -11,26 +11,49 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
+from typing import Protocol
 
-from omnigraph.engine.core import Core
-from omnigraph.engine.index import wanted_indexes
-from omnigraph.engine.maintain import progress
-from omnigraph.engine.maintain.drift import drifted_head
-from omnigraph.engine.maintain.system import at_once, system_actor
-from omnigraph.engine.maintain.workers import ThisProcess, Workers
-from omnigraph.engine.scope import on
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.authorization import on
+from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.maintain import common
+from omnigraph.engine.maintain.common import at_once, system_actor
+from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
-from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
 from omnigraph.manifest.requirements import PinIs, SchemaIs
-from omnigraph.store import compact, index
-from omnigraph.store.aside import aside, aside_claim
-from omnigraph.store.change import Change
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.index import IndexSpec, PendingIndex
+from omnigraph.store.index import index_build
+from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.write import compaction
+from omnigraph.store.write.compaction import Rewritten, Task, aside, aside_claim
+from omnigraph.store.write.transaction import Change
+
+
+class Workers(Protocol):
+    """Whoever executes tasks; one result for each, in their order."""
+
+    def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
+        """Execute the tasks of a compaction of a published version."""
+        ...
+
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+        """Build segments of a version, published or aside."""
+        ...
+
+
+class ThisProcess:
+    """Executes one task after the other; Lance itself uses all cores for each."""
+
+    def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
+        return [compaction.execute(dataset, task) for task in tasks]
+
+    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+        return [index_build.build_segment(dataset, one) for one in wanted]
 
 
 class Skip(StrEnum):
@@ -131,15 +154,15 @@ class _Staged:
 
     def moved(self, table_key: str, onto: Dataset) -> Effect | None:
         """Return it as an effect on a later version; None when that is not possible."""
-        if onto.ref.directory != self.base.ref.directory or index.segment_ids(onto) != self.segments:
+        if onto.ref.directory != self.base.ref.directory or index_build.segment_ids(onto) != self.segments:
             return None
-        rewrite = compact.moved(self.rewrite, self.base, self.rewritten, onto) if self.rewrite is not None else None
+        rewrite = compaction.moved(self.rewrite, self.base, self.rewritten, onto) if self.rewrite is not None else None
         if rewrite is None and self.rewrite is not None:
             return None
         changes = [rewrite] if rewrite is not None else []
         if self.indexes is not None:
-            kept = compact.kept_fragments(self.base, onto, rewrite)
-            indexes = index.moved(self.indexes, onto, onto.version + len(changes), kept)
+            kept = compaction.kept_fragments(self.base, onto, rewrite)
+            indexes = index_build.moved(self.indexes, onto, onto.version + len(changes), kept)
             changes += [indexes] if indexes is not None else []
         return Effect(table_key, onto, tuple(changes)) if changes else None
 
@@ -252,35 +275,35 @@ class _Optimize:
             self._stage(snapshot, one)
         # Several threads count; a bar that is one behind for a moment harms nobody.
         self._done += 1
-        progress.tell("types optimized", self._done, self._total)
+        common.tell("types optimized", self._done, self._total)
 
     def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
         kernel, key = self.core.kernel, one.table_key
         specs = wanted_indexes(one)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)
-        ready, pending = index.missing(inherited, specs)
-        is_covered = all(not coverage.uncovered for coverage in index.coverage(inherited).values())
+        ready, pending = index_build.missing(inherited, specs)
+        is_covered = all(not coverage.uncovered for coverage in index_build.coverage(inherited).values())
         is_whole = self.only is None or self.only[key] is Effort.WHOLE
-        if not ready and is_covered and not (is_whole and compact.plan(inherited)):
+        if not ready and is_covered and not (is_whole and compaction.plan(inherited)):
             self._rows[key] = TypeOptimized(key, pending=tuple(pending))
             return
         staged = self._staged_on(kernel.writable(snapshot, key), specs, is_whole)
-        removed, added = compact.fragment_counts(staged.rewrite) if staged.rewrite else (0, 0)
+        removed, added = compaction.fragment_counts(staged.rewrite) if staged.rewrite else (0, 0)
         self._rows[key] = TypeOptimized(key, removed, added, len(ready), True, pending=tuple(pending))
         self._staged[key] = staged
 
     def _staged_on(self, base: Dataset, specs: Sequence[IndexSpec], is_whole: bool) -> _Staged:
-        tasks = compact.plan(base) if is_whole else []
+        tasks = compaction.plan(base) if is_whole else []
         self._claim(aside_claim(base))
-        rewrite = compact.rewritten(base, self.workers.compact(base, tasks), compact.IDS_LEFT_TO_WRITERS)
+        rewrite = compaction.rewritten(base, self.workers.compact(base, tasks), compaction.IDS_LEFT_TO_WRITERS)
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
-            shrunk = compact.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
-            renewal = index.renewal(rewritten, specs, shrunk)
+            shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
+            renewal = index_build.renewal(rewritten, specs, shrunk)
             built = self.workers.index(rewritten, renewal.wanted)
-            indexes = index.renewed(rewritten, renewal, built)
+            indexes = index_build.renewed(rewritten, renewal, built)
         files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
         self._claim(*files)
         # Whoever publishes holds the turn of the branch, and must not wait for the disk to take in all of this.
         base.store.sync_files(files)
-        return _Staged(base, rewrite, rewritten, indexes, index.segment_ids(base))
+        return _Staged(base, rewrite, rewritten, indexes, index_build.segment_ids(base))

@@ -13,16 +13,15 @@ from itertools import groupby
 from omnigraph.engine.embed.cache import FOLDER
 from omnigraph.errors import OmniGraphError, StorageError, StorageKind
 from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
-from omnigraph.manifest.intent import CLEANUP, pending
+from omnigraph.manifest.intents import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.updates import SetPurges
-from omnigraph.store.checksums import record_overwritten
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.shred import Span, fields_in, shred_columns
+from omnigraph.store.files.shredding import Span, Unread, fields_in, shred_columns, stored_versions
+from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
-from omnigraph.store.unread import Unread, stored_versions
+from omnigraph.store.write.file_proof import record_overwritten
 
 
 @dataclass(frozen=True, slots=True)

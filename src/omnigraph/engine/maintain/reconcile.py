@@ -6,17 +6,20 @@ but that of dead work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
+from types import TracebackType
+from typing import Self
 
-from omnigraph.engine.core import Core
-from omnigraph.engine.index import wanted_indexes
+from omnigraph.engine.authorization import GRAPH
+from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
-from omnigraph.engine.scope import GRAPH
-from omnigraph.engine.write.gate import admit
-from omnigraph.errors import DriftDetected, GraphError
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
+from omnigraph.errors import DriftDetected, GraphError, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import (
     RECONCILE_FRAGMENTS_MAX,
@@ -24,12 +27,12 @@ from omnigraph.limits import (
     RECONCILE_TYPES_MAX,
     RECONCILE_UNCOVERED_ROWS_MAX,
 )
-from omnigraph.manifest.intent import Busy, alone
+from omnigraph.manifest.intents import Busy, alone
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.sweep import SweepReport, finish_links, resolve_intents
-from omnigraph.store import index
-from omnigraph.store.change import ROWS_PER_FILE
-from omnigraph.store.dataset import Dataset, DatasetRef
+from omnigraph.manifest.recovery import SweepReport, finish_links, resolve_intents
+from omnigraph.store.index import index_build
+from omnigraph.store.read.dataset import Dataset, DatasetRef
+from omnigraph.store.write.transaction import ROWS_PER_FILE
 
 RECONCILE = "reconcile"
 
@@ -153,9 +156,9 @@ def _judge(core: Core, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | N
 def _uncovered_rows(dataset: Dataset, one: NodeType | EdgeType) -> int:
     """Return how many rows the most incomplete index misses; one that cannot be built yet misses none."""
     specs = wanted_indexes(one)
-    _, pending = index.missing(dataset, specs)
+    _, pending = index_build.missing(dataset, specs)
     waiting = {late.spec for late in pending}
-    rows = (index.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)
+    rows = (index_build.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)
     return max(rows, default=0)
 
 
@@ -174,3 +177,72 @@ def _optimize(core: Core, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, 
             if row.committed:
                 done[efforts[row.type_key]].append(f"{branch} {row.type_key}")
     return tuple(done[Effort.WHOLE]), tuple(done[Effort.INDEXES])
+
+
+class Reconciler:
+    """Runs a round, waits, and runs the next; use it as a context manager, or with `start` and `stop`."""
+
+    def __init__(self, run: Callable[[], ReconcileReport], every_seconds: float) -> None:
+        if not every_seconds > 0:
+            raise UsageError("a reconciler needs a positive pause between its rounds")
+        self.every_seconds = every_seconds
+        self.rounds = 0
+        self.skipped = 0
+        self.failures = 0
+        self.last: ReconcileReport | None = None
+        self.last_error: Exception | None = None
+        self._run = run
+        self._stop = threading.Event()
+        self._told = threading.Condition()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin with a round at once; started already, it stays as it is."""
+        if self._thread is None:
+            self._stop.clear()
+            self._thread = threading.Thread(target=self._work, name="omnigraph-reconciler", daemon=True)
+            self._thread.start()
+
+    def stop(self, timeout_seconds: float | None = None) -> None:
+        """End after the round that is running; wait for it no longer than a time, if one is given."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._stop.set()
+            thread.join(timeout_seconds)
+
+    def tick(self) -> None:
+        """Run one round now; a failure is counted and kept, for the next round to make good."""
+        try:
+            report = self._run()
+            with self._told:
+                self.last, self.last_error = report, None
+                self.skipped += report.is_claimed
+        except Exception as error:  # noqa: BLE001 - the thread would end unheard, and nothing be kept in order any more
+            with self._told:
+                self.failures, self.last_error = self.failures + 1, error
+        with self._told:
+            self.rounds += 1
+            self._told.notify_all()
+
+    def pause(self) -> None:
+        """Wait for the time of the next round, or until it is stopped."""
+        self._stop.wait(self.every_seconds)
+
+    def wait_for(self, rounds: int, timeout_seconds: float) -> bool:
+        """Wait until so many rounds were run in all; False when the time was over before."""
+        with self._told:
+            return self._told.wait_for(lambda: self.rounds >= rounds, timeout_seconds)
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self.tick()
+            self.pause()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

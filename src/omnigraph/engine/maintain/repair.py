@@ -8,23 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from omnigraph.engine.core import Core
-from omnigraph.engine.maintain.drift import drifted_head
-from omnigraph.engine.maintain.system import system_actor
-from omnigraph.engine.scope import GRAPH
-from omnigraph.engine.write.gate import admit
+from omnigraph.engine.authorization import GRAPH
+from omnigraph.engine.maintain.common import system_actor
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
-from omnigraph.manifest import audit
-from omnigraph.manifest.audit import AuditRow, Outcome
-from omnigraph.manifest.intent import alone
+from omnigraph.manifest import recovery
+from omnigraph.manifest.intents import alone
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
 from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.publish import is_drifted
+from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
 from omnigraph.manifest.updates import SetVersion
-from omnigraph.store.dataset import Dataset
-from omnigraph.store.foreign import operations
+from omnigraph.store.files.foreign_versions import operations
+from omnigraph.store.read.dataset import Dataset
+
+
+def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
+    """Return the newest version by path of a dataset that a foreign tool has moved; None: it has not.
+
+    A writer of the graph that was faster than the snapshot also moves a dataset, so the catalog is asked as well. What
+    a branch inherits is moved by the branch that owns it, and is judged there: writers of this branch fork the pinned
+    version, under a name that nothing was published to.
+    """
+    if pin.owner != snapshot.state.branch_id:
+        return None
+    if kernel.displaced(snapshot, pin):
+        return kernel.store.open_latest(pin.path, pin.fork).version
+    if not is_drifted(kernel.store, snapshot.ref, pin.ref):
+        return None
+    return kernel.store.open_latest(pin.path, pin.fork).version
+
 
 MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 
@@ -121,7 +138,7 @@ def repair(
         commit = _adopt(kernel, snapshot, rows, by, held.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None
-            audit.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
+            recovery.record(kernel.store, AuditRow(held.operation_id, Outcome.REPAIRED, commit_id, by, "repair"))
     return RepairReport(branch, tuple(rows), commit)
 
 

@@ -18,22 +18,21 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from omnigraph.engine.core import Core, View
-from omnigraph.engine.index.coverage import describe_coverage
-from omnigraph.engine.maintain import progress
-from omnigraph.engine.maintain.drift import drifted_head
-from omnigraph.engine.maintain.verify_deletions import DeletionChecksums
-from omnigraph.engine.maintain.verify_files import verify_files
-from omnigraph.engine.scope import GRAPH
+from omnigraph.engine.authorization import GRAPH
+from omnigraph.engine.indexes import describe_coverage
+from omnigraph.engine.maintain import common
+from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
+from omnigraph.engine.session import Core, View
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import STORAGE_THREADS, VERIFY_BATCH_BRANCHES, VERIFY_BATCH_ROWS
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Pin, Snapshot
-from omnigraph.manifest.sweep import SweepReport, preview
-from omnigraph.store.dataset import DatasetRef
-from omnigraph.store.integrity import blob_faults, index_faults
+from omnigraph.manifest.recovery import SweepReport, preview
+from omnigraph.store.files.integrity import blob_faults, index_faults
+from omnigraph.store.read.dataset import DatasetRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class _Verification:
                 if isinstance(one, OmniGraphError):
                     findings.append(Finding("error", branch, "", one.message))
                 findings += of_branch.get(branch, ())
-                progress.tell("branches verified", next(done), len(branches))
+                common.tell("branches verified", next(done), len(branches))
         findings += self._names(main, pins)
         try:
             residue = preview(kernel, 0)
@@ -290,7 +289,7 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
         except OmniGraphError as error:
             found = error
         with turn:
-            progress.tell("types read", next(done), len(types))
+            common.tell("types read", next(done), len(types))
         return found
 
     nodes = [one for one in types if isinstance(one, NodeType)]

@@ -8,25 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import md5
 from itertools import chain
+from threading import Lock
 from typing import Final, TypeAlias, TypeVar
 from zlib import crc32
 
 from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.ids import CommitId
 from omnigraph.limits import VERIFY_BATCH_FILES
-from omnigraph.manifest import rows
-from omnigraph.manifest.audit import AUDIT_PATH
-from omnigraph.manifest.commit_log import LOG_PATH
+from omnigraph.manifest import encoding, history
+from omnigraph.manifest.history import LOG_PATH
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.manifest.model import MANIFEST_PATH, Pin
-from omnigraph.store.checksums import ChecksumKind, path_key, read_overwritten_checksums, unpack
-from omnigraph.store.dataset import DatasetRef, version_of
-from omnigraph.store.footers import is_inlined
-from omnigraph.store.log import recorded_checksums
-from omnigraph.store.objects import ObjectInfo
-from omnigraph.store.proof import etag_checksum
+from omnigraph.manifest.model import MANIFEST_PATH, Commit, Pin
+from omnigraph.manifest.recovery import AUDIT_PATH
+from omnigraph.store.append_log import recorded_checksums
+from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.read.dataset import Dataset, DatasetRef, version_of
+from omnigraph.store.read.live_rows import deletion_paths
+from omnigraph.store.write.file_proof import (
+    ChecksumKind,
+    etag_checksum,
+    is_inlined,
+    path_key,
+    read_overwritten_checksums,
+    unpack,
+)
 
 # What was recorded, by the key of a path.
 Recorded: TypeAlias = dict[int, tuple[ChecksumKind, int]]
@@ -113,10 +121,10 @@ def _ref(path: str) -> DatasetRef:
     return DatasetRef(MANIFEST_PATH, branch, version_of(path))
 
 
-def _catalog_checksums(kernel: Kernel, path: str) -> rows.FileChecksums | OmniGraphError:
+def _catalog_checksums(kernel: Kernel, path: str) -> encoding.FileChecksums | OmniGraphError:
     try:
         # The rows are not read here: their file has a checksum of its own.
-        return rows.checksums_of(kernel.store.open(_ref(path)).schema)
+        return encoding.checksums_of(kernel.store.open(_ref(path)).schema)
     except OmniGraphError as error:
         return error
     except ValueError as error:
@@ -195,3 +203,45 @@ def _add_text(recorded: Recorded, path: str, text: str | None) -> None:
     if text is not None:
         kind, _, checksum = text.partition(":")
         recorded[path_key(path)] = (ChecksumKind(kind), int(checksum, 16))
+
+
+class DeletionChecksums:
+    """What commits recorded of deletion files; each file is compared once, and the commit log read when needed."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._recorded: Recorded = {}
+        self._seen: set[CommitId] = set()
+        self._faults: dict[str, str | None] = {}
+        self._is_log_read = False
+        self._turn = Lock()
+
+    def add(self, commits: Iterable[Commit]) -> None:
+        """Take in the checksums of commits that are at hand."""
+        for commit in commits:
+            if commit.commit_id not in self._seen:
+                self._seen.add(commit.commit_id)
+                add_packed(self._recorded, commit.checksums)
+
+    def find_faults(self, dataset: Dataset) -> list[str]:
+        """Return what is wrong with the deletion files of a version; those without a checksum are passed over."""
+        faults = [(path, self._find_fault(path)) for path in deletion_paths(dataset)]
+        return [f"`{path}`: {fault}" for path, fault in faults if fault]
+
+    def _find_fault(self, path: str) -> str | None:
+        with self._turn:
+            if path in self._faults:
+                return self._faults[path]
+            if path_key(path) not in self._recorded and not self._is_log_read:
+                self.add(history.read(self._kernel.store).values())
+                self._is_log_read = True
+            is_recorded = path_key(path) in self._recorded
+        info = self._kernel.store.objects.info(path) if is_recorded else None
+        # That a file is missing shows when its rows are read.
+        fault = None if info is None else find_fault(self._kernel, info, self._recorded, self._overwritten)
+        with self._turn:
+            return self._faults.setdefault(path, fault)
+
+    @cached_property
+    def _overwritten(self) -> dict[int, set[int]]:
+        return read_overwritten_checksums(self._kernel.store)

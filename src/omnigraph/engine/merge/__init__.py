@@ -4,7 +4,7 @@ May import the rest of the engine but the surfaces above it; `rows`, `values` an
 """
 
 from omnigraph.engine.merge.merge import merge
-from omnigraph.engine.merge.receipt import MergeReceipt
+from omnigraph.engine.merge.merge_receipts import MergeReceipt
 from omnigraph.engine.merge.replay import cherry_pick, revert
 
 __all__ = ["MergeReceipt", "cherry_pick", "merge", "revert"]

@@ -10,20 +10,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from omnigraph.engine.core import Core, View
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.conflict import Conflict, refusal
-from omnigraph.engine.merge.receipt import MergeReceipt, Outcome, TypeCount
-from omnigraph.engine.merge.resolution import Resolution, refuse_unsettled
-from omnigraph.engine.merge.settle import Resolutions
-from omnigraph.engine.merge.stage import forks_of
-from omnigraph.engine.merge.three import Counted, Three, merge_all
-from omnigraph.engine.merge.workers import Settled, Task, ThisProcess, Workers
-from omnigraph.engine.write.gate import Rights, rights, tells_of, unseen
+from omnigraph.engine.merge.apply_resolutions import Resolutions
+from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, refuse_unsettled
+from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
+from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers, forks_of
+from omnigraph.engine.merge.three_way import Counted, Three, merge_all
+from omnigraph.engine.session import Core, View
+from omnigraph.engine.write.write_authorization import Rights, rights, tells_of, unseen
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
-from omnigraph.manifest.intent import Declared, declared
+from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs

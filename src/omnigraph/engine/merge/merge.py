@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from omnigraph.engine.core import Core, View
-from omnigraph.engine.flow import check_flow, hidden_at_base, refuse_hidden_base
+from omnigraph.engine.authorization import ALLOW_ALL, transition
+from omnigraph.engine.information_flow import check_flow, hidden_at_base, refuse_hidden_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
-from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
-from omnigraph.engine.merge.resolution import Given, read_resolutions
-from omnigraph.engine.merge.workers import ThisProcess, Workers
-from omnigraph.engine.scope import ALLOW_ALL, transition
+from omnigraph.engine.merge.conflicts import Given, read_resolutions
+from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome
+from omnigraph.engine.merge.merge_tasks import ThisProcess, Workers
+from omnigraph.engine.session import Core, View
 from omnigraph.errors import GraphError, ReadSetChanged, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.manifest.history import CommitSource

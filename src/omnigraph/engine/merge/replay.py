@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from omnigraph.engine.core import Core, View, no_moment
-from omnigraph.engine.flow import check_flow
+from omnigraph.engine.authorization import ALLOW_ALL, on
+from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.merge.ancestry import MergeBase, is_ancestor
 from omnigraph.engine.merge.apply import Application, Sides
-from omnigraph.engine.merge.receipt import MergeReceipt, Outcome
-from omnigraph.engine.merge.resolution import Given, read_resolutions
-from omnigraph.engine.scope import ALLOW_ALL, on
+from omnigraph.engine.merge.conflicts import Given, read_resolutions
+from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome
+from omnigraph.engine.session import Core, View, no_moment
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.ids import BranchId
 from omnigraph.manifest.history import CommitSource

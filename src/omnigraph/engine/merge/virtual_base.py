@@ -14,13 +14,23 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.changes.rows import RowChanges
+from omnigraph.engine.changes.row_diff import RowChanges
 from omnigraph.engine.merge.ancestry import MergeBase
-from omnigraph.engine.merge.rows import Contest, RowMerge, Type, changed_rows, merge_rows, merge_sides
-from omnigraph.engine.merge.values import NOTHING_UNKNOWN, Unit, Unknown, units_of
+from omnigraph.engine.merge.row_merge import (
+    NOTHING_UNKNOWN,
+    Contest,
+    RowMerge,
+    Type,
+    Unit,
+    Unknown,
+    changed_rows,
+    merge_rows,
+    merge_sides,
+    units_of,
+)
 from omnigraph.lang.catalog import MergeRule
+from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Ids, is_among, last_of_each, one_array
-from omnigraph.rules.kernels import pc
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)

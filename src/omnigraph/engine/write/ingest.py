@@ -5,26 +5,149 @@ Larger inputs belong to the pipeline, which takes the same files.
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal, get_args
 
-from omnigraph.engine.branch.tags import mask_hidden_tag
-from omnigraph.engine.core import Core, View
-from omnigraph.engine.scope import on
-from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.gate import admit, check_base, missing_base, rights, unheard
-from omnigraph.engine.write.loaded import Loaded
-from omnigraph.engine.write.ndjson import Data, is_records
-from omnigraph.engine.write.receipt import IngestReceipt
-from omnigraph.engine.write.records import Reader
-from omnigraph.engine.write.stage import Stager
-from omnigraph.errors import GraphError, UsageError
-from omnigraph.lang.catalog import NodeType
+from omnigraph.engine.authorization import on
+from omnigraph.engine.branches import mask_hidden_tag
+from omnigraph.engine.session import Core, View
+from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.engine.write.ndjson.blocks import Loaded
+from omnigraph.engine.write.ndjson.decoder import Decoder, add_part
+from omnigraph.engine.write.ndjson.reader import Data, is_records, read_blocks, read_compatible
+from omnigraph.engine.write.ndjson.slow_path import Aliases, Converter, Envelopes
+from omnigraph.engine.write.staging import Stager, too_large
+from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights, unheard
+from omnigraph.engine.write.write_receipts import IngestReceipt
+from omnigraph.errors import DataError, GraphError, UsageError
+from omnigraph.lang.catalog import Catalog, NodeType
+from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
 from omnigraph.rules.validate import validate
+from omnigraph.rules.violations import Findings
+
+_BOM: Final = b"\xef\xbb\xbf"
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1f]")
+_HEAD_BYTES: Final = 65_536
+_LOAD: Final = (
+    "load it with `omnigraph load GRAPH --node TYPE=FILE --mode merge`, edges with `--edge TYPE=FILE:FROM->TO`"
+)
+
+
+def refuse_other_format(beginning: bytes, name: str | None = None) -> None:
+    """Raise `DataError` (N1) if an input begins as another format does: an array, CSV, Parquet or binary data."""
+    reason = describe_other_format(beginning)
+    if reason is not None:
+        where = f"`{name}`: " if name else ""
+        raise DataError(f"{where}{reason}. Nothing was written", rule="N1", line=1, path=name)
+
+
+def describe_other_format(beginning: bytes) -> str | None:
+    """Return what an input is, and what to do with it; None for what may be NDJSON.
+
+    >>> describe_other_format(b'{"type": "A", "data": {}}'), describe_other_format(b"a,b;c")[:26]
+    (None, 'this looks like CSV, not N')
+    """
+    head = bytes(beginning[:_HEAD_BYTES]).removeprefix(_BOM)
+    text = head.lstrip()
+    if not text or text.startswith(b"{"):
+        return None
+    if head.startswith(_COMPRESSED):
+        return "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+    if head.startswith(b"PAR1"):
+        return f"this is Parquet, not NDJSON; {_LOAD}"
+    if _CONTROL.search(head):
+        return "this is binary data, not NDJSON; give lines of JSON as UTF-8 text"
+    if text.startswith(b"["):
+        return (
+            "this is a JSON array, and NDJSON has one object per line; write each element on a line of its own, for"
+            " example with `jq -c '.[]' FILE`"
+        )
+    return f"this looks like CSV, not NDJSON; {_LOAD}" if _is_csv(text) else None
+
+
+def _is_csv(text: bytes) -> bool:
+    """Tell whether the first two lines have the same number of separators, and no brackets."""
+    lines = [line for line in text.splitlines()[:3] if line.strip()][:2]
+    if b"{" in b"".join(lines):
+        return False
+    return any(len({line.count(sign) for line in lines}) == 1 and sign in lines[0] for sign in (b",", b";", b"\t"))
+
+
+class Reader:
+    """Reads one input against one catalog."""
+
+    def __init__(self, catalog: Catalog, dialect: str, unit: str, *, is_bounded: bool) -> None:
+        self.findings = Findings(unit=unit)
+        self.loaded: dict[str, Loaded] = {}
+        self._is_strict = dialect == "strict"
+        self._is_bounded = is_bounded
+        self._catalog = catalog
+
+    def read(self, data: Data) -> dict[str, Loaded]:
+        """Return the tables of an input by type, in table-key order; raises with all that is wrong with it."""
+        if self._is_strict and not is_records(data):
+            self._read_lines(data)
+        else:
+            self._read_records(data)
+        self.findings.violations.sort(key=lambda one: one.line or 0)
+        self.findings.raise_if_any()
+        self._check_sizes()
+        return dict(sorted(self.loaded.items()))
+
+    def _read_lines(self, data: Data) -> None:
+        """Read the input until it ends, or until it is clear that it will be refused."""
+        decoder = Decoder(self._catalog, self.findings)
+        self.loaded = decoder.loaded
+        for buffer in read_blocks(data):
+            if not decoder.lines:
+                refuse_other_format(buffer)
+            decoder.add(buffer, decoder.lines + 1)
+            if self.findings.is_full or self._is_too_much():
+                return
+
+    def _read_records(self, data: Data) -> None:
+        envelopes = Envelopes(self._catalog, self.findings)
+        aliases = None if self._is_strict else Aliases(self.findings)
+        converter = Converter(self.findings, aliases)
+        take = envelopes.take if self._is_strict else envelopes.take_compatible
+        for number, value in read_compatible(data, self.findings):
+            gathered = take(number, value)
+            if self.findings.is_full:
+                break
+            if gathered is None or len(gathered.members) < INGEST_CHUNK_RECORDS:
+                continue
+            envelopes.finish(gathered)
+            add_part(self.loaded, converter.convert(gathered))
+            if self._is_too_much():
+                break
+        for gathered in envelopes.rest():
+            add_part(self.loaded, converter.convert(gathered))
+        if aliases is not None and not self.findings.violations:
+            aliases.apply(self.loaded)
+
+    def _is_too_much(self) -> bool:
+        """Tell whether what was read is more than one write may hold."""
+        return (self._is_strict or self._is_bounded) and any(
+            one.size > WRITE_BYTES_MAX or (self._is_bounded and one.count > WRITE_ENTITIES_MAX)
+            for one in self.loaded.values()
+        )
+
+    def _check_sizes(self) -> None:
+        for table_key, loaded in self.loaded.items():
+            name = loaded.type.name
+            if self._is_bounded and loaded.count > WRITE_ENTITIES_MAX:
+                raise too_large(f"keyed entities for {table_key}", WRITE_ENTITIES_MAX, loaded.count, name, "entities")
+            if self._is_strict and loaded.size > WRITE_BYTES_MAX:
+                raise too_large("strict_input_arrow_bytes", WRITE_BYTES_MAX, loaded.size, name, "bytes", "N11")
+            if self._is_bounded and loaded.size > WRITE_BYTES_MAX:
+                raise too_large(f"keyed write bytes for {table_key}", WRITE_BYTES_MAX, loaded.size, name, "bytes")
+
 
 Mode = Literal["append", "merge", "overwrite"]
 Dialect = Literal["strict", "compatible"]

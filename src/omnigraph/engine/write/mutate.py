@@ -12,27 +12,60 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.engine.core import Core, View
-from omnigraph.engine.scope import on
-from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.constants import Constants
-from omnigraph.engine.write.gate import Rights, admit, rights, unheard
+from omnigraph.engine.authorization import on
+from omnigraph.engine.params import decode_params, missing_parameter
+from omnigraph.engine.session import Core, View
+from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
-from omnigraph.engine.write.predicate import ColumnTest, comparison
-from omnigraph.engine.write.receipt import MutationReceipt
-from omnigraph.engine.write.stage import Stager
+from omnigraph.engine.write.staging import Stager
+from omnigraph.engine.write.write_authorization import Rights, admit, rights, unheard
+from omnigraph.engine.write.write_receipts import MutationReceipt
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
-from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
-from omnigraph.lang.schema.keys import key_id, key_ids
-from omnigraph.lang.types import NUMBERS, Scalar
+from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import Plan, Work
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
+from omnigraph.rules.arrow_typing import arrays
+from omnigraph.rules.coerce_value import Misfit, fit, shown
 from omnigraph.rules.delta import Changes, Ids
-from omnigraph.rules.kernels import arrays
 from omnigraph.rules.validate import validate
+
+
+class Constants:
+    """The values of a mutation's parameters, and its one instant."""
+
+    def __init__(self, params: tuple[ir.Parameter, ...], given: Mapping[str, object], now_us: int) -> None:
+        self._values = decode_params(params, given)
+        self._now = now_us // 1_000
+
+    def value(self, expression: ir.Expr) -> Any:
+        """Return the value of a literal, parameter or `now()`; E2 when a parameter was not given."""
+        if isinstance(expression, ir.Now):
+            return self._now
+        if isinstance(expression, ir.Literal):
+            return expression.value
+        assert isinstance(expression, ir.ParameterRef), "a mutation holds constants only"
+        if expression.name not in self._values:
+            raise missing_parameter(expression.name)
+        return self._values[expression.name]
+
+    def fitted(self, expression: ir.Expr, type_: PropertyType, what: str, *, is_key: bool = False) -> Any:
+        """Return a value in the form that a column stores; E4 when it does not fit, E6 for a non-finite key."""
+        value = self.value(expression)
+        if isinstance(expression, ir.Now):
+            return value
+        try:
+            if type_.scalar in FLOATS and not type_.is_list and isinstance(value, int):
+                raise Misfit(f"{shown(value)} is an integer, not a `{type_}`; write it with a decimal point")
+            return fit(value, type_)
+        except Misfit as misfit:
+            rule = "E6" if is_key and isinstance(value, float) and type_.scalar in FLOATS else "E4"
+            raise DataError(
+                f"`{what}` cannot hold this value: {misfit.reason}", rule=rule, property=what, value=shown(value)
+            ) from None
 
 
 def mutate(

@@ -10,13 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.write.committed import CommittedRows
-from omnigraph.engine.write.limit import check_size
-from omnigraph.engine.write.predicate import ColumnTest
-from omnigraph.lang.catalog import EdgeType, NodeType
-from omnigraph.lang.schema.arrow import arrow_schema
-from omnigraph.lang.types import PropertyType, Scalar
-from omnigraph.rules.columns import from_fitted
+from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
+from omnigraph.engine.write.staging import check_size
+from omnigraph.lang.catalog import EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.rules.coerce_column import from_fitted
 from omnigraph.rules.delta import NO_IDS, Delta, Ids, Intent, is_among, last_of_each, one_array, without
 
 _TEXT = PropertyType(Scalar.STRING)

@@ -12,9 +12,9 @@ from typing import Final
 from omnigraph.lang.diagnostic import Diagnostic
 from omnigraph.lang.migrate.compare import Pair, compare_types
 from omnigraph.lang.migrate.step import DropMode, Step
+from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.schema.compile import CompiledSchema, compile_schema
 from omnigraph.lang.schema.ir import KINDS, SchemaIR
-from omnigraph.lang.schema.syntax import Kind
 from omnigraph.lang.source import Source, Span
 
 _HINTS: Final[Mapping[str | None, str]] = {

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from omnigraph.lang.schema.syntax import Kind
+from omnigraph.lang.schema.ast import Kind
 from omnigraph.lang.source import Span
 
 StepKind = Literal[

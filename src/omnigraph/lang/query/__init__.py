@@ -4,8 +4,8 @@ Pure. May import the ground modules, `lang.source`, `lang.diagnostic`, `lang.typ
 """
 
 from omnigraph.lang.query.compile import CompiledQuery, QueryKey, compile_query, require_kind
+from omnigraph.lang.query.format_plan import format_plan
 from omnigraph.lang.query.lint import LintFinding, LintReport, QueryReport, lint_queries
-from omnigraph.lang.query.plan import format_plan
 
 __all__ = [
     "CompiledQuery",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.source import Span
-from omnigraph.lang.types import PropertyType, Scalar
 
 
 @dataclass(frozen=True, slots=True)

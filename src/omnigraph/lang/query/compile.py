@@ -10,21 +10,18 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final, Literal, NamedTuple
 
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, PropertyType, Scalar
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.query import ast, ir
-from omnigraph.lang.query.context import Context, EnoughFound, Scope
-from omnigraph.lang.query.enums import restrict_parameters
+from omnigraph.lang.query.check_context import Context, EnoughFound, Scope, TypeUse, types_read, types_written
+from omnigraph.lang.query.check_expressions import restrict_parameters
+from omnigraph.lang.query.check_mutations import check_mutation
+from omnigraph.lang.query.check_patterns import check_block
+from omnigraph.lang.query.check_returns import DescribedColumn, check_bound, check_order, check_projections
 from omnigraph.lang.query.lower import lower_pattern
-from omnigraph.lang.query.mutations import check_mutation
-from omnigraph.lang.query.orders import check_bound, check_order
-from omnigraph.lang.query.parse import parse_queries
-from omnigraph.lang.query.patterns import check_block
-from omnigraph.lang.query.returns import DescribedColumn, check_projections
-from omnigraph.lang.query.usage import TypeUse, types_read, types_written
-from omnigraph.lang.query.words import nearest_word
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.syntax_errors import nearest_word
 from omnigraph.lang.source import Source, Span
-from omnigraph.lang.types import PropertyType, Scalar
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-from omnigraph.lang.types import PropertyType, Scalar
+from omnigraph.lang.catalog import PropertyType, Scalar
 
 BOOL: Final = PropertyType(Scalar.BOOL)
 TRUTH: Final = PropertyType(Scalar.BOOL, nullable=True)

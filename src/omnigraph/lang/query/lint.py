@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError, Severity
 from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_mutations import nullable_properties
 from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
-from omnigraph.lang.query.mutations import nullable_properties
-from omnigraph.lang.query.parse import parse_queries
-from omnigraph.lang.query.words import listed
+from omnigraph.lang.query.parser import parse_queries
+from omnigraph.lang.query.syntax_errors import listed
 from omnigraph.lang.source import Source
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}

@@ -10,9 +10,8 @@ from itertools import count
 
 from omnigraph.lang.catalog import Catalog
 from omnigraph.lang.query import ir
-from omnigraph.lang.query.context import Kind, with_null
-from omnigraph.lang.query.patterns import Block, Start
-from omnigraph.lang.query.traversals import Walk
+from omnigraph.lang.query.check_context import Kind, with_null
+from omnigraph.lang.query.check_patterns import Block, Start, Walk
 
 _REVERSED = {ir.Direction.OUT: ir.Direction.IN, ir.Direction.IN: ir.Direction.OUT, ir.Direction.BOTH: ir.Direction.BOTH}
 

@@ -5,25 +5,91 @@ Pure. The one entry to the schema language.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from omnigraph.errors import UsageError
-from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.catalog import Catalog, CheckRule, EdgeType, MergeRule, NodeType, Property, RangeRule
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
-from omnigraph.lang.schema.allocate import allocate_identities
-from omnigraph.lang.schema.encode import shape_hash
+from omnigraph.lang.schema.checks import check_draft, note_draft
+from omnigraph.lang.schema.codec import TypeIds, shape_hash
 from omnigraph.lang.schema.expand import AnnotationPlace, expand_interfaces
-from omnigraph.lang.schema.identity import resolve_names
-from omnigraph.lang.schema.integrity import DOMAIN
-from omnigraph.lang.schema.ir import KINDS, SchemaIR
-from omnigraph.lang.schema.lower import lower_draft
-from omnigraph.lang.schema.origin import Origins
+from omnigraph.lang.schema.identity import allocate_identities, resolve_names
+from omnigraph.lang.schema.ir import DOMAIN, KINDS, SchemaIR
+from omnigraph.lang.schema.lower import Origins, lower_draft
 from omnigraph.lang.schema.parser import parse_schema
-from omnigraph.lang.schema.resolve import catalog_of
-from omnigraph.lang.schema.rules import check_draft, note_draft
-from omnigraph.lang.schema.shape import SchemaShape
+from omnigraph.lang.schema.shape import EdgeShape, NodeShape, SchemaShape
 from omnigraph.lang.source import Source
 from omnigraph.limits import DIAGNOSTICS_MAX
+
+Columns = tuple[str, ...]
+
+
+def catalog_of(ir: SchemaIR) -> Catalog:
+    """Return the catalog of a schema; a key also counts among the indexes of its type."""
+    return Catalog(
+        nodes={shape.name: _node(shape, ir.identities.nodes[shape.name]) for shape in ir.shape.nodes},
+        edges={shape.name: _edge(shape, ir.identities.edges[shape.name]) for shape in ir.shape.edges},
+        interfaces=tuple(shape.name for shape in ir.shape.interfaces),
+        ir_hash=ir.hash,
+    )
+
+
+def _node(shape: NodeShape, ids: TypeIds) -> NodeType:
+    assert ids.incarnation_id is not None
+    keys = _column_sets(shape, "key")
+    # Renames must not change ids, so a key is ordered by what a rename cannot touch.
+    key = tuple(sorted(keys[0], key=ids.property_ids.__getitem__)) if keys else ()
+    return NodeType(
+        name=shape.name,
+        type_id=ids.type_id,
+        incarnation_id=ids.incarnation_id,
+        properties=_properties(shape, ids),
+        key=key,
+        unique=_column_sets(shape, "unique"),
+        index=tuple(sorted({*_column_sets(shape, "index"), *keys})),
+        ranges=tuple(
+            RangeRule(item.columns[0], item.minimum, item.maximum) for item in shape.constraints if item.kind == "range"
+        ),
+        checks=tuple(
+            CheckRule(item.columns[0], item.pattern) for item in shape.constraints if item.pattern is not None
+        ),
+        implements=shape.implements,
+        description=shape.description,
+        instruction=shape.instruction,
+        merge=shape.merge or MergeRule.FAIL,
+    )
+
+
+def _edge(shape: EdgeShape, ids: TypeIds) -> EdgeType:
+    assert ids.incarnation_id is not None
+    return EdgeType(
+        name=shape.name,
+        type_id=ids.type_id,
+        incarnation_id=ids.incarnation_id,
+        source=shape.source,
+        target=shape.target,
+        properties=_properties(shape, ids),
+        cardinality=shape.cardinality,
+        unique=_column_sets(shape, "unique"),
+        index=_column_sets(shape, "index"),
+        description=shape.description,
+        instruction=shape.instruction,
+        merge=shape.merge or MergeRule.FAIL,
+    )
+
+
+def _properties(shape: NodeShape | EdgeShape, ids: TypeIds) -> Mapping[str, Property]:
+    return {
+        item.name: Property(item.name, item.type, ids.property_ids[item.name], item.description, item.embed, item.merge)
+        for item in shape.properties
+    }
+
+
+def _column_sets(shape: NodeShape | EdgeShape, kind: Literal["key", "unique", "index"]) -> tuple[Columns, ...]:
+    marked = {(item.name,) for item in shape.properties if kind in item.marks}
+    return tuple(sorted(marked | {item.columns for item in shape.constraints if item.kind == kind}))
 
 
 @dataclass(frozen=True, slots=True)

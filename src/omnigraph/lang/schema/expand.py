@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from omnigraph.lang.schema.syntax import Declaration, Kind, PropertyDeclaration, Word
+from omnigraph.lang.schema.ast import Declaration, Kind, PropertyDeclaration, Word
 from omnigraph.lang.source import Source
 
 

@@ -5,13 +5,14 @@ Pure. Runs only on drafts without errors, so it asks no questions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, cast
 
 from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
+from omnigraph.lang.schema.ast import Declaration, Item, Kind, PropertyDeclaration, Word, parse_bound, parse_count
+from omnigraph.lang.schema.checks.annotations import KNOWN_ANNOTATIONS
 from omnigraph.lang.schema.expand import Draft, Member, Owner
-from omnigraph.lang.schema.number import parse_bound, parse_count
-from omnigraph.lang.schema.origin import Origins, PropertyOrigin, TypeOrigin
-from omnigraph.lang.schema.rules.unknown import KNOWN_ANNOTATIONS
 from omnigraph.lang.schema.shape import (
     ConstraintKind,
     ConstraintShape,
@@ -23,7 +24,30 @@ from omnigraph.lang.schema.shape import (
     SchemaShape,
     TypeShape,
 )
-from omnigraph.lang.schema.syntax import Declaration, Item, PropertyDeclaration, Word
+from omnigraph.lang.source import Span
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyOrigin:
+    """`span` is the name, `type_span` the type; `hint` is the old name a `@rename_from` gives."""
+
+    span: Span
+    type_span: Span
+    hint: Word | None = None
+    is_injected: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TypeOrigin:
+    """`constraints` maps the text of a body constraint to its place."""
+
+    span: Span
+    properties: Mapping[str, PropertyOrigin]
+    constraints: Mapping[str, Span]
+    hint: Word | None = None
+
+
+Origins = Mapping[tuple[Kind, str], TypeOrigin]
 
 _MARKS: Final = ("index", "key", "unique")
 

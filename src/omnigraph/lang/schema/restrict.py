@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from omnigraph.lang.catalog import Catalog
-from omnigraph.lang.schema.encode import Identities, TypeIds
+from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import SchemaIR
 from omnigraph.lang.schema.parser import parse_schema
 from omnigraph.lang.schema.shape import EdgeShape, NodeShape

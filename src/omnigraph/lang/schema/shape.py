@@ -10,8 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from omnigraph.lang.catalog import Cardinality, Embed, MergeRule
-from omnigraph.lang.types import PropertyType
+from omnigraph.lang.catalog import Cardinality, Embed, MergeRule, PropertyType
 
 ConstraintKind = Literal["key", "unique", "index", "range", "check"]
 

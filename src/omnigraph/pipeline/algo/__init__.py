@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from omnigraph.engine import algo
-from omnigraph.engine.algo.block import Numbers, Sweeps
-from omnigraph.engine.core import Moment
+from omnigraph.engine.algo.measures import Numbers, Sweeps
+from omnigraph.engine.session import Moment
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.algo.measured import Measured, measure
-from omnigraph.pipeline.engine import Engine
+from omnigraph.pipeline.algo.measurement import Measured, measure
+from omnigraph.pipeline.spark.executors import Engine
 
 __all__ = ["Measured", "components", "degree", "label_propagation", "pagerank"]
 

@@ -16,18 +16,18 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.algo import Nodes, build_block
-from omnigraph.engine.algo.block import Kernel, Numbers, both_ways
-from omnigraph.engine.core import View
+from omnigraph.engine.algo.measures import Kernel, Numbers, both_ways
+from omnigraph.engine.session import View
 from omnigraph.errors import GraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.query.ir import Direction
 from omnigraph.limits import ALGO_BLOCK_NODES
-from omnigraph.manifest.intent import declared
-from omnigraph.pipeline.algo.frame import Numbered, plan_numbered, read_numbered
-from omnigraph.pipeline.job import Place, place_of
-from omnigraph.pipeline.session import session, watched
-from omnigraph.pipeline.tasks import Executors
-from omnigraph.store.fragments import claims, side_folder
+from omnigraph.manifest.intents import declared
+from omnigraph.pipeline.algo.measurement import Numbered, plan_numbered, read_numbered
+from omnigraph.pipeline.bulk_load.job import Place, place_of
+from omnigraph.pipeline.spark.executors import Executors
+from omnigraph.pipeline.spark.session import session, watched
+from omnigraph.store.write.fragments import claims, side_folder
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from omnigraph import clock
-from omnigraph.engine.core import Moment, View
-from omnigraph.engine.names import NOW, Naming
 from omnigraph.engine.params import decode_params
-from omnigraph.engine.read import DEFAULT_BUDGET, Caches, Result
-from omnigraph.engine.read.budget import Spending
-from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.plan import ReadPlan
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.query.budget import DEFAULT_BUDGET, Spending
+from omnigraph.engine.query.caches import Caches
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.physical_plan import ReadPlan
+from omnigraph.engine.query.result import Result
+from omnigraph.engine.session import Moment, View
 from omnigraph.graph import Graph
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import NodeScan, ReadIR
 from omnigraph.manifest.model import MAIN
 
 if TYPE_CHECKING:
-    from omnigraph.engine.read.search.embed import Embedder
+    from omnigraph.engine.query.embedders import Embedder
 
 __all__ = ["collect", "query"]
 
@@ -79,12 +80,11 @@ def _frame(
     view: View, compiled: CompiledQuery, params: Mapping[str, object], spark: Any, embedder: Embedder | None
 ) -> Any:
     from omnigraph.pipeline.query.expressions import Expressions
-    from omnigraph.pipeline.query.finish import Finish
     from omnigraph.pipeline.query.lower import Lowering
-    from omnigraph.pipeline.query.names import Names
-    from omnigraph.pipeline.query.needs import needs_of, with_early_filters
+    from omnigraph.pipeline.query.needs import Names, needs_of, with_early_filters
+    from omnigraph.pipeline.query.projection import Finish
     from omnigraph.pipeline.query.search import Search
-    from omnigraph.pipeline.session import session
+    from omnigraph.pipeline.spark.session import session
 
     read = compiled.ir
     assert isinstance(read, ReadIR)

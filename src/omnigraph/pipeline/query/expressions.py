@@ -16,8 +16,8 @@ import numpy as np
 
 from omnigraph.engine.params import Value, decode_literal, missing_parameter
 from omnigraph.errors import DataError
+from omnigraph.lang.catalog import FLOATS, PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.lang.types import FLOATS, PropertyType, Scalar
 from omnigraph.pipeline.query.needs import is_mark
 
 Op = ir.CompareOp

@@ -5,13 +5,13 @@ Pure: from one pipeline of the IR to another that means the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
-from omnigraph.engine.read.expressions import variables_of, walk
+from omnigraph.engine.query.expressions import variables_of, walk
+from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.query import ir
-from omnigraph.lang.types import Scalar
 
 # A question about a node that only the scan of its type can answer, as one column of truth.
 Mark: TypeAlias = ir.TextMatch | ir.IsNull
@@ -111,3 +111,31 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
             yield from (one for one in operator.filters if len(used := variables_of(one)) != 1 or not used <= own)
         else:
             yield from (one for one in operator.filters if variables_of(one) != {operator.variable})
+
+
+ID = "id"
+HOPS = "hops"
+
+
+class Names:
+    """The column of each variable's id, properties and marks."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, object], str] = {}
+
+    def __call__(self, variable: str, what: object) -> str:
+        return self._names.setdefault((variable, what), f"c{len(self._names)}")
+
+    def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
+        """Return those of the columns that belong to the variables."""
+        wanted, present = set(variables), set(columns)
+        return [name for (variable, _), name in self._names.items() if variable in wanted and name in present]
+
+    def keys(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
+        """Return the columns that tell what the variables are bound to."""
+        wanted, present = set(variables), set(columns)
+        return [
+            name
+            for (variable, what), name in self._names.items()
+            if variable in wanted and what in (ID, HOPS) and name in present
+        ]

@@ -6,16 +6,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from omnigraph.engine.core import View
-from omnigraph.engine.read import Result
-from omnigraph.engine.read.exact_sums import overflow, overflow_message
+from omnigraph.engine.query.aggregate import overflow, overflow_message
+from omnigraph.engine.query.result import Result
+from omnigraph.engine.session import View
 from omnigraph.errors import PipelineError
+from omnigraph.lang.catalog import PropertyType, Scalar
 from omnigraph.lang.query import CompiledQuery
 from omnigraph.lang.query.ir import Aggregate, ReadIR
-from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.lang.types import PropertyType, Scalar
-from omnigraph.pipeline.session import watched
-from omnigraph.rules.columns import list_column
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.pipeline.spark.session import watched
+from omnigraph.rules.coerce_column import list_column
 from omnigraph.rules.delta import one_array
 
 

@@ -14,19 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.params import Value, missing_parameter
-from omnigraph.engine.read.entities import quoted
-from omnigraph.engine.read.expressions import Test, compile_test, walk
-from omnigraph.engine.read.rows import Rows
-from omnigraph.engine.read.vectors import Ids, Mask, vector_of
-from omnigraph.engine.write.predicate import comparison
+from omnigraph.engine.query.entities import quoted
+from omnigraph.engine.query.expressions import Test, compile_test, walk
+from omnigraph.engine.query.vectors import Ids, Mask, Rows, vector_of
+from omnigraph.engine.write.committed_rows import comparison
+from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
 from omnigraph.lang.query import ir
-from omnigraph.lang.schema.arrow import arrow_type
-from omnigraph.lang.types import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_type
+from omnigraph.pipeline.datasource.spark_types import SPARK_TYPES, to_frame
+from omnigraph.pipeline.datasource.table_reader import Scan
 from omnigraph.pipeline.query.needs import Mark
-from omnigraph.pipeline.scanning import Scan
-from omnigraph.pipeline.types import SPARK_TYPES, to_frame
-from omnigraph.store.fragments import scan_fragments
-from omnigraph.store.ordered import ROW_ID
+from omnigraph.store.read.ordered_scan import ROW_ID
+from omnigraph.store.write.fragments import scan_fragments
 
 _PUSHED = frozenset({ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
 # What carries the values of types that Spark lacks.

@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.read.context import Run
-from omnigraph.engine.read.expressions import compile_value
-from omnigraph.engine.read.plan import ReadPlan
-from omnigraph.engine.read.ranking import Ranked, Ranking
-from omnigraph.engine.read.rows import UNIT
-from omnigraph.engine.read.vectors import Constant, Ids
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.expressions import compile_value
+from omnigraph.engine.query.physical_plan import ReadPlan
+from omnigraph.engine.query.ranking import Ranked, Ranking
+from omnigraph.engine.query.vectors import UNIT, Constant, Ids
 from omnigraph.lang.query import ir
 
 POSITION = "position"
@@ -33,7 +32,7 @@ class Search:
 
     def matches(self, match: ir.TextMatch) -> Any:
         """Return the row ids that a text condition finds, in order."""
-        from omnigraph.engine.read.search import text_matches
+        from omnigraph.engine.query.search import text_matches
 
         text = self._constant(match.query)
         if not isinstance(text, str):

@@ -1,0 +1,38 @@
+"""Files that appear only when they are whole, and then stay.
+
+A surface's own output; what a graph is made of is written by the store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from omnigraph.errors import UsageError
+
+
+def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file so that even after a power cut its name stands for all of it, or for what it stood for before."""
+    # Imported here so that `--help` does not pay for them.
+    from omnigraph.ids import new_ulid
+    from omnigraph.store.objects.durability import Disk
+    from omnigraph.store.objects.uri import Location
+
+    directory = path.absolute().parent
+    part = directory / f".{path.name}.{new_ulid()}.part"
+    disk = Disk(Location.parse(str(directory)))
+    try:
+        with part.open("xb") as file:
+            file.writelines(chunks)
+        disk.sync([str(part)], [])
+        os.replace(part, path)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write `{path}`: {reason}; check the path", path=str(path)) from None
+    finally:
+        # Where it could not be made, the failure to remove it must not take the place of the first one.
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
+    disk.sync([], [""])

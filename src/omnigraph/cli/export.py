@@ -1,0 +1,250 @@
+"""`omnigraph snapshot` and `omnigraph export`: a graph as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.atomic_file import write_whole
+from omnigraph.cli.describe import snapshot_of
+from omnigraph.cli.load import Engine, Master, Where
+from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
+from omnigraph.cli.output import bar, plural, print_json, table
+from omnigraph.cli.terminal import echo, echo_bytes
+from omnigraph.errors import GraphError, UsageError
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.client.graph import Blob as ServedBlob
+    from omnigraph.engine.blobs import Blob
+    from omnigraph.graph import Graph
+
+
+class FileFormat(StrEnum):
+    """The formats of an export."""
+
+    NDJSON = "ndjson"
+    PARQUET = "parquet"
+    CSV = "csv"
+
+
+FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
+Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
+Out = Annotated[
+    str | None, typer.Option("--out", metavar="DIR", help="Write files to this new directory or `s3://…` address.")
+]
+
+
+def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
+    with target.open_to_read() as graph:
+        found = snapshot_of(graph.snapshot(branch or "main"))
+    if as_json:
+        print_json(found)
+        return 0
+    state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
+    echo(f"branch {found['graph_branch']}, {state}")
+    shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
+    rows = ([one.get(name, "") for name in shown] for one in found["datasets"])
+    for line in table(["kind", "type", "entities", "version", "dataset"], rows):
+        echo(line)
+    return 0
+
+
+def export(
+    target: ReadsUri,
+    branch: ReadBranch = None,
+    snapshot_id: Snapshot = None,
+    names: Names = Naming.NOW,
+    types: Types = None,
+    format_: FileShape = FileFormat.NDJSON,
+    jsonl: Jsonl = False,
+    out: Out = None,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+) -> int:
+    if jsonl and format_ is not FileFormat.NDJSON:
+        raise UsageError(f"`--jsonl` and `--format {format_.value}` are two formats; give one of them")
+    if branch is not None and snapshot_id is not None:
+        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+    if out is not None:
+        return _export_files(target, branch, snapshot_id, names, types, format_, out, engine, master)
+    if format_ is not FileFormat.NDJSON or engine is not Engine.AUTO or master is not None:
+        raise UsageError("standard output takes NDJSON, written in process; name a directory with `--out DIR`")
+    with target.open_to_read() as graph:
+        echo_bytes(graph.export(branch or "main", snapshot_id, types or None, names=names.value))
+    return 0
+
+
+def _export_files(
+    target: Target,
+    branch: str | None,
+    snapshot_id: str | None,
+    names: Naming,
+    types: list[str] | None,
+    format_: FileFormat,
+    out: str,
+    engine: Engine,
+    master: str | None,
+) -> int:
+    from omnigraph import pipeline
+    from omnigraph.pipeline.spark.progress import bar
+
+    # Executors open versions by path, so what was just published may have to be put in its place first.
+    with target.store_to_write() as graph, bar() as watcher:
+        report = pipeline.export(
+            graph,
+            out,
+            format_.value,
+            types=types or None,
+            branch=branch or "main",
+            at=snapshot_id,
+            names=names.value,
+            engine=engine.value,
+            master=master,
+            watcher=watcher,
+        )
+    entities = plural(sum(report.entities.values()), "entity")
+    echo(f"{entities} in {plural(report.files, 'file')} of {report.out}, commit {report.commit_id}")
+    return 0
+
+
+Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.")]
+TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type.")]
+EntityId = Annotated[str, typer.Argument(metavar="ID", help="The id of the entity.")]
+PropertyName = Annotated[str, typer.Argument(metavar="PROPERTY", help="The property that holds the blob.")]
+Offset = Annotated[int, typer.Option("--offset", metavar="N", help="The first byte to read.")]
+Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Most bytes to read; all if unset.")]
+BlobOut = Annotated[
+    Path | None, typer.Option("--out", metavar="FILE", help="A file for the bytes, not standard output.")
+]
+
+_OFFSET_MAX = 2**63 - 1
+
+
+def get(
+    target: Reads,
+    entity: Entity,
+    type_name: TypeName,
+    entity_id: EntityId,
+    property_name: PropertyName,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
+    offset: Offset = 0,
+    length: Length = None,
+    out: BlobOut = None,
+) -> int:
+    if offset < 0 or (length is not None and length < 1) or offset + (length or 0) > _OFFSET_MAX:
+        raise UsageError(
+            f"`--offset {offset}`{'' if length is None else f' `--length {length}`'} is not a range of bytes; an"
+            " offset counts from 0, and a length from 1",
+            offset=offset,
+            length=length,
+        )
+    with target.open_to_read() as graph:
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        chunks = _chunks(found, offset, length)
+        if out is not None:
+            write_whole(out, chunks)
+            return 0
+        echo_bytes(chunks)
+    return 0
+
+
+def stat(
+    target: Reads,
+    entity: Entity,
+    type_name: TypeName,
+    entity_id: EntityId,
+    property_name: PropertyName,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
+    as_json: Json = False,
+) -> int:
+    with target.open_to_read() as graph:
+        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+    shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, "length": found.length}
+    if as_json:
+        asked = {"branch": branch, "snapshot": snapshot}
+        print_json(
+            {
+                "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
+                "kind": "managed",
+                "size": found.length,
+                **shown,
+                "target": {
+                    **{name: value for name, value in asked.items() if value is not None},
+                    "resolved_snapshot": found.snapshot_commit_id,
+                },
+            }
+        )
+        return 0
+    for name, value in shown.items():
+        echo(f"{name:<18}  {value}")
+    return 0
+
+
+def _find(
+    graph: Graph | ServedGraph,
+    entity: str,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+    branch: str | None,
+    snapshot: str | None,
+    names: Naming,
+) -> Blob | ServedBlob:
+    if branch is not None and snapshot is not None:
+        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+    return graph.blob(
+        type_name,
+        entity_id,
+        property_name,
+        entity=entity,
+        branch=branch or "main",
+        at=snapshot,
+        names=names.value,
+    )
+
+
+def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:
+    """Yield the bytes of a range whose end may lie past that of the blob."""
+    end = blob.length if length is None else min(blob.length, offset + length)
+    if offset >= blob.length and (offset or blob.length):
+        raise GraphError(
+            f"the blob has {blob.length} bytes, and none of them is at or after {offset}; read from a smaller offset",
+            code="blob.range",
+            start=offset,
+            end=max(offset, end),
+            length=blob.length,
+        )
+    for start in range(offset, end, BLOB_READ_BYTES_MAX):
+        yield blob.read(start, min(end, start + BLOB_READ_BYTES_MAX))
+
+
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `file://…` or `s3://…`.")]
+Destination = Annotated[
+    str, typer.Argument(metavar="TARGET", help="Where the copy goes: a path, `file://…` or `s3://…`.")
+]
+Update = Annotated[bool, typer.Option("--update", help="Bring an earlier clone up to date; copies only what is new.")]
+
+
+def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
+    from omnigraph.graph import open as open_graph
+
+    with open_graph(source, read_only=True) as graph, bar():
+        report = graph.clone(destination, update=update)
+    if as_json:
+        print_json(report.to_json())
+    else:
+        copied = f"{plural(report.copied_files, 'file')} of {report.copied_bytes} bytes copied"
+        echo(f"{report.target} is at commit {report.commit}, verified; {copied}")
+    return 0

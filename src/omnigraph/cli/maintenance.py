@@ -1,0 +1,317 @@
+"""`omnigraph optimize`: fewer fragments and whole indexes, as one commit."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
+from omnigraph.cli.load import Engine, Master, Where
+from omnigraph.cli.options import Branch, Json
+from omnigraph.cli.output import bar, plural, print_json, table, when
+from omnigraph.cli.startup import stay
+from omnigraph.cli.terminal import echo
+from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.engine.maintain.purge import Purged
+    from omnigraph.engine.maintain.reconcile import ReconcileReport
+
+
+def optimize(
+    target: WritesUri,
+    branch: Branch = "main",
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    target.announce()
+    with target.store_to_write() as graph, bar():
+        report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+        return 0
+    columns = ["type", "fragments removed", "added", "indexes built", "skipped"]
+    rows = (
+        [one.type_key, one.fragments_removed, one.fragments_added, one.indexes_built, one.skipped or ""]
+        for one in report.types
+    )
+    for line in table(columns, rows):
+        echo(line)
+    for one in report.types:
+        for pending in one.pending:
+            echo(f"pending: the index of {one.type_key}.{pending.spec.column}: {pending.reason}")
+    echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
+    return 0
+
+
+Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
+OlderThan = Annotated[
+    str | None, typer.Option("--older-than", metavar="AGE", help="Keep what was current since: 90s, 15m, 6h, 7d, 2w.")
+]
+Confirm = Annotated[bool, typer.Option("--confirm", help="Really remove; without it, only the policy is shown.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Say what would go and how large it is; remove nothing.")]
+_UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+
+
+def cleanup(
+    target: DestroysUri,
+    keep: Keep = None,
+    older_than: OlderThan = None,
+    dry_run: Preview = False,
+    confirmed: Confirm = False,
+    as_json: Json = False,
+) -> int:
+    age = None if older_than is None else duration(older_than)
+    if keep is None and age is None:
+        raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
+    if keep is not None and keep < 1:
+        raise UsageError(f"`--keep {keep}`: the newest commit of each branch always stays; keep 1 or more", keep=keep)
+    if not confirmed and not dry_run:
+        kept = [f"the newest {keep} of each branch"] if keep is not None else []
+        kept += [f"what was current within {older_than}"] if older_than is not None else []
+        stays = f"would clean {target.address} and keep {' and '.join(kept)}"
+        echo(f"{stays}; nothing was removed. Add --dry-run to see what would go, or --confirm", err=True)
+        return 0
+    if not dry_run:
+        target.announce()
+        target.confirm("cleanup", as_json=as_json)
+    with target.store_to_read() if dry_run else target.store_to_write() as graph, bar():
+        report = graph.cleanup(keep, age, dry_run=dry_run)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+    else:
+        rows = (
+            [one.type_key, one.versions_removed, one.files_removed, one.bytes_removed, one.error or ""]
+            for one in report.datasets
+        )
+        for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
+            echo(line)
+        verb = "would go" if dry_run else "removed"
+        for count, outcome in ((report.swept.rolled_back, "back"), (report.swept.rolled_forward, "forward")):
+            if count:
+                echo(f"{plural(count, 'dead operation')} {'would be ' if dry_run else ''}rolled {outcome}")
+        for purged in report.purged:
+            echo(_purged_line(purged, dry_run=dry_run))
+        echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
+    errors = [*(one.error for one in report.datasets), *(one.error for one in report.purged)]
+    return 1 if any(errors) else 0
+
+
+def _purged_line(purged: Purged, *, dry_run: bool) -> str:
+    if purged.error is not None:
+        return f"{purged.name} was dropped for good, but not all of its bytes are gone: {purged.error}"
+    if dry_run:
+        return f"{purged.name} was dropped for good; its bytes would be overwritten"
+    later = "" if purged.is_done else "; the next cleanup looks for files of writers from before the drop"
+    return f"{purged.name} was dropped for good: its bytes are gone from {plural(purged.files, 'file')}{later}"
+
+
+def duration(text: str) -> timedelta:
+    """Return an age as people write it.
+
+    >>> duration("90s"), duration("7d")
+    (datetime.timedelta(seconds=90), datetime.timedelta(days=7))
+    """
+    found = re.fullmatch(r"(\d+)([smhdw])", text.strip())
+    if found is None:
+        raise UsageError(f"`{text}` is not an age; write for example `90s`, `15m`, `6h`, `7d` or `2w`", age=text)
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+RepairConfirm = Annotated[
+    bool, typer.Option("--confirm", help="Take verified maintenance over; without it, only look.")
+]
+Force = Annotated[bool, typer.Option("--force", help="With --confirm: take all other changes over as well.")]
+Discard = Annotated[bool, typer.Option("--discard", help="With --confirm: throw away what was written by path.")]
+
+
+def repair(
+    target: WritesUri,
+    branch: Branch = "main",
+    confirm: RepairConfirm = False,
+    force: Force = False,
+    discard: Discard = False,
+    as_json: Json = False,
+) -> int:
+    if confirm:
+        target.announce()
+    with target.store_to_write() if confirm else target.store_to_read() as graph:
+        report = graph.repair(branch, confirm=confirm, force=force, discard=discard)
+    if as_json:
+        options = {"confirm": confirm, "force": force, "discard": discard}
+        print_json({"uri": graph.uri, **options, **report.to_json()})
+    else:
+        columns = ["type", "published", "by path", "classification", "action", "operations"]
+        rows = (
+            [one.type_key, one.published_version, one.head_version, one.classification, one.action, *_told(one)]
+            for one in report.types
+        )
+        for line in table(columns, rows):
+            echo(line)
+    return 1 if report.is_refused else 0
+
+
+def _told(one: object) -> list[str]:
+    operations = ", ".join(getattr(one, "operations", ()))
+    error = getattr(one, "error", None)
+    return [f"{operations} ({error})" if error else operations]
+
+
+Data = Annotated[bool, typer.Option("--data", help="Also compare the bytes of all files with their checksums.")]
+
+
+def verify(
+    target: ReadsUri,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    data: Data = False,
+    as_json: Json = False,
+) -> int:
+    from omnigraph import pipeline
+
+    with target.store_to_read() as graph, bar():
+        report = pipeline.verify(graph, engine=engine.value, master=master, data=data)
+    if as_json:
+        print_json({"uri": graph.uri, **report.to_json()})
+    else:
+        columns = ["severity", "branch", "type", "finding"]
+        for line in table(columns, ([one.severity, one.branch, one.type_key, one.message] for one in report.findings)):
+            echo(line)
+        left = f"{plural(report.unreferenced_files, 'file')} of {report.unreferenced_bytes} bytes that nothing names"
+        if report.checked_files is not None:
+            compared = plural(report.checked_files, "file")
+            echo(f"{compared} compared with their checksums, {report.unchecked_files} without one")
+        echo(f"{'sound' if report.is_sound else 'not sound'}; {left}")
+    return 0 if report.is_sound else 1
+
+
+Every = Annotated[
+    str | None, typer.Option("--every", metavar="TIME", help="Go on until stopped, with this pause: 30s, 5m, 1h.")
+]
+
+
+def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> int:
+    pause = None if every is None else duration(every)
+    target.announce()
+    with target.store_to_write() as graph:
+        if pause is None:
+            _tell(graph.uri, graph.reconcile(), as_json)
+            return 0
+        reconciler = graph.reconciler(pause)
+        stay()
+        while True:
+            reconciler.tick()
+            if (error := reconciler.last_error) is not None:
+                echo(f"this round failed: {str(error) or repr(error)}", err=True)
+            elif reconciler.last is not None:
+                _tell(graph.uri, reconciler.last, as_json)
+            reconciler.pause()
+
+
+def _tell(uri: str, report: ReconcileReport, as_json: bool) -> None:
+    if as_json:
+        # One line for each round, so that whoever follows can read them one by one.
+        echo(json.dumps({"uri": uri, **report.to_json()}))
+        return
+    if report.is_claimed:
+        echo("another process is reconciling this graph; nothing was done")
+        return
+    settled = f"{report.rolled_forward} rolled forward, {report.rolled_back} rolled back"
+    echo(f"{plural(report.links_finished, 'link')} finished; dead operations: {settled}")
+    for verb, types in (("compacted", report.compacted), ("indexed", report.folded)):
+        for one in types:
+            echo(f"{verb} {one}")
+    for one in report.left:
+        echo(f"too large for this: {one}; run `omnigraph optimize`")
+    for one in report.drifted:
+        echo(f"written by path: {one}; run `omnigraph repair`")
+    if report.deferred:
+        echo(f"{plural(report.deferred, 'type')} left for the next round")
+
+
+def upgrade(target: WritesUri, as_json: Json = False) -> int:
+    from omnigraph.graph import upgrade as upgrade_graph
+
+    target.announce()
+    report = upgrade_graph(target.address, actor=target.actor)
+    if as_json:
+        print_json({"uri": target.address, **report.to_json()})
+    elif report.branches:
+        echo(f"format {report.before} → {report.after}: {', '.join(report.branches)}")
+    elif report.named:
+        echo(f"format {report.after} already; recorded the earlier names of {', '.join(report.named)}")
+    else:
+        echo(f"format {report.after} already; nothing to do")
+    return 0
+
+
+KindName = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="NAME",
+        help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded.",
+    ),
+]
+By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only what concerns the work of this actor.")]
+Since = Annotated[
+    str | None,
+    typer.Option("--since", metavar="WHEN", help="Only since this time, or this long ago: 90s, 15m, 6h, 7d."),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this time, or this long ago.")]
+EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The most entries to list.")]
+
+
+def list_entries(
+    target: ReadsUri,
+    kind: KindName = None,
+    by: By = None,
+    since: Since = None,
+    until: Until = None,
+    limit: EntriesMax = None,
+    as_json: Json = False,
+) -> int:
+    begins, ends = moment(since), moment(until)
+    with target.store_to_read() as graph:
+        entries = graph.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
+    if as_json:
+        print_json({"uri": graph.uri, "entries": [one.to_json() for one in entries]})
+        return 0
+    rows = (
+        [when(one.created_at_us), one.kind, one.operation, one.actor, one.commit_id, one.operation_id]
+        for one in entries
+    )
+    for line in table(["when", "kind", "operation", "actor", "commit", "operation id"], rows):
+        echo(line)
+    return 0
+
+
+def moment(text: str | None) -> datetime | None:
+    """Return a point in time that is written in ISO 8601, in UTC unless it says otherwise, or as an age.
+
+    >>> moment("2026-01-31"), moment("2026-01-31T12:00:00+02:00").hour
+    (datetime.datetime(2026, 1, 31, 0, 0, tzinfo=datetime.timezone.utc), 12)
+    """
+    if text is None:
+        return None
+    try:
+        written = datetime.fromisoformat(text.strip())
+    except ValueError:
+        pass
+    else:
+        return written if written.tzinfo else written.replace(tzinfo=UTC)
+    from omnigraph import clock
+
+    try:
+        return datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC) - duration(text)
+    except UsageError:
+        raise UsageError(
+            f"`{text}` is no time; write one such as `2026-01-31` or `2026-01-31T12:00:00Z`, or an age such as `7d`"
+        ) from None

@@ -1,0 +1,140 @@
+"""`omnigraph profile …`, `login`, `logout`, `graphs list` and `alias`: what an operator has written down."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from omnigraph import settings
+from omnigraph.cli.app import Reads
+from omnigraph.cli.config import Profile, forget_token, keep_token, read_config, token_for
+from omnigraph.cli.options import Format, Json, Shape
+from omnigraph.cli.output import print_json, table
+from omnigraph.cli.query import print_result
+from omnigraph.cli.target import Served
+from omnigraph.cli.terminal import echo
+from omnigraph.errors import UsageError
+
+ServerName = Annotated[str, typer.Argument(metavar="NAME", help="The server, by its name in `config.yaml`.")]
+ProfileName = Annotated[str | None, typer.Argument(metavar="[NAME]", help="The profile; `OMNIGRAPH_PROFILE` if unset.")]
+AliasName = Annotated[str, typer.Argument(metavar="NAME", help="The alias, by its name in `config.yaml`.")]
+Values = Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="Its arguments, in order.")]
+
+
+def list_profiles(as_json: Json = False) -> int:
+    profiles = sorted(read_config().profiles.items())
+    if as_json:
+        print_json({"profiles": [_listed(name, one) for name, one in profiles]})
+        return 0
+    rows = ([name, *one.place, one.default_graph or ""] for name, one in profiles)
+    for line in table(["profile", "kind", "place", "graph"], rows):
+        echo(line)
+    return 0
+
+
+def _listed(name: str, profile: Profile) -> dict[str, object]:
+    kind, place = profile.place
+    return {
+        "name": name,
+        **_told(profile),
+        "binding": f"{kind}: {place}",
+        "scope_kind": kind,
+        "target": place,
+        # A file with a malformed profile is refused as a whole.
+        "valid": True,
+        "error": None,
+        "default_graph": profile.default_graph,
+        "active": name == settings.read("OMNIGRAPH_PROFILE"),
+    }
+
+
+def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
+    config, wanted = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
+    if not wanted:
+        raise UsageError("no profile was given; name one of `omnigraph profile list`")
+    if wanted not in config.profiles:
+        raise UsageError(f"there is no profile `{wanted}`; see `omnigraph profile list`", profile=wanted)
+    profile = config.profiles[wanted]
+    found = {"name": wanted, **_told(profile)}
+    if as_json:
+        kind, place = profile.place
+        endpoint = config.servers.get(place) if kind == "server" else place if kind == "store" else None
+        graph = profile.default_graph or config.defaults.default_graph
+        about = {"scope_kind": kind, "target": place, "endpoint": endpoint, "default_graph": graph}
+        print_json({**found, **about, "output_format": config.defaults.output})
+        return 0
+    for member, value in found.items():
+        echo(f"{member:<13}  {value}")
+    return 0
+
+
+def login(name: ServerName, as_json: Json = False) -> int:
+    if "://" in name:
+        raise UsageError(
+            f"a token is kept for the name of a server; give `{name}` a name in `config.yaml`", server=name
+        )
+    if sys.stdin.isatty():
+        token = str(typer.prompt(f"token for {name}", hide_input=True, err=True)).strip()
+    else:
+        token = sys.stdin.readline().strip()
+    if not token:
+        raise UsageError("the token is empty; type it when asked, or give it on standard input")
+    is_declared = name in read_config().servers
+    path = keep_token(name, token)
+    if as_json:
+        print_json({"server": name, "credentials_path": str(path), "declared": is_declared})
+    else:
+        echo(f"the token for {name} is kept in {path}")
+    if not is_declared:
+        note = f"`{name}` is not among the `servers` of `config.yaml`; the token is used once its address is there"
+        echo(f"note: {note}", err=True)
+    return 0
+
+
+def logout(name: ServerName, as_json: Json = False) -> int:
+    path, was_there = forget_token(name)
+    if as_json:
+        print_json({"server": name, "credentials_path": str(path), "removed": was_there})
+    else:
+        echo(f"the token for {name} is gone" if was_there else f"there was no token for {name}")
+    return 0
+
+
+def list_graphs(target: Reads, as_json: Json = False) -> int:
+    from omnigraph.client import served_graphs
+
+    place = target.place
+    assert isinstance(place, Served), "a command that asks a server was given one"
+    found = served_graphs(place.url, token=token_for(place.url, read_config()))
+    if as_json:
+        print_json({"graphs": found})
+        return 0
+    for line in table(["graph", "uri"], ([one["graph_id"], one["uri"]] for one in found)):
+        echo(line)
+    return 0
+
+
+def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: Json = False) -> int:
+    from omnigraph.cli.target import Capability, Flags, Target
+
+    config = read_config()
+    if name not in config.aliases:
+        known = ", ".join(f"`{one}`" for one in sorted(config.aliases)) or "none"
+        raise UsageError(f"there is no alias `{name}` in `config.yaml`, which knows {known}", alias=name)
+    found, given = config.aliases[name], values or []
+    if len(given) > len(found.args):
+        raise UsageError(f"alias `{name}` takes {len(found.args)} values, and {len(given)} were given", alias=name)
+    params = {**found.params, **dict(zip(found.args, given, strict=False))}
+    graph = found.graph or config.defaults.default_graph
+    target = Target("omnigraph alias", Capability.ANY, Flags(server=found.server, graph=graph))
+    with target.connect() as served:
+        result = served.invoke(found.query, params)
+    wanted = shape or (Format(found.format) if found.format else None)
+    return print_result(result, {"branch": result.branch}, wanted, as_json)
+
+
+def _told(profile: Profile) -> dict[str, str]:
+    return {name: value for name, value in asdict(profile).items() if value is not None}

@@ -1,0 +1,229 @@
+"""`omnigraph query` and `omnigraph explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from omnigraph.cli.app import Reads, ReadsUri
+from omnigraph.cli.config import read_config
+from omnigraph.cli.load import Engine, Master, Where
+from omnigraph.cli.options import (
+    Against,
+    Format,
+    Json,
+    Name,
+    Names,
+    Naming,
+    Params,
+    ParamsFile,
+    QueryFile,
+    QueryText,
+    ReadBranch,
+    Shape,
+    Snapshot,
+)
+from omnigraph.cli.output import Cells, plural, print_diagnostics, print_json, render, table
+from omnigraph.cli.query_source import catalog_of, named, parameters, query_source, stored
+from omnigraph.cli.terminal import echo
+from omnigraph.errors import UsageError
+from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from omnigraph.cli.target import Target
+    from omnigraph.engine.query.result import Result
+    from omnigraph.lang.diagnostic import Diagnostic
+    from omnigraph.stored_queries import StoredParameter, StoredQueries, StoredQuery
+
+
+def print_result(result: Result, target: dict[str, object], shape: Format | None, as_json: bool) -> int:
+    """Print a result and return the exit status."""
+    defaults = read_config().defaults
+    rows = result.to_json_rows()
+    metadata = {
+        "query_name": result.query_name,
+        "target": target,
+        "row_count": len(rows),
+        "graph_commit_id": result.graph_commit_id,
+    }
+    wanted = Format.JSON if as_json else shape or Format(defaults.output)
+    width = defaults.table_max_column_width or TABLE_CELL_CHARACTERS_MAX
+    cells = Cells(width, defaults.table_cell_layout == "wrap")
+    for line in render(wanted, list(result.columns), rows, metadata, cells):
+        echo(line)
+    return 0
+
+
+Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add what really happened.")]
+
+
+def query(
+    target: Reads,
+    name: Name = None,
+    query_file: QueryFile = None,
+    text: QueryText = None,
+    params: Params = None,
+    params_file: ParamsFile = None,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
+    engine: Where = Engine.AUTO,
+    master: Master = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> int:
+    values = parameters(params, params_file)
+    on_branch = _one_target(branch, snapshot)
+    on_spark = engine is Engine.SPARK or master is not None
+    if name is not None and query_file is None and text is None:
+        if on_spark:
+            raise UsageError(
+                "a stored query runs on its server; leave `--engine` and `--master` out, or give the query with"
+                " `--query FILE` and the storage with `--store URI`"
+            )
+        with stored(target, name) as served:
+            result = served.invoke(name, values, on_branch, snapshot, names=names.value)
+        return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
+    source = query_source(query_file, text)
+    if on_spark:
+        from omnigraph.pipeline.query import collect
+        from omnigraph.pipeline.spark.session import session
+
+        with target.store_to_read() as graph, named(source):
+            result = collect(
+                graph,
+                source.text,
+                name,
+                values,
+                branch=on_branch,
+                at=snapshot,
+                names=names.value,
+                spark=session(master),
+            )
+    else:
+        with target.open_to_read() as opened, named(source):
+            result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
+    return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
+
+
+def explain(
+    target: Reads,
+    name: Name = None,
+    query_file: QueryFile = None,
+    text: QueryText = None,
+    params: Params = None,
+    params_file: ParamsFile = None,
+    branch: ReadBranch = None,
+    snapshot: Snapshot = None,
+    names: Names = Naming.NOW,
+    profile: Profile = False,
+    as_json: Json = False,
+) -> int:
+    source = query_source(query_file, text)
+    values = parameters(params, params_file)
+    on_branch = _one_target(branch, snapshot)
+    with target.open_to_read() as graph, named(source):
+        explanation = graph.explain(
+            source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
+        )
+    if as_json:
+        print_json(explanation.to_json())
+    else:
+        echo(explanation.render())
+    return 0
+
+
+def _one_target(branch: str | None, snapshot: str | None) -> str:
+    if branch is not None and snapshot is not None:
+        raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
+    return branch or "main"
+
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory of `.gq` files, or one such file.")]
+
+
+def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
+    from omnigraph.stored_queries import check_queries, read_queries
+
+    found = check_queries(read_queries(directory), catalog_of(target, schema))
+    if as_json:
+        broken = [one.to_json() for one in found.broken]
+        print_json({"queries": [_listed(one) for one in found.queries], "broken": broken})
+        return 0
+    rows = [
+        [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""]
+        for one in found.queries
+    ]
+    rows += [[one.name, "broken", "", one.diagnostics[0].message] for one in found.broken]
+    for line in table(["query", "kind", "parameters", "description"], rows):
+        echo(line)
+    return 0
+
+
+def _listed(query: StoredQuery) -> dict[str, object]:
+    # A tool names the type of a parameter as the query does; every stored query is offered to tools.
+    params = [{**one.to_json(), "type": one.type} for one in query.params]
+    return {**query.to_json(), "params": params, "mcp_expose": True}
+
+
+def validate(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
+    from omnigraph.lang.diagnostic import LanguageError
+
+    try:
+        stored = _load(target, directory, schema)
+    except LanguageError as error:
+        if not as_json:
+            raise
+        breakages = [_issue(one) for one in error.diagnostics]
+        print_json({**error.to_json(), "ok": False, "breakages": breakages, "warnings": []})
+        return error.kind.exit_status
+    if as_json:
+        warnings = [{**one.to_json(), **_issue(one)} for one in stored.warnings]
+        print_json({"ok": True, "queries": len(stored.queries), "breakages": [], "warnings": warnings})
+        return 0
+    print_diagnostics(stored.warnings)
+    echo(f"{plural(len(stored.queries), 'query')}, {plural(len(stored.warnings), 'warning')}: ok")
+    return 0
+
+
+def _issue(finding: Diagnostic) -> dict[str, str]:
+    return {"query": getattr(finding, "query", None) or finding.source.name, "message": finding.message}
+
+
+def _told(params: Sequence[StoredParameter]) -> str:
+    return ", ".join(f"{one.name}: {one.kind}" for one in params)
+
+
+def _load(target: Target, directory: Path, schema: Path | None) -> StoredQueries:
+    # The compilers are imported here so that `--help` and `version` do not pay for them.
+    from omnigraph.stored_queries import load_queries
+
+    return load_queries(directory, catalog_of(target, schema))
+
+
+Queries = Annotated[
+    list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
+]
+
+
+def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:
+    # The compilers are imported here so that `--help` and `version` do not pay for them.
+    from omnigraph.lang.query import lint_queries
+    from omnigraph.source_files import read_source
+
+    catalog = catalog_of(target, schema)
+    report = lint_queries([read_source(path, "Q000") for path in query], catalog)
+    refused = report.status == "error"
+    if as_json:
+        checked = (
+            {"kind": "file", "path": str(schema)} if schema is not None else {"kind": "graph", "uri": target.address}
+        )
+        print_json({**report.to_json(), "schema_source": checked, "query_path": ", ".join(map(str, query))})
+        return int(refused)
+    print_diagnostics(report.findings)
+    echo(f"{plural(len(report.queries), 'query')}, {plural(len(report.findings), 'finding')}: {report.status}")
+    return int(refused)

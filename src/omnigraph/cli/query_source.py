@@ -1,0 +1,100 @@
+"""The query that a command was given, with its parameters, and what queries are checked against.
+
+Reads files and options; what they mean is for the engine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omnigraph.errors import UsageError
+
+if TYPE_CHECKING:
+    from omnigraph.cli.target import Target
+    from omnigraph.client import Graph as ServedGraph
+    from omnigraph.lang.catalog import Catalog
+    from omnigraph.lang.source import Source
+
+
+def query_source(file: Path | None, text: str | None) -> Source:
+    """Return the source of a query from a file or from the command line."""
+    from omnigraph.lang.source import Source
+    from omnigraph.source_files import read_source
+
+    if file is not None and text is not None:
+        raise UsageError("`--query` and `-e` both give a query; use one of them")
+    if file is not None:
+        return read_source(file, "Q000")
+    if text is None:
+        raise UsageError("no query was given; name a file with `--query FILE`, or write the query after `-e`")
+    return Source("-e", text)
+
+
+def stored(target: Target, name: str) -> ServedGraph:
+    """Connect to the server that keeps a query under a name; storage keeps none."""
+    if not target.is_served:
+        raise UsageError(
+            f"no query was given, and `{target.address}` is storage, which keeps none as `{name}`; name a file with"
+            " `--query FILE`, or write the query after `-e`"
+        )
+    return target.connect()
+
+
+def parameters(text: str | None, file: Path | None) -> dict[str, object]:
+    """Return the parameters of a query, from the command line or from a file."""
+    import orjson
+
+    if text is not None and file is not None:
+        raise UsageError("`--params` and `--params-file` both give parameters; use one of them")
+    if file is not None:
+        text = _read(file)
+    if text is None:
+        return {}
+    try:
+        members = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise UsageError(f'the parameters are not JSON: {error}; write for example {{"name": "x"}}') from None
+    if not isinstance(members, dict):
+        raise UsageError('the parameters are not a JSON object; write for example {"name": "x"}')
+    return members
+
+
+def catalog_of(target: Target, schema: Path | None) -> Catalog:
+    """Return what queries are checked against: the types of a schema file, or those of a graph."""
+    from omnigraph.ids import new_ulid
+    from omnigraph.lang.schema import compile_schema
+    from omnigraph.source_files import read_source
+
+    if target.is_named if schema is not None else not target.is_known:
+        raise UsageError("say what to check against: a schema with `--schema FILE`, or a graph with `--store URI`")
+    if schema is not None:
+        return compile_schema(read_source(schema, "S1"), domain=new_ulid()).catalog
+    with target.store_to_read() as graph:
+        return graph.core.view().catalog
+
+
+def _read(file: Path) -> str:
+    try:
+        return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UsageError(f"cannot read `{file}`: {reason.lower()}; check the path", path=str(file)) from None
+
+
+@contextmanager
+def named(source: Source) -> Iterator[None]:
+    """Let diagnostics speak of the file that was given; the engine knows only its text."""
+    from omnigraph.lang.diagnostic import LanguageError
+
+    try:
+        yield
+    except LanguageError as error:
+        found = tuple(
+            replace(one, source=source) if one.source.text == source.text else one for one in error.diagnostics
+        )
+        raise LanguageError(error.message, effect=error.effect, diagnostics=found) from None

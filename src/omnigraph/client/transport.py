@@ -1,0 +1,191 @@
+"""Connections: the one place that speaks HTTP, once blocking and once awaited.
+
+`httpx` is loaded when somebody connects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from omnigraph.client.request import Call, Reply, Request
+from omnigraph.client.responses import refusal
+from omnigraph.client.retry import Lost, Pause, converse
+from omnigraph.errors import GraphError, UsageError
+
+if TYPE_CHECKING:
+    import httpx
+
+
+class Lines:
+    """Takes chunks as they arrive.
+
+    >>> lines = Lines()
+    >>> [*lines.take(b"a\\nb"), *lines.take(b"c\\nd\\n"), *lines.rest()]
+    [b'a\\nbc\\n', b'd\\n']
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def take(self, chunk: bytes) -> Iterator[bytes]:
+        """Yield the lines that are whole, less the last of them: a stream may end with a record of another kind."""
+        held = self._held + chunk
+        cut = held.rfind(b"\n", 0, max(held.rfind(b"\n"), 0)) + 1
+        self._held = held[cut:]
+        if cut:
+            yield held[:cut]
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what is left when the stream has ended."""
+        if self._held:
+            yield self._held
+
+
+T = TypeVar("T")
+
+
+def _httpx() -> Any:
+    try:
+        import httpx
+    except ImportError:
+        raise UsageError("a served graph needs httpx; install it with `pip install 'omnigraph[client]'`") from None
+    return httpx
+
+
+def _options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
+    headers = {} if token is None else {"authorization": f"Bearer {token}"}
+    # Loading certificates takes longer than a request, and without TLS there is nothing to check with them.
+    return {"base_url": url, "headers": headers, "timeout": timeout, "verify": not url.startswith("http://")}
+
+
+def _sent(request: Request) -> dict[str, Any]:
+    return {
+        "method": request.method,
+        "url": request.path,
+        "params": request.query or None,
+        "headers": dict(request.headers),
+        "content": request.body,
+    }
+
+
+def _lost(error: httpx.TransportError) -> Lost:
+    httpx = _httpx()
+    unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout
+    return Lost("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
+
+
+def _reply(response: httpx.Response, body: bytes) -> Reply:
+    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+
+
+def _broken(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
+    what = "the stream broke off" if has_begun else "the server did not answer"
+    return GraphError(f"{what}: {_lost(error).reason}; begin it again", code="server.unreachable")
+
+
+class Line:
+    """A connection that blocks."""
+
+    def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
+        self.url = url
+        self._failures = _httpx().TransportError
+        self._client = _httpx().Client(**_options(url, token, timeout))
+
+    def run(self, call: Call[T]) -> T:
+        talk = converse(call)
+        step = next(talk)
+        while True:
+            came = None
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+            else:
+                came = self._send(step)
+            try:
+                step = talk.send(came)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+
+    def stream(self, request: Request) -> Iterator[bytes]:
+        lines, has_begun = Lines(), False
+        try:
+            with self._client.stream(**_sent(request)) as response:
+                has_begun = True
+                if response.status_code >= 400:
+                    raise refusal(_reply(response, response.read()))
+                for chunk in response.iter_bytes():
+                    yield from lines.take(chunk)
+        except self._failures as error:
+            raise _broken(error, has_begun=has_begun) from error
+        yield from lines.rest()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, request: Request) -> Reply | Lost:
+        try:
+            response = self._client.request(**_sent(request))
+        except self._failures as error:
+            return _lost(error)
+        return _reply(response, response.content)
+
+
+class AsyncLine:
+    """A connection that is awaited."""
+
+    def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
+        self.url = url
+        self._failures = _httpx().TransportError
+        self._client = _httpx().AsyncClient(**_options(url, token, timeout))
+
+    async def run(self, call: Call[T]) -> T:
+        talk = converse(call)
+        step = next(talk)
+        while True:
+            came = None
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+            else:
+                came = await self._send(step)
+            try:
+                step = talk.send(came)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+
+    async def stream(self, request: Request) -> AsyncIterator[bytes]:
+        lines, has_begun = Lines(), False
+        try:
+            async with self._client.stream(**_sent(request)) as response:
+                has_begun = True
+                if response.status_code >= 400:
+                    raise refusal(_reply(response, await response.aread()))
+                async for chunk in response.aiter_bytes():
+                    for whole in lines.take(chunk):
+                        yield whole
+        except self._failures as error:
+            raise _broken(error, has_begun=has_begun) from error
+        for whole in lines.rest():
+            yield whole
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def _send(self, request: Request) -> Reply | Lost:
+        try:
+            response = await self._client.request(**_sent(request))
+        except self._failures as error:
+            return _lost(error)
+        return _reply(response, response.content)

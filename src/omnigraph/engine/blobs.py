@@ -1,0 +1,115 @@
+"""Blobs: what is stored about one, and ranges of its bytes.
+
+Reads one pinned state; how bytes travel to a client is a matter of the surfaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final
+
+from omnigraph.engine.past_names import NOW, Naming
+from omnigraph.engine.session import Core, Moment
+from omnigraph.errors import GraphError, LimitExceeded, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Property, Scalar
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.manifest.model import MAIN
+from omnigraph.store.blobs.cells import BlobCell, locate, read_range
+from omnigraph.store.read.dataset import Dataset
+
+_TAG: Final = b"omnigraph/blob-etag/v1\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """A blob at one state of the graph; none of its bytes are read until they are asked for."""
+
+    snapshot_commit_id: CommitId | None
+    length: int
+    etag: str
+    _dataset: Dataset
+    _column: str
+    _row_id: int
+
+    def read(self, start: int = 0, end: int | None = None) -> bytes:
+        """Return the bytes from `start` up to, not including, `end`; the end of the blob if it is left out."""
+        end = end_of_range(self.length, start, end)
+        return read_range(self._dataset, self._column, self._row_id, start, end - start)
+
+
+def end_of_range(length: int, start: int, end: int | None) -> int:
+    """Return where a range of a blob ends; refuses one that is not inside of it, or too large for one read."""
+    end = length if end is None else end
+    if not 0 <= start <= end <= length:
+        raise GraphError(
+            f"the blob has {length} bytes, and {start} to {end} is not a range of it",
+            code="blob.range",
+            start=start,
+            end=end,
+            length=length,
+        )
+    if end - start > BLOB_READ_BYTES_MAX:
+        raise LimitExceeded(
+            f"one read returns at most {BLOB_READ_BYTES_MAX} bytes, and {end - start} were asked for; read it in"
+            " ranges",
+            resource="Blob read range bytes",
+            limit=BLOB_READ_BYTES_MAX,
+            actual=end - start,
+        )
+    return end
+
+
+def blob(
+    core: Core,
+    type_name: str,
+    entity_id: str,
+    property_name: str,
+    *,
+    entity: str = "node",
+    branch: str = MAIN,
+    at: Moment | None = None,
+    names: Naming = NOW,
+    actor: str | None = None,
+) -> Blob:
+    """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
+    view = core.acting_as(actor).view(branch, at, names=names)
+    if entity not in ("node", "edge"):
+        raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
+    type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
+    dataset = view.dataset(type_.table_key)
+    cell = locate(dataset, property_.name, entity_id)
+    if cell is None:
+        raise GraphError(
+            f"`{type_name}` `{entity_id}` is not there, or its `{property_name}` is null; look it up with a query",
+            code="blob.not_found",
+            entity_id=entity_id,
+        )
+    tag = _etag(type_, property_, cell)
+    return Blob(view.snapshot.head, cell.length, tag, dataset, property_.name, cell.row_id)
+
+
+def _resolve(catalog: Catalog, entity: str, type_name: str, property_name: str) -> tuple[NodeType | EdgeType, Property]:
+    types: Mapping[str, NodeType | EdgeType] = catalog.nodes if entity == "node" else catalog.edges
+    type_ = types.get(type_name)
+    if type_ is None:
+        raise _unknown(f"there is no {entity} type `{type_name}`", type_name)
+    property_ = type_.properties.get(property_name)
+    if property_ is None:
+        raise _unknown(f"`{type_name}` has no property `{property_name}`", property_name)
+    if property_.type.scalar is not Scalar.BLOB:
+        raise _unknown(f"`{type_name}.{property_name}` is not a Blob; query it instead", property_name)
+    return type_, property_
+
+
+def _unknown(message: str, name: str) -> UsageError:
+    return UsageError(f'{message}; name one that it has, or ask an older state with `names="then"`', name=name)
+
+
+def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
+    """Return a strong validator: it names where the bytes were written, so it changes only when they may have."""
+    numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
+    place = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
+    return f'"{sha256(_TAG + place).digest()[:16].hex()}"'

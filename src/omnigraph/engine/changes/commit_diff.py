@@ -1,0 +1,360 @@
+"""What one commit changed against its first parent, with images of every entity before and after.
+
+Images have the names of today, as every read of the past; a commit that changed the schema of a type has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.engine import history
+from omnigraph.engine.changes.change_json import change_texts
+from omnigraph.engine.changes.cursor import Place, Scope, Selection, Token, decode, encode, place_of, rejected, select
+from omnigraph.engine.changes.state_diff import Pair, Side, of_ops, pairs
+from omnigraph.engine.past_names import NOW, Naming, check_names
+from omnigraph.engine.session import Core, Lru, View
+from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
+from omnigraph.ids import BranchId, CommitId
+from omnigraph.limits import (
+    CHANGE_CACHE_MAX,
+    CHANGE_ID_BYTES_MAX,
+    CHANGE_PAGE_BYTES,
+    CHANGE_PAGE_BYTES_MAX,
+    CHANGE_PAGE_CHANGES,
+    CHANGE_PAGE_CHANGES_MAX,
+    CHANGE_WINDOW_BLOB_ROWS,
+    CHANGE_WINDOW_ROWS,
+)
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+# Which entities of a large commit changed is found out once for all of its pages.
+_found: WeakKeyDictionary[Kernel, Lru[object, pa.Table]] = WeakKeyDictionary()
+
+
+@dataclass(slots=True)
+class Room:
+    """What a page may still hold; bytes are a target, so a change too large for any page travels alone."""
+
+    changes: int
+    bytes: int
+    is_untouched: bool = True
+
+    def take(self, texts: Any) -> int:
+        """Return how many of the texts still fit, and count them as held."""
+        sizes = np.cumsum(pc.binary_length(texts).to_numpy(zero_copy_only=False))
+        fitting = min(self.changes, int(np.searchsorted(sizes, self.bytes, side="right")))
+        if fitting == 0 and self.is_untouched:
+            fitting = 1
+        if fitting:
+            self.changes -= fitting
+            self.bytes -= int(sizes[fitting - 1])
+            self.is_untouched = False
+        # What comes after a change that did not fit must not overtake it.
+        if fitting < len(texts):
+            self.changes = 0
+        return fitting
+
+
+@dataclass(slots=True)
+class Part:
+    """A run of changes of one commit. Unless it is complete, `last` is the place of the last one; None is none."""
+
+    texts: list[Any] = field(default_factory=list)
+    last: Place | None = None
+    is_complete: bool = True
+
+
+def fill(kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None, room: Room) -> Part:
+    """Return the selected changes after a place, as far as there is room."""
+    part = Part(last=after)
+    for type_key, ids, texts in _windows(kernel, pairs, selection, after):
+        fitting = room.take(texts) if room.changes else 0
+        if fitting:
+            part.texts.append(texts.slice(0, fitting))
+            part.last = place_of(type_key, ids[fitting - 1].as_py())
+        if fitting < len(texts):
+            part.is_complete = False
+            return part
+    return part
+
+
+def _windows(
+    kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None
+) -> Iterator[tuple[str, Any, Any]]:
+    """Yield type key, ids and texts of changes in the order of the feed; no window is empty."""
+    keys = [_type_key(pair) for pair in pairs]
+    if after is not None and after.type_key not in keys:
+        raise rejected("its place is not in the commit")
+    start = keys.index(after.type_key) if after is not None else 0
+    for key, pair in zip(keys[start:], pairs[start:], strict=True):
+        if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
+            continue
+        found = of_ops(_candidates(kernel, pair), selection)
+        if after is not None and after.type_key == key:
+            found = found.slice(_start(found.column("id").combine_chunks(), after))
+        rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
+        for offset in range(0, found.num_rows, rows):
+            ids, texts = change_texts(pair, pair.compare(found.slice(offset, rows)))
+            if len(ids):
+                yield key, ids, texts
+
+
+def _type_key(pair: Pair) -> str:
+    return f"{pair.kind}:{pair.identity}"
+
+
+def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
+    key = tuple(side.pin.ref if side else None for side in (pair.before, pair.after))
+    return _found.setdefault(kernel, Lru(CHANGE_CACHE_MAX)).get(key, pair.candidates)
+
+
+def _start(ids: Any, after: Place) -> int:
+    """Return where the ids begin that come after a place."""
+    if after.digest is None:
+        return len(ids) - (pc.sum(pc.greater(ids, after.entity_id)).as_py() or 0)
+    is_long = pc.greater(pc.binary_length(ids), CHANGE_ID_BYTES_MAX)
+    alike = np.flatnonzero(pc.and_(is_long, pc.starts_with(ids, after.entity_id)).to_numpy(zero_copy_only=False))
+    for position in alike.tolist():
+        if sha256(ids[position].as_py().encode()).hexdigest() == after.digest:
+            return int(position) + 1
+    raise rejected("its place is not in the commit")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A commit and some of its changes: `texts` are arrays of JSON text, one for each change."""
+
+    cause: dict[str, object]
+    texts: tuple[Any, ...]
+
+    @property
+    def count(self) -> int:
+        return sum(len(one) for one in self.texts)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the block as every surface shows it."""
+        changes = [orjson.loads(text) for one in self.texts for text in one.to_pylist()]
+        return {"cause": self.cause, "changes": changes}
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPage:
+    """One page of a commit's changes; the last page has no token."""
+
+    block: Block
+    next_page_token: str | None
+
+    def to_json(self) -> dict[str, object]:
+        """Return the page as every surface shows it."""
+        token = {} if self.next_page_token is None else {"next_page_token": self.next_page_token}
+        return {**self.block.to_json(), **token}
+
+
+def commit_changes(
+    core: Core,
+    commit_id: str,
+    *,
+    kinds: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    limit: int = CHANGE_PAGE_CHANGES,
+    bytes_max: int = CHANGE_PAGE_BYTES,
+    page_token: str | None = None,
+    names: Naming = NOW,
+    actor: str | None = None,
+) -> CommitPage:
+    """Return a page of what a commit changed: nodes before edges, then by type and id.
+
+    Naming are those of main today, or with `names="then"` those of the commit.
+    """
+    room = page_room(limit, bytes_max)
+    core = core.acting_as(actor)
+    commit = history.commit(core, commit_id)
+    if commit.parent is None:
+        raise parentless(commit)
+    states = States(core, core.kernel.snapshot(MAIN), check_names(names))
+    step = Step(states, commit, core.kernel.find_commit(commit.parent))
+    before, after = step.views()
+    selection = select(kinds, types, ops, [before.catalog, after.catalog])
+    scope = Scope(graph_digest(after.snapshot), "", "", selection.digest)
+    place: Place | None = None
+    if page_token is not None:
+        token = decode(page_token, "commit-page", scope)
+        if token.commit != commit.commit_id:
+            raise rejected("it belongs to another commit")
+        place = token.place
+    part = step.part(selection, place, room)
+    block = Block(cause_of(core, commit), tuple(part.texts))
+    rest = None if part.is_complete else encode(Token("commit-page", scope, commit.commit_id, None, part.last))
+    return CommitPage(block, rest)
+
+
+class States:
+    """The states that a walk over commits has seen: each is read once, though it ends one step and begins the next.
+
+    They have the names of `today`, or those of their own time.
+    """
+
+    def __init__(self, core: Core, today: Snapshot, names: Naming = NOW) -> None:
+        self.core = core
+        self._today = today
+        self._names = names
+        self._snapshots: dict[CommitId, Snapshot] = {}
+        self._views: dict[tuple[CommitId, BranchId | None], View] = {}
+
+    def view(self, commit: Commit, branch: BranchId | None) -> View:
+        """Return what the actor may see of a state, judged by a branch that had it: its own, or one that it began."""
+        key = commit.commit_id, branch
+        if key not in self._views:
+            self._views[key] = self.core.past(self._snapshot(commit, branch), self._today, self._names)
+        return self._views[key]
+
+    def as_stored(self, commit: Commit, branch: BranchId | None) -> View:
+        """Return a state with the schema that it was stored with, hard drops included, to compare schemas by."""
+        snapshot = self._snapshot(commit, branch)
+        return self.core.without(snapshot, self.core.hidden_then(snapshot, self._today))
+
+    def _snapshot(self, commit: Commit, branch: BranchId | None) -> Snapshot:
+        if commit.commit_id not in self._snapshots:
+            self._snapshots[commit.commit_id] = self.core.kernel.snapshot_of(commit)
+        snapshot = self._snapshots[commit.commit_id]
+        return replace(snapshot, state=replace(snapshot.state, branch_id=branch))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A commit and its first parent.
+
+    Both are judged by the branch of the commit. If its parent was made on another one, the branch began with that
+    state, which could be read there from the first moment; otherwise types would seem to come or go with the branch.
+    """
+
+    states: States
+    commit: Commit
+    parent: Commit
+
+    def views(self) -> tuple[View, View]:
+        """Return the state before and after; `ChangeFeedGap` when either is gone."""
+        try:
+            return self._judged(self.states.view)
+        except GraphError as error:
+            raise self._gap(error) from error
+
+    def _judged(self, look: Callable[[Commit, BranchId | None], View]) -> tuple[View, View]:
+        branch = self.commit.branch
+        return look(self.parent, branch), look(self.commit, branch)
+
+    def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
+        """Return changes after a place, as far as there is room."""
+        found = self.pairs()
+        try:
+            return fill(self.states.core.kernel, found, selection, after, room)
+        except OmniGraphError as error:
+            raise self._gap(error, found) from error
+
+    def pairs(self) -> list[Pair]:
+        """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
+        found = pairs(*self.views())
+        # The names of today would show no boundary, but readers may have got images from before it.
+        for pair in pairs(*self._judged(self.states.as_stored)):
+            if pair.is_boundary:
+                name = pair.known.type_.name
+                raise SchemaBoundary(
+                    f"commit {self.commit.commit_id} changed the schema of `{name}`, so its entities before and after"
+                    " do not compare; take a new baseline and go on from there",
+                    reason="schema_boundary",
+                    graph_commit_id=self.commit.commit_id,
+                    type_name=name,
+                )
+        return found
+
+    def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
+        """Return the error as a gap if a version that cleanup removed is its reason."""
+        # A handle that was opened earlier outlives its version, and then only a missing file tells.
+        is_gap = error.code == "graph.version_reclaimed" or (
+            error.code == "storage.failed" and any(self._is_gone(side) for pair in found for side in pair.changed_sides)
+        )
+        return self._reclaimed() if is_gap else error
+
+    def refuse_gone(self, found: Sequence[Pair]) -> None:
+        """Refuse with `ChangeFeedGap` what others could not read: a version of some types is gone."""
+        if any(self._is_gone(side) for pair in found for side in pair.changed_sides):
+            raise self._reclaimed()
+
+    def _reclaimed(self) -> ChangeFeedGap:
+        return ChangeFeedGap(
+            f"a version that is needed to tell what commit {self.commit.commit_id} changed was removed by cleanup; take"
+            " a new baseline and go on from there",
+            first_unreadable_commit_id=self.commit.commit_id,
+        )
+
+    def _is_gone(self, side: Side) -> bool:
+        store = self.states.core.kernel.store
+        # A version that was just published may still have its staged name only.
+        staged = [link.manifest for link in side.view.snapshot.links if link.ref == side.pin.ref.stored]
+        return not store.has_version(side.pin.ref) and not any(store.objects.exists(name) for name in staged)
+
+
+def parentless(commit: Commit) -> GraphError:
+    """Return the error of a commit that nothing comes before."""
+    return GraphError(
+        f"commit {commit.commit_id} has no parent, so there is nothing to compare it with; it began the graph",
+        code="commit.parentless",
+        reason="parentless_commit",
+        graph_commit_id=commit.commit_id,
+    )
+
+
+def page_room(limit: int, bytes_max: int) -> Room:
+    """Return the room of a page, once what was asked for is checked."""
+    for name, asked, most, resource in (
+        ("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes"),
+        ("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes"),
+    ):
+        check_bound(name, asked, most, resource)
+    return Room(limit, bytes_max)
+
+
+def check_bound(name: str, asked: int, most: int, resource: str) -> None:
+    """Refuse what is less than one, or more than one page or poll may have."""
+    if type(asked) is not int or asked < 1:
+        raise UsageError(f"`{name}` takes a whole number of at least 1", value=str(asked))
+    if asked > most:
+        raise LimitExceeded(
+            f"`{name}` may be at most {most}, and {asked} was asked for; ask for less and go on with the next page",
+            resource=resource,
+            limit=most,
+            actual=asked,
+        )
+
+
+def cause_of(core: Core, commit: Commit) -> dict[str, object]:
+    """Return what a block says about its commit; what the commit does not have is left out."""
+    cause: dict[str, object | None] = {
+        "graph_commit_id": commit.commit_id,
+        "parent_commit_id": commit.parent,
+        "merged_parent_commit_id": commit.merged_parent,
+        "authored_branch": core.kernel.name_of(commit.branch),
+        "actor_id": commit.actor,
+        "authored_at": commit.created_at_us,
+    }
+    return {name: value for name, value in cause.items() if value is not None}
+
+
+def graph_digest(snapshot: Snapshot) -> str:
+    """Return a name for the graph that no other graph has: its identities were first given out under it."""
+    domain = str(orjson.loads(snapshot.state.schema.ir)["identity_domain"])
+    return sha256(f"omnigraph/changes/{domain}".encode()).hexdigest()[:32]

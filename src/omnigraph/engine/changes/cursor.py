@@ -1,0 +1,219 @@
+"""Tokens: where a reader of changes stands, bound to everything that the place depends on.
+
+Pure. A token is base64url text over JSON and its SHA-256: it proves nothing about who made it, but a damaged, foreign
+or outdated one is told apart from a good one. Nothing is stored on our side.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Final, Literal, TypeAlias, TypeGuard
+
+import orjson
+
+from omnigraph.errors import CursorRejected, LimitExceeded, UsageError
+from omnigraph.ids import CommitId
+from omnigraph.lang.catalog import Catalog
+from omnigraph.limits import CHANGE_ID_BYTES_MAX, CHANGE_ID_PREFIX_BYTES, CHANGE_TOKEN_BYTES_MAX
+
+VERSION: Final = 1
+TokenKind: TypeAlias = Literal["commit-page", "feed-cursor", "feed-page"]
+_DIGEST_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What a token is good for: one graph, one branch in one of its lives, one selection."""
+
+    graph: str
+    branch: str
+    incarnation: str
+    selection: str
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An entity inside a commit: everything up to and including it was delivered.
+
+    A long id is known by how it begins and by its digest.
+    """
+
+    type_key: str
+    entity_id: str
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A position: after a commit, or after a place inside it. `cut` is where a poll that is under way ends."""
+
+    kind: TokenKind
+    scope: Scope
+    commit: CommitId
+    cut: CommitId | None = None
+    place: Place | None = None
+
+
+def rejected(why: str) -> CursorRejected:
+    """Return the error of a token that is not taken."""
+    return CursorRejected(f"change cursor rejected: {why}")
+
+
+def place_of(type_key: str, entity_id: str) -> Place:
+    """Return the place of an entity.
+
+    >>> place_of("node:1", "a").entity_id, len(place_of("node:1", "é" * 200).entity_id)
+    ('a', 32)
+    """
+    raw = entity_id.encode()
+    if len(raw) <= CHANGE_ID_BYTES_MAX:
+        return Place(type_key, entity_id)
+    # A character that the cut would split is left out.
+    prefix = raw[:CHANGE_ID_PREFIX_BYTES].decode(errors="ignore")
+    return Place(type_key, prefix, sha256(raw).hexdigest())
+
+
+def encode(token: Token) -> str:
+    """Return the text of a token."""
+    scope, place = token.scope, token.place
+    body = orjson.dumps(
+        {
+            "v": VERSION,
+            "kind": token.kind,
+            "graph": scope.graph,
+            "branch": scope.branch,
+            "incarnation": scope.incarnation,
+            "selection": scope.selection,
+            "commit": token.commit,
+            "cut": token.cut,
+            "place": None if place is None else [place.type_key, place.entity_id, place.digest],
+        }
+    )
+    return urlsafe_b64encode(body + sha256(body).digest()).rstrip(b"=").decode()
+
+
+def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
+    """Return the token behind a text; `CursorRejected` unless it is whole, of this kind and of this scope."""
+    if len(text) > CHANGE_TOKEN_BYTES_MAX:
+        raise LimitExceeded(
+            f"a change token has at most {CHANGE_TOKEN_BYTES_MAX} characters; this one has {len(text)}",
+            resource="change_continuation_token_encoded_bytes",
+            limit=CHANGE_TOKEN_BYTES_MAX,
+            actual=len(text),
+        )
+    token = _read(text)
+    if token.kind != kind:
+        raise rejected(f"it is a {token.kind}, and a {kind} is needed")
+    if (why := _foreign(token.scope, scope)) is not None:
+        raise rejected(why)
+    return token
+
+
+def _foreign(theirs: Scope, ours: Scope) -> str | None:
+    """Return why a token of one scope is of no use in another, or None."""
+    if theirs.graph != ours.graph:
+        return "it belongs to another graph"
+    # A branch that was renamed is still the same one, so its name alone decides nothing.
+    if theirs.incarnation != ours.incarnation:
+        is_new = theirs.branch == ours.branch
+        return (
+            "the branch was deleted and created anew; take a new baseline" if is_new else "it belongs to another branch"
+        )
+    if theirs.selection != ours.selection:
+        return "it was made for other kinds, types or ops; ask for the same ones"
+    return None
+
+
+def _read(text: str) -> Token:
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+        body, digest = raw[:-_DIGEST_BYTES], raw[-_DIGEST_BYTES:]
+        if sha256(body).digest() != digest:
+            raise rejected("it is damaged; pass it on exactly as it was given")
+        token = _from_json(orjson.loads(body))
+    except (Base64Error, ValueError, KeyError, TypeError) as error:
+        raise rejected("it is not a change token; pass it on exactly as it was given") from error
+    # Padding, line breaks or members that nobody writes would let one place have many texts.
+    if encode(token) != text:
+        raise rejected("it is not in canonical form; pass it on exactly as it was given")
+    return token
+
+
+def _is_place(place: object) -> TypeGuard[list[str]]:
+    """Return whether something is the place of an entity: type, id, and the digest of a long id."""
+    if not isinstance(place, list) or len(place) != 3:
+        return False
+    return all(isinstance(one, str) for one in place[:2]) and isinstance(place[2], str | None)
+
+
+def _from_json(body: dict[str, object]) -> Token:
+    if body["v"] != VERSION:
+        raise rejected(f"it is of version {body['v']}, and this release reads version {VERSION}")
+    kind = str(body["kind"])
+    scope = Scope(*(str(body[name]) for name in ("graph", "branch", "incarnation", "selection")))
+    place = body["place"]
+    if place is not None and not _is_place(place):
+        raise ValueError("a place is made of texts")
+    return Token(
+        kind,  # type: ignore[arg-type]  # compared with the wanted kind right after
+        scope,
+        CommitId(str(body["commit"])),
+        None if body["cut"] is None else CommitId(str(body["cut"])),
+        None if place is None else Place(*place),
+    )
+
+
+Kind = Literal["node", "edge"]
+Op = Literal["insert", "update", "delete"]
+KINDS: Final[tuple[Kind, ...]] = ("node", "edge")
+OPS: Final[tuple[Op, ...]] = ("insert", "update", "delete")
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What is wanted; None leaves a dimension open, as an empty list of a caller does."""
+
+    kinds: frozenset[str] | None = None
+    types: frozenset[str] | None = None
+    ops: frozenset[str] | None = None
+
+    def has_type(self, table_key: str) -> bool:
+        kind, _, name = table_key.partition(":")
+        return (self.kinds is None or kind in self.kinds) and (self.types is None or name in self.types)
+
+    @property
+    def digest(self) -> str:
+        members = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]
+        return sha256(orjson.dumps(members)).hexdigest()[:32]
+
+
+ALL: Final = Selection()
+
+
+def select(
+    kinds: Sequence[str] | None, types: Sequence[str] | None, ops: Sequence[str] | None, catalogs: Iterable[Catalog]
+) -> Selection:
+    """Check what a caller asks for against the types that any of the catalogs has.
+
+    >>> select(["node"], None, ["insert"], []).has_type("edge:Knows")
+    False
+    >>> select([], [], [], []) == ALL
+    True
+    """
+    _known("kind", kinds, KINDS)
+    _known("op", ops, OPS)
+    names = sorted({name for one in catalogs for name in (*one.nodes, *one.edges)})
+    _known("type", types, names)
+    return Selection(*(frozenset(one) if one else None for one in (kinds, types, ops)))
+
+
+def _known(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:
+    if isinstance(asked, str):
+        raise UsageError(f"`{what}s` takes a list of names, not the single text `{asked}`", value=asked)
+    for one in asked or ():
+        if one not in known:
+            raise UsageError(f"there is no {what} `{one}`; there are: {', '.join(known)}", value=one)

@@ -1,0 +1,333 @@
+"""What became of the rows of one type between two versions of its dataset.
+
+Reads the two versions only. Columns are matched by the property they hold, so a rename changes no row; a property that
+only `after` has counts as null before, and one that only `before` had is not compared, since the schema took it away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from numpy.typing import NDArray
+
+from omnigraph.lang.schema.arrow_schema import PROPERTY_ID
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.store.blobs.cells import blob_places, have_same_bytes
+from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.lookup import ROW_ADDRESS
+from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
+from omnigraph.store.read.version_diff import moved_rows
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+Mask = NDArray[np.bool_]
+
+
+def equal_values(one: pa.Array[Any], two: pa.Array[Any]) -> Mask:
+    """Return for each position whether two arrays of one type hold the same there.
+
+    >>> equal_values(pa.array([[1.0], [], None]), pa.array([[1.0], None, None])).tolist()
+    [True, False, True]
+    """
+    if not _may_hold_floats(one.type) and one.equals(two):
+        return np.ones(len(one), np.bool_)
+    valid_one, valid_two = _equal_bools(pc.is_valid(one)), _equal_bools(pc.is_valid(two))
+    equal = ~valid_one & ~valid_two
+    both = np.flatnonzero(valid_one & valid_two)
+    if len(both):
+        equal[both] = _equal_valid(one.take(both), two.take(both))
+    return equal
+
+
+def _may_hold_floats(type_: Any) -> bool:
+    """Return whether Arrow's own equality may differ from ours: its zeros are equal, and NaN is not."""
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        return _may_hold_floats(type_.value_type)
+    is_opaque = pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType)
+    return is_opaque or bool(pa.types.is_floating(type_))
+
+
+def _equal_valid(one: Any, two: Any) -> Mask:
+    if pa.types.is_floating(one.type):
+        return _equal_floats(one.to_numpy(zero_copy_only=False), two.to_numpy(zero_copy_only=False))
+    if pa.types.is_fixed_size_list(one.type) or pa.types.is_list(one.type):
+        return _equal_lists(one, two)
+    return _equal_bools(pc.equal(one, two))
+
+
+def _equal_floats(one: NDArray[Any], two: NDArray[Any]) -> Mask:
+    same: Mask = ((one == two) & (np.signbit(one) == np.signbit(two))) | (np.isnan(one) & np.isnan(two))
+    return same
+
+
+def _equal_lists(one: Any, two: Any) -> Mask:
+    lengths = pc.list_value_length(one)
+    equal = _equal_bools(pc.equal(lengths, pc.list_value_length(two)))
+    comparable = np.flatnonzero(equal)
+    counts = lengths.take(comparable).to_numpy(zero_copy_only=False)
+    items = equal_values(one.take(comparable).flatten(), two.take(comparable).flatten())
+    # A list is wrong as often as one of its items is; empty lists have none.
+    wrong = np.repeat(np.arange(len(comparable)), counts)[~items]
+    equal[comparable[wrong]] = False
+    return equal
+
+
+def _equal_bools(values: Any) -> Mask:
+    mask: Mask = np.array(values.to_numpy(zero_copy_only=False), np.bool_)
+    return mask
+
+
+# The stubs know fewer argument types than the kernels take.
+
+BEFORE: Final = "before"
+AFTER: Final = "after"
+_NOTHING: Final = pa.table({"id": pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanges:
+    """What became of the rows of one type between two versions of it, by id; both images of an update are aligned.
+
+    Columns are those of the version that the rows are from, blobs as bytes or as values of them that are shorter; all
+    tables are sorted by id.
+    """
+
+    inserted: pa.Table
+    deleted: pa.Table
+    before: pa.Table
+    after: pa.Table
+
+    @property
+    def count(self) -> int:
+        return self.inserted.num_rows + self.deleted.num_rows + self.after.num_rows
+
+
+class BlobColumns(Protocol):
+    """How images hold blobs."""
+
+    def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+        """Return a column of stored rows, which come with descriptors and addresses."""
+
+
+class _Bytes:
+    """As bytes."""
+
+    def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
+        valid = pc.is_valid(rows.column(name).combine_chunks())
+        payloads = read_blobs(dataset, name, row_ids.filter(valid).combine_chunks())
+        found = pa.array([one or b"" for one in payloads], pa.large_binary())
+        return pc.replace_with_mask(pa.nulls(len(row_ids), pa.large_binary()), valid, found)
+
+
+_AS_BYTES: Final = _Bytes()
+
+
+def row_changes(before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES) -> RowChanges:
+    """Return what changed, at a cost that follows the change; None is a type that does not exist."""
+    return compare(before, after, candidates(before, after), blobs)
+
+
+def row_changes_by_comparing(
+    before: Dataset | None, after: Dataset | None, blobs: BlobColumns = _AS_BYTES
+) -> RowChanges:
+    """Return the same by comparing every row: what `row_changes` is held against."""
+    return compare(before, after, _paired(_all_rows(before), _all_rows(after)), blobs)
+
+
+def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
+    """Return the rows that may differ: `id` in ascending order, and row ids `before` and `after`, null where absent."""
+    if before is None or after is None or _regains(before, after):
+        return _paired(_all_rows(before), _all_rows(after))
+    return _paired(*((_NOTHING, _NOTHING) if before.ref == after.ref else moved_rows(before, after)))
+
+
+def _regains(before: Dataset, after: Dataset) -> bool:
+    """Return whether rows that neither version rewrote may differ, because only one of them stores a property.
+
+    Going forward in one line a property comes empty, and only a new row version fills it. Going back, or over to
+    another fork, it comes back filled, and no row version tells. One that `after` reads as null without storing it is
+    lost in the same way.
+    """
+    old, new = _stored_properties(before), _stored_properties(after)
+    lost = (old - new) & {_property(field) for field in after.schema}
+    is_forward = before.ref.branch == after.ref.branch and before.version <= after.version
+    return bool(lost) if is_forward else bool(lost or new - old)
+
+
+def _stored_properties(dataset: Dataset) -> set[bytes]:
+    """Return the properties that a version has columns for; those that its shape adds are null and not stored."""
+    added = {_property(field) for field in dataset.ref.shape.added_fields}
+    return {_property(field) for field in dataset.schema} - added
+
+
+def compare(
+    before: Dataset | None, after: Dataset | None, rows: pa.Table, blobs: BlobColumns = _AS_BYTES
+) -> RowChanges:
+    """Return what became of some candidates; each version is read once."""
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    was, is_ = _bools(pc.is_valid(old)), _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, was), _read_rows(after, new, is_)
+    changed = was & is_
+    if left is not None and right is not None and changed.any():
+        changed[changed] = ~_equal_rows(left.only(changed), right.only(changed))
+    return RowChanges(
+        inserted=_images(after, before, right, is_ & ~was, blobs),
+        deleted=_images(before, after, left, was & ~is_, blobs),
+        before=_images(before, after, left, changed, blobs),
+        after=_images(after, before, right, changed, blobs),
+    )
+
+
+def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> pa.Table:
+    """Return those of the candidates that do differ."""
+    if before is None or after is None:
+        return rows
+    old, new = rows.column(BEFORE), rows.column(AFTER)
+    both = _bools(pc.is_valid(old)) & _bools(pc.is_valid(new))
+    left, right = _read_rows(before, old, both), _read_rows(after, new, both)
+    if left is None or right is None:
+        return rows
+    both[both] = _equal_rows(left, right)
+    return rows.filter(pa.array(~both))
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """Rows of one version by row id, blobs as descriptors, and their places among all candidates."""
+
+    dataset: Dataset
+    row_ids: Any
+    rows: pa.Table
+    places: Mask
+
+    def only(self, places: Mask) -> _Read:
+        """Return those of the rows that are at some of the places, without a copy if these are all."""
+        wanted = places[self.places]
+        if wanted.all():
+            return self
+        mask = pa.array(wanted)
+        return _Read(self.dataset, self.row_ids.filter(mask), self.rows.filter(mask), places)
+
+
+def _read_rows(dataset: Dataset | None, row_ids: Any, places: Mask) -> _Read | None:
+    if dataset is None or not places.any():
+        return None
+    wanted = row_ids.filter(pa.array(places))
+    return _Read(dataset, wanted, stored(dataset, wanted), places)
+
+
+def _equal_rows(old: _Read, new: _Read) -> Mask:
+    names = {_property(field): field.name for field in old.dataset.schema}
+    equal = np.ones(len(old.row_ids), np.bool_)
+    for field in new.dataset.schema:
+        values = new.rows.column(field.name).combine_chunks()
+        name = names.get(_property(field))
+        if name is None:
+            equal &= _bools(pc.is_null(values))
+        elif is_blob(field):
+            one, two = old.rows, new.rows
+            equal &= _equal_blobs(old.dataset, name, old.row_ids, one, new.dataset, field.name, new.row_ids, two)
+        else:
+            equal &= equal_values(old.rows.column(name).combine_chunks(), values)
+    return equal
+
+
+def _equal_blobs(
+    before: Dataset, name: str, old: Any, one: pa.Table, after: Dataset, renamed: str, new: Any, two: pa.Table
+) -> Mask:
+    """Compare blobs: by where they lie and what their descriptors say, and where that does not tell, by their bytes."""
+    left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
+    was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
+    sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
+    equal: Mask = (was == is_) & equal_values(blob_sizes(left), blob_sizes(right))
+    alike = np.flatnonzero(equal & was & ~_are_same_places(before, name, one, after, renamed, two))
+    large = alike[sizes[alike] > BLOB_READ_BYTES_MAX]
+    for place in large.tolist():
+        rows = old[place].as_py(), new[place].as_py()
+        equal[place] = have_same_bytes(before, name, rows[0], after, renamed, rows[1], int(sizes[place]))
+    alike = np.setdiff1d(alike, large)
+    # Only so many bytes of either side are in memory at a time.
+    chunks = np.cumsum(sizes[alike]) // BLOB_READ_BYTES_MAX
+    for places in np.split(alike, np.flatnonzero(np.diff(chunks)) + 1):
+        pairs = zip(
+            read_blobs(before, name, old.take(places).combine_chunks()),
+            read_blobs(after, renamed, new.take(places).combine_chunks()),
+            strict=True,
+        )
+        equal[places] = np.fromiter((a == b for a, b in pairs), np.bool_, len(places))
+    return equal
+
+
+def _are_same_places(before: Dataset, name: str, one: pa.Table, after: Dataset, renamed: str, two: pa.Table) -> Mask:
+    """Return which rows have their blobs at the same place: their bytes are the same, and need not be read."""
+    (files, offsets), (other_files, other_offsets) = (
+        blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
+        for dataset, column, rows in ((before, name, one), (after, renamed, two))
+    )
+    is_one_dataset = before.ref.path == after.ref.path and before.field_ids[name] == after.field_ids[renamed]
+    same: Mask = equal_values(files, other_files) & (offsets == other_offsets) & is_one_dataset
+    return same
+
+
+def _images(
+    dataset: Dataset | None, other: Dataset | None, read: _Read | None, places: Mask, blobs: BlobColumns
+) -> pa.Table:
+    """Return rows of a version."""
+    source = dataset or other
+    assert source is not None, "a type that never existed cannot change"
+    schema = logical_schema(source)
+    if read is None or not places.any():
+        return schema.empty_table()
+    found = read.only(places)
+    columns = [
+        blobs.column(read.dataset, field.name, found.row_ids, found.rows)
+        if is_blob(field)
+        else found.rows.column(field.name)
+        for field in read.dataset.schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def logical_schema(dataset: Dataset) -> pa.Schema:
+    """Return the columns of a dataset with blobs as bytes."""
+    return pa.schema([field.with_type(pa.large_binary()) if is_blob(field) else field for field in dataset.schema])
+
+
+def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return rows by row id in the order asked for, blobs as descriptors; all columns come with row addresses."""
+    # Fetching most rows one by one costs more than reading all of them in their order.
+    if 2 * len(row_ids) < dataset.count():
+        return dataset.take(row_ids.to_pylist(), [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns)
+    rows = dataset.read(columns, with_row_id=True, with_row_address=columns is None)
+    return rows.take(pc.index_in(row_ids.combine_chunks(), value_set=rows.column(ROW_ID).combine_chunks()))
+
+
+def _all_rows(dataset: Dataset | None) -> pa.Table:
+    return _NOTHING if dataset is None else dataset.read(["id"], with_row_id=True)
+
+
+def _paired(before: pa.Table, after: pa.Table) -> pa.Table:
+    one = before.select(["id", ROW_ID]).rename_columns(["id", BEFORE])
+    two = after.select(["id", ROW_ID]).rename_columns(["id", AFTER])
+    return one.join(two, keys="id", join_type="full outer").sort_by("id")
+
+
+def _property(field: pa.Field[Any]) -> bytes:
+    """Return what a column is known by through renames; `id` and the ends of an edge are known by name."""
+    return (field.metadata or {}).get(PROPERTY_ID.encode(), b"") or b"=" + field.name.encode()
+
+
+def is_blob(field: pa.Field[Any]) -> bool:
+    return BLOB_MARK in (field.metadata or {})
+
+
+def _bools(values: Any) -> Mask:
+    mask: Mask = np.array(values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values, np.bool_)
+    return mask

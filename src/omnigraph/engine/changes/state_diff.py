@@ -1,0 +1,323 @@
+"""Diff: what differs between any two states of a graph, entity by entity, without images.
+
+Reads two snapshots; edges come before nodes, types by identity, entities by id.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.engine.changes import row_diff
+from omnigraph.engine.changes.cursor import Selection, select
+from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
+from omnigraph.engine.past_names import NOW, Naming, check_names
+from omnigraph.engine.session import Core, Moment, View
+from omnigraph.errors import GraphError, LimitExceeded
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.limits import CHANGE_WINDOW_ROWS, DIFF_BYTES_MAX
+from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
+from omnigraph.store.read.dataset import Dataset
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One type in one state."""
+
+    view: View
+    pin: Pin
+
+    @property
+    def type_(self) -> NodeType | EdgeType:
+        return self.view.catalog.type_of(self.pin.table_key)
+
+    @property
+    def dataset(self) -> Dataset:
+        return self.view.dataset(self.pin.table_key)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One type in both states; None where it does not exist."""
+
+    identity: TypeIdentity
+    before: Side | None
+    after: Side | None
+
+    @property
+    def known(self) -> Side:
+        """The side to name things by: the newer one if there is one."""
+        side = self.after or self.before
+        assert side is not None
+        return side
+
+    @property
+    def kind(self) -> str:
+        return self.known.pin.table_key.partition(":")[0]
+
+    @property
+    def is_same_data(self) -> bool:
+        return self.before is not None and self.after is not None and self.before.pin.ref == self.after.pin.ref
+
+    @property
+    def changed_sides(self) -> list[Side]:
+        """The sides whose data is read to tell what changed."""
+        return [] if self.is_same_data else [side for side in (self.before, self.after) if side is not None]
+
+    @property
+    def is_boundary(self) -> bool:
+        """Whether rows before and after cannot be compared: of another shape, or gone with or come with the type."""
+        if self.before is None or self.after is None:
+            return self.known.pin.row_count > 0
+        return _shape(self.before.type_) != _shape(self.after.type_)
+
+    def candidates(self) -> pa.Table:
+        """Return the rows that may differ; see `rows.candidates`."""
+        return row_diff.candidates(*self.datasets())
+
+    def compare(self, candidates: pa.Table) -> RowChanges:
+        """Return what became of some candidates."""
+        return row_diff.compare(*self.datasets(), candidates)
+
+    def datasets(self) -> tuple[Dataset | None, Dataset | None]:
+        """Open what both states hold of the type."""
+        return self.before.dataset if self.before else None, self.after.dataset if self.after else None
+
+
+def pairs(before: View, after: View) -> list[Pair]:
+    """Return every type of both states: nodes before edges, then by identity."""
+    old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
+    new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
+    found = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    return sorted(found, key=lambda pair: pair.kind != "node")
+
+
+def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
+    """Return what the images of a type depend on; enum values, indexes and descriptions do not matter."""
+    ends = (type_.source, type_.target) if isinstance(type_, EdgeType) else ()
+    columns = sorted((field.name, str(field.type), (field.metadata or {}).items()) for field in arrow_schema(type_))
+    return type_.name, ends, [(name, kind, sorted(metadata)) for name, kind, metadata in columns]
+
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+_TEXT: Final = pa.string()
+_COLUMNS: Final[dict[str, pa.DataType]] = {
+    "kind": _TEXT,
+    "type_name": _TEXT,
+    "id": _TEXT,
+    "op": _TEXT,
+    "published_dataset_version": pa.int64(),
+    "from": _TEXT,
+    "to": _TEXT,
+}
+CHANGE_SCHEMA: Final = pa.schema(_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSet:
+    """Every entity that differs between two states. `changes` is one Arrow table; ends of edges are `from` and `to`."""
+
+    from_graph_manifest_version: int
+    to_graph_manifest_version: int
+    graph_branch: str | None
+    changes: pa.Table
+
+    def stats(self) -> dict[str, int]:
+        """Count the changes by operation, and the types that have any."""
+        counted = pc.value_counts(self.changes.column("op")).to_pylist()
+        ops = Counter({one["values"]: one["counts"] for one in counted})
+        types = self.changes.select(["kind", "type_name"]).group_by(["kind", "type_name"]).aggregate([])
+        return {
+            "inserts": ops["insert"],
+            "updates": ops["update"],
+            "deletes": ops["delete"],
+            "types_affected": types.num_rows,
+        }
+
+    def to_json(self) -> dict[str, object]:
+        """Return the change set as every surface shows it."""
+        return {**self._head(), "changes": _changes_json(self.changes), "stats": self.stats()}
+
+    def json_chunks(self) -> Iterator[bytes]:
+        """Yield the text of `to_json` in parts, so that a large change set is never held as rows."""
+        yield orjson.dumps({**self._head(), "stats": self.stats()})[:-1] + b',"changes":['
+        for start in range(0, self.changes.num_rows, CHANGE_WINDOW_ROWS):
+            rows = _changes_json(self.changes.slice(start, CHANGE_WINDOW_ROWS))
+            yield (b"," if start else b"") + orjson.dumps(rows)[1:-1]
+        yield b"]}"
+
+    def _head(self) -> dict[str, object]:
+        shown: dict[str, object] = {
+            "from_graph_manifest_version": self.from_graph_manifest_version,
+            "to_graph_manifest_version": self.to_graph_manifest_version,
+        }
+        if self.graph_branch is not None:
+            shown["graph_branch"] = self.graph_branch
+        return shown
+
+
+def diff(
+    core: Core,
+    a: Moment,
+    b: Moment,
+    *,
+    kinds: Sequence[str] | None = None,
+    types: Sequence[str] | None = None,
+    ops: Sequence[str] | None = None,
+    branch: str = MAIN,
+    names: Naming = NOW,
+    actor: str | None = None,
+) -> ChangeSet:
+    """Return what it takes to get from state `a` to state `b`.
+
+    A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`. Both are read
+    with the schema of today, that of `b` if it is a branch and else that of `branch`; with `names="then"` each is read
+    with its own.
+    """
+    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch, names)
+    found: list[pa.Table] = []
+    for pair in selected(before, after, selection):
+        found.append(_changes(pair, selection))
+        _check_size(sum(one.nbytes for one in found))
+    is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
+    return ChangeSet(
+        before.snapshot.version,
+        after.snapshot.version,
+        after.snapshot.branch if is_one_branch else None,
+        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
+    )
+
+
+def _check_size(size: int) -> None:
+    if size > DIFF_BYTES_MAX:
+        raise LimitExceeded(
+            f"the two states differ in more than {DIFF_BYTES_MAX:,} bytes of changes; compare single types, kinds or"
+            " operations, or read the changes of their commits page by page",
+            resource="diff_bytes",
+            limit=DIFF_BYTES_MAX,
+            actual=size,
+        )
+
+
+def compared(
+    core: Core,
+    a: Moment,
+    b: Moment,
+    kinds: Sequence[str] | None,
+    types: Sequence[str] | None,
+    ops: Sequence[str] | None,
+    branch: str,
+    names: Naming,
+) -> tuple[View, View, Selection]:
+    """Return the two states of a diff, as the actor may see them, and what is asked of them."""
+    check_names(names)
+    # Whoever compares with a branch stands on it.
+    today = core.kernel.snapshot(_branch(core, b) or branch)
+    before, after = (_state(core, one, branch.strip(), today, names) for one in (a, b))
+    return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
+
+
+def selected(before: View, after: View, selection: Selection) -> list[Pair]:
+    """Return the types that may differ, edges before nodes."""
+    found = sorted(pairs(before, after), key=lambda one: one.kind)
+    return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
+
+
+def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming) -> View:
+    named = _branch(core, name)
+    if named is None:
+        try:
+            return core.view(branch, name, names=names, today=today)
+        except GraphError as error:
+            if error.code != "commit.not_found" or not isinstance(name, str):
+                raise
+            raise GraphError(
+                f"there is no branch, commit or tag `{name}`; list them with `omnigraph branch list`, `omnigraph commit"
+                " list` and `omnigraph tag list`",
+                code=error.code,
+                at=name,
+            ) from error
+    return core.past(core.head(named), today, names, "read")
+
+
+def _branch(core: Core, name: Moment) -> str | None:
+    """Return the branch that a name is one of, or None."""
+    if not isinstance(name, str):
+        return None
+    name = name.strip()
+    return name if name == MAIN or name in core.kernel.snapshot(MAIN).state.branches else None
+
+
+def _changes(pair: Pair, selection: Selection) -> pa.Table:
+    found = of_ops(pair.candidates(), selection)
+    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), found)
+
+
+def changes_of(
+    table_key: str, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
+) -> pa.Table:
+    """Return those of the candidates that do differ, as rows of a change set."""
+    found = differing(before, after, candidates)
+    if found.num_rows == 0:
+        return CHANGE_SCHEMA.empty_table()
+    kind, _, name = table_key.partition(":")
+    columns: list[Any] = [
+        pa.repeat(kind, found.num_rows),
+        pa.repeat(name, found.num_rows),
+        found.column("id"),
+        ops_of(found),
+        pa.repeat(pa.scalar(version, pa.int64()), found.num_rows),
+        *_ends(kind, before, after, found),
+    ]
+    return pa.table(columns, schema=CHANGE_SCHEMA)
+
+
+def of_ops(candidates: pa.Table, selection: Selection) -> pa.Table:
+    """Return the candidates that could be changes of the selected operations."""
+    if selection.ops is None:
+        return candidates
+    wanted = pc.is_in(ops_of(candidates), value_set=pa.array(sorted(selection.ops), pa.string()))
+    return candidates.filter(wanted)
+
+
+def ops_of(candidates: pa.Table) -> Any:
+    """Return which operation each candidate would be, if it is a change."""
+    was, is_ = (pc.is_valid(candidates.column(name)) for name in (BEFORE, AFTER))
+    return pc.if_else(was, pc.if_else(is_, "update", "delete"), "insert")
+
+
+def _ends(kind: str, before: Dataset | None, after: Dataset | None, found: pa.Table) -> tuple[Any, Any]:
+    """Return the ends of edges as they are, or for deleted ones as they were."""
+    if kind == "node":
+        return pa.nulls(found.num_rows, pa.string()), pa.nulls(found.num_rows, pa.string())
+    old, new = (_ends_at(one, found.column(name)) for one, name in ((before, BEFORE), (after, AFTER)))
+    return pc.coalesce(new[0], old[0]), pc.coalesce(new[1], old[1])
+
+
+def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
+    present = pc.is_valid(row_ids)
+    none: Any = pa.nulls(len(row_ids), pa.string())
+    if dataset is None or not pc.any(present).as_py():
+        return none, none
+    found = stored(dataset, row_ids.filter(present), ["src", "dst"])
+    mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
+    src, dst = (pc.replace_with_mask(none, mask, found.column(name).combine_chunks()) for name in ("src", "dst"))
+    return src, dst
+
+
+def _changes_json(changes: pa.Table) -> list[dict[str, object]]:
+    return [_change_json(row) for row in changes.to_pylist()]
+
+
+def _change_json(row: dict[str, Any]) -> dict[str, object]:
+    ends = {"from": row.pop("from"), "to": row.pop("to")}
+    return row if ends["from"] is None else {**row, "endpoints": ends}

@@ -1,0 +1,372 @@
+"""Clone and incremental backup: copy what is missing at the target, publish it in an order that is safe to interrupt.
+
+Data files come first, then the catalogs of branches, last the newest catalog of main. So a clone that was cut off is no
+graph yet, or the one it was before, and the same call goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from typing import Final, Self
+
+import orjson
+
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on
+from omnigraph.engine.maintain import common
+from omnigraph.engine.maintain.verify import verify
+from omnigraph.engine.session import Core
+from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
+from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
+from omnigraph.manifest.file_removal import Listing
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, UNKNOWN_NAMES, Snapshot
+from omnigraph.manifest.pins import read_pins
+from omnigraph.manifest.recovery import AUDIT_PATH
+from omnigraph.store.files.manifest_file import UnknownManifest
+from omnigraph.store.files.reachability import NeededFiles, StoredManifest, dataset_of, read_needed
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.store import Store
+from omnigraph.store.write.file_proof import OVERWRITTEN_PATH
+
+MARKER_PATH: Final = "__clone.json"
+
+
+@dataclass(frozen=True, slots=True)
+class CloneMarker:
+    """Which graph a clone holds, by its first commit, and the version of each branch's catalog that it was left at."""
+
+    graph: str
+    complete: bool
+    heads: dict[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, objects: Objects) -> Self | None:
+        """Return the marker of a clone; None where there is none."""
+        raw = objects.read_if_exists(MARKER_PATH)
+        if raw is None:
+            return None
+        try:
+            return cls(**orjson.loads(raw))
+        except (TypeError, ValueError) as error:
+            raise GraphError(
+                f"`{MARKER_PATH}` of the clone cannot be read; clone to another place", code="clone.diverged"
+            ) from error
+
+    def write(self, objects: Objects) -> None:
+        objects.write(MARKER_PATH, orjson.dumps(asdict(self)))
+
+
+SCHEMA_COPY = "_schema.pg"
+EMBEDDINGS = "_embeddings"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The files of a clone, by the step in which they may appear, and the heads that they lead up to.
+
+    `files` are seen by nobody before a catalog names them. Then come the `branches`, the manifests of branch catalogs,
+    and last those of `main`, the newest first: with it the clone is the graph that was captured.
+    """
+
+    files: Mapping[str, int]
+    branches: Mapping[str, int]
+    main: Mapping[str, int]
+    heads: Mapping[str, int]
+
+    @property
+    def steps(self) -> tuple[Mapping[str, int], ...]:
+        newest = next(iter(self.main))
+        older = {path: size for path, size in self.main.items() if path != newest}
+        return self.files, self.branches, {newest: self.main[newest]}, older
+
+
+def capture_contents(kernel: Kernel) -> Contents:
+    """Return what a clone of the newest state of every branch holds, with all of the history that is kept."""
+    snapshots = kernel.live_snapshots()
+    listing = Listing.read(kernel.store)
+    catalogs = {
+        snapshot.state.branch_id: sorted(
+            number
+            for number in listing.versions.get((MANIFEST_PATH, snapshot.state.branch_id), {})
+            if number <= snapshot.version
+        )
+        for snapshot in snapshots
+    }
+    refs = [DatasetRef(MANIFEST_PATH, branch, number) for branch in catalogs for number in catalogs[branch]]
+    pins = read_pins(kernel.store, refs)
+    waiting = {link.ref: link.manifest for snapshot in snapshots for link in snapshot.links}
+    manifests = _find_manifests(pins.versions, waiting, listing)
+    _check_heads(snapshots, {one for listed in manifests.values() for one in listed})
+    for path in (LOG_PATH, AUDIT_PATH):
+        if versions := listing.versions.get((path, None)):
+            manifests[path] = [StoredManifest.of(DatasetRef(path, None, max(versions)))]
+    needed = read_needed(kernel.store, manifests, {})
+    if pins.needed is not None:
+        needed[MANIFEST_PATH] = pins.needed
+    return _sort_files(listing, needed, refs, snapshots)
+
+
+def _find_manifests(
+    versions: Mapping[tuple[str, str | None], Iterable[int]], waiting: Mapping[DatasetRef, str], listing: Listing
+) -> dict[str, list[StoredManifest]]:
+    """Return the manifests of pinned versions, under their staged names where they have no other yet.
+
+    A version of the past that is not there any more is left out; it cannot be read at the source either.
+    """
+    manifests: dict[str, list[StoredManifest]] = {}
+    for (path, fork), numbers in versions.items():
+        for number in sorted(numbers):
+            ref = DatasetRef(path, fork, number)
+            names = (ref.manifest_path, waiting.get(ref))
+            stored = next((name for name in names if name in listing.names), None)
+            if stored is not None:
+                manifests.setdefault(path, []).append(StoredManifest(ref.directory, stored))
+    return manifests
+
+
+def _check_heads(snapshots: Sequence[Snapshot], manifests: set[StoredManifest]) -> None:
+    stored = {one.path for one in manifests}
+    for snapshot in snapshots:
+        waiting = {link.ref: link.manifest for link in snapshot.links}
+        for pin in snapshot.state.pins.values():
+            ref = DatasetRef(pin.path, pin.fork, pin.version)
+            if not {ref.manifest_path, waiting.get(ref)} & stored:
+                raise GraphError(
+                    f"`{ref}`, the newest version of `{pin.table_key}` on branch `{snapshot.branch}`, is not there;"
+                    " run `omnigraph verify`",
+                    code="graph.version_reclaimed",
+                    object=str(ref),
+                )
+
+
+def _sort_files(
+    listing: Listing,
+    needed: Mapping[str, NeededFiles | UnknownManifest],
+    catalogs: Sequence[DatasetRef],
+    snapshots: Sequence[Snapshot],
+) -> Contents:
+    for path, one in needed.items():
+        if isinstance(one, UnknownManifest):
+            raise GraphError(f"`{path}` cannot be copied: {one}", code="graph.corrupt", object=path)
+    of_main = {ref.manifest_path: None for ref in reversed(catalogs) if ref.branch is None}
+    of_branches = {ref.manifest_path for ref in catalogs if ref.branch is not None}
+    sizes = {info.path: info.size_bytes for infos in listing.objects.values() for info in infos}
+    files = {
+        path: size
+        for path, size in sizes.items()
+        if path not in of_main and path not in of_branches and _is_wanted(path, needed)
+    }
+    heads = {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in snapshots}
+    return Contents(
+        files,
+        {path: sizes[path] for path in sorted(of_branches)},
+        {path: sizes[path] for path in of_main},
+        heads,
+    )
+
+
+def _is_wanted(path: str, needed: Mapping[str, NeededFiles | UnknownManifest]) -> bool:
+    dataset = dataset_of(path)
+    if dataset in (SCHEMA_COPY, EMBEDDINGS, OVERWRITTEN_PATH):
+        return True
+    of_dataset = needed.get(dataset)
+    if not isinstance(of_dataset, NeededFiles):
+        return False
+    if path.startswith(f"{dataset}/_refs/branches/"):
+        fork = path.rpartition("/")[2].removesuffix(".json")
+        return any(name.startswith(f"{dataset}/tree/{fork}/") for name in of_dataset.files)
+    return of_dataset.covers(path)
+
+
+@dataclass(frozen=True, slots=True)
+class CloneReport:
+    """What a clone holds, and how much of it had to be copied this time."""
+
+    source: str
+    target: str
+    commit: str
+    branches: int
+    tags: int
+    files: int
+    bytes: int
+    copied_files: int
+    copied_bytes: int
+
+    def to_json(self) -> dict[str, object]:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
+    """Copy a graph whole to another place, and verify the copy.
+
+    Args:
+        core: the source.
+        target: a path or address where no graph is; with `update`, a clone of this graph.
+        update: bring an earlier clone up to date instead of making one. What it has is not copied again.
+        actor: who asks; needs `export` of everything.
+
+    Raises:
+        UsageError: source and target lie one inside the other.
+        GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
+            target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
+    """
+    core = core.acting_as(actor)
+    _require_everything(core)
+    store = Store(_apart_from(core.kernel.store.root, Location.parse(target)))
+    identity = _identity_of(core.kernel)
+    _check_target(store, identity, update=update)
+    contents, copied = _copy_all(core.kernel, store, identity)
+    CloneMarker(identity, complete=True, heads=dict(contents.heads)).write(store.objects)
+    _verify_clone(store, contents)
+    state = core.kernel.snapshot(MAIN).state
+    everything = {path: size for step in contents.steps for path, size in step.items()}
+    return CloneReport(
+        core.kernel.store.root.uri,
+        store.root.uri,
+        str(Kernel(store, read_only=True).snapshot(MAIN).head),
+        len(contents.heads) - 1,
+        len(state.tags),
+        len(everything),
+        sum(everything.values()),
+        len(copied),
+        sum(copied.values()),
+    )
+
+
+def _apart_from(source: Location, target: Location) -> Location:
+    """Return the target; refuse one that shares files with the source, before anything is written."""
+    if source.contains(target) or target.contains(source):
+        raise UsageError(
+            f"`{target.uri}` and the graph at `{source.uri}` lie one inside the other; nothing was written, clone to"
+            " another place",
+            uri=target.uri,
+        )
+    return target
+
+
+def _require_everything(core: Core) -> None:
+    """Refuse an actor that may not export all types of all branches: a copy has no policy that would hide them."""
+    core.require("export", GRAPH)
+    if core.policy is ALLOW_ALL:
+        return
+    for snapshot in core.kernel.live_snapshots():
+        names = core.names_of(snapshot)
+        core.require("export", on(names))
+        # The history of branches that are gone comes along, whatever they were called.
+        hidden = [
+            core.hidden_in(core.catalog(snapshot), one, action)
+            for one in (names, UNKNOWN_NAMES)
+            for action in ("export", "read")
+        ]
+        if any(hidden):
+            raise PolicyDenied(
+                f"a clone holds all types of branch `{snapshot.branch}`, and the policy hides some of them",
+                action="export",
+                branch=snapshot.branch,
+                target_branch=None,
+            )
+
+
+def _identity_of(kernel: Kernel) -> str:
+    """Return the id of the first commit, which is the same in every copy of a graph and in no other graph."""
+    first = min(kernel.all_commits().values(), key=lambda commit: (commit.parent is not None, commit.created_at_us))
+    return str(first.commit_id)
+
+
+def _check_target(store: Store, identity: str, *, update: bool) -> None:
+    marker = CloneMarker.read(store.objects)
+    if marker is None:
+        if next(iter(store.objects.list("")), None) is not None:
+            raise GraphError(
+                f"`{store.root.uri}` is not empty and is not a clone; clone to another place",
+                code="graph.already_initialized",
+                uri=store.root.uri,
+            )
+        if update:
+            raise GraphError(
+                f"there is no clone at `{store.root.uri}` to update; clone without --update first",
+                code="graph.not_found",
+                uri=store.root.uri,
+            )
+        return
+    if marker.graph != identity:
+        raise _diverged(store, "is a clone of another graph")
+    if not marker.complete:
+        return
+    if not update:
+        raise GraphError(
+            f"there is a clone of this graph at `{store.root.uri}`; bring it up to date with --update",
+            code="graph.already_initialized",
+            uri=store.root.uri,
+        )
+    target = Kernel(store, read_only=True)
+    heads = {str(one.state.branch_id or MAIN): one.version for one in target.live_snapshots()}
+    if heads != marker.heads:
+        raise _diverged(store, "was written to since it was made")
+
+
+def _diverged(store: Store, what: str) -> GraphError:
+    return GraphError(
+        f"`{store.root.uri}` {what}; nothing was copied. Clone to another place",
+        code="clone.diverged",
+        uri=store.root.uri,
+    )
+
+
+def _copy_all(kernel: Kernel, target: Store, identity: str) -> tuple[Contents, dict[str, int]]:
+    """Copy until all of one captured state is there; a cleanup of the source may remove old versions meanwhile."""
+    copied: dict[str, int] = {}
+    for attempt in range(1, CLONE_ATTEMPTS_MAX + 1):
+        contents = capture_contents(kernel)
+        marker = CloneMarker.read(target.objects)
+        begun = CloneMarker(identity, complete=False) if marker is None else replace(marker, complete=False)
+        begun.write(target.objects)
+        try:
+            present = {info.path: info.size_bytes for info in target.objects.list("")}
+            total = sum(map(len, contents.steps))
+            for step in contents.steps:
+                missing = {path: size for path, size in step.items() if present.get(path) != size}
+                _copy_files(kernel.store, target, missing, copied, total)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND or attempt == CLONE_ATTEMPTS_MAX:
+                raise
+        else:
+            return contents, copied
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _copy_files(source: Store, target: Store, files: Mapping[str, int], copied: dict[str, int], total: int) -> None:
+    paths = list(files)
+    for start in range(0, len(paths), CLONE_BATCH_FILES):
+        batch = paths[start : start + CLONE_BATCH_FILES]
+        target.in_parallel([partial(source.objects.copy_to, target.objects, path) for path in batch])
+        copied.update((path, files[path]) for path in batch)
+        common.tell("files copied", len(copied), total)
+
+
+def _verify_clone(store: Store, contents: Contents) -> None:
+    """Check that every file has its size, and that the clone reads as a graph does."""
+    present = {info.path: info.size_bytes for info in store.objects.list("")}
+    wrong = [path for step in contents.steps for path, size in step.items() if present.get(path) != size]
+    if wrong:
+        raise _unsound(store, f"`{wrong[0]}` is not as large as at the source")
+    try:
+        report = verify(Core(Kernel(store, read_only=True)))
+    except OmniGraphError as error:
+        raise _unsound(store, error.message) from error
+    errors = [finding.message for finding in report.findings if finding.severity == "error"]
+    if errors:
+        raise _unsound(store, errors[0])
+
+
+def _unsound(store: Store, why: str) -> GraphError:
+    return GraphError(
+        f"the clone at `{store.root.uri}` is not whole: {why}. Run `omnigraph verify` on the source, then clone again",
+        code="clone.unsound",
+        uri=store.root.uri,
+    )

@@ -1,0 +1,167 @@
+"""Indexes: what a schema wants indexed, and the work that brings datasets there.
+
+May import the ground, the languages, the store and the kernel. No index ever changes a result.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+from omnigraph.engine.authorization import on
+from omnigraph.engine.maintain.common import at_once, system_actor
+from omnigraph.engine.session import Core
+from omnigraph.engine.write.write_authorization import admit
+from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
+from omnigraph.manifest.intents import Declared, declared
+from omnigraph.manifest.model import MAIN, Commit, Snapshot
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.requirements import PinIs, SchemaIs
+from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
+from omnigraph.store.read.dataset import Dataset
+
+
+def wanted_indexes(one: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """Return the indexes of a type: ids and endpoints always, then every node property indexed or keyed on its own.
+
+    Names carry the stable property id, so that they stay unique when properties swap names.
+    """
+    if isinstance(one, EdgeType):
+        return tuple(_column(name) for name in ("id", "src", "dst"))
+    declared = [one.properties[columns[0]] for columns in one.index if len(columns) == 1]
+    return (_column("id"), *(spec for property_ in declared for spec in _property(property_)))
+
+
+def _column(name: str) -> IndexSpec:
+    return IndexSpec(name, IndexKind.BTREE, f"{name}_btree")
+
+
+def _property(property_: Property) -> Iterator[IndexSpec]:
+    for kind in _kinds(property_):
+        yield IndexSpec(property_.name, kind, f"p{property_.property_id}_{kind.name.lower()}")
+
+
+def _kinds(property_: Property) -> tuple[IndexKind, ...]:
+    type_ = property_.type
+    if type_.is_list or type_.scalar is Scalar.BLOB:
+        return ()
+    if type_.scalar is Scalar.VECTOR:
+        return (IndexKind.VECTOR,)
+    if type_.is_text and type_.enum_values is None:
+        # The words of a text do not answer whether the whole of it equals something, so both kinds are built.
+        return (IndexKind.FULLTEXT, IndexKind.BTREE)
+    return (IndexKind.BTREE,)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """Indexes built by this run, and those that wait for data; `commit` is None when there was nothing to build."""
+
+    branch: str
+    built: tuple[tuple[str, IndexSpec], ...]
+    pending: tuple[tuple[str, PendingIndex], ...]
+    commit: Commit | None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "branch": self.branch,
+            "built": [
+                {"type_key": key, "property": spec.column, "kind": spec.kind.name.lower()} for key, spec in self.built
+            ],
+            "pending": [
+                {"type_key": key, "property": one.spec.column, "reason": one.reason} for key, one in self.pending
+            ],
+            "commit": self.commit.to_json(self.branch) if self.commit else None,
+        }
+
+
+def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+    """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
+    branch = branch.strip()
+    core = admit(core, "change", on(branch), actor)
+    with ExitStack() as stack:
+        work = _Ensure(core, core.actor, stack)
+        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+    # All types are looked after; of those that the actor may not see, nothing is told.
+    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
+    built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
+    pending = sorted((one for one in work.pending if one[0] in seen), key=lambda one: (one[0], one[1].spec.column))
+    return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
+
+
+class _Ensure:
+    """One run, which may be prepared several times before it is published."""
+
+    def __init__(self, core: Core, actor: str | None, stack: ExitStack) -> None:
+        self.core = core
+        self.actor = actor
+        self._stack = stack
+        self._held: Declared | None = None
+        self._lock = threading.Lock()
+        self.built: list[tuple[str, IndexSpec]] = []
+        self.pending: list[tuple[str, PendingIndex]] = []
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        self.built.clear()
+        self.pending.clear()
+        catalog = self.core.catalog(snapshot)
+        types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
+        tasks = [partial(self._effect, snapshot, one) for one in types]
+        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks, at_once()) if one is not None)
+        if not effects or self._held is None:
+            return None
+        pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        return Plan(
+            "ensure_indices",
+            effects,
+            requirements=(SchemaIs(catalog.ir_hash), *pins),
+            actor=system_actor(self.actor, "ensure_indices"),
+            operation_id=self._held.operation_id,
+        )
+
+    def _declare(self, snapshot: Snapshot) -> None:
+        """Say that there is something to build, which may take long, before anything is written for it."""
+        with self._lock:
+            if self._held is None:
+                held = declared(self.core.kernel.store, "ensure_indices", snapshot, self.actor)
+                self._held = self._stack.enter_context(held)
+
+    def _effect(self, snapshot: Snapshot, one: NodeType | EdgeType) -> Effect | None:
+        key = one.table_key
+        specs = wanted_indexes(one)
+        # Asked of the inherited dataset first, so that a branch forks only what it really changes.
+        inherited = self.core.kernel.dataset(snapshot, key)
+        ready, pending = missing(inherited, specs)
+        ready = [*ready, *misleading(inherited)]
+        self.pending.extend((key, waiting) for waiting in pending)
+        if not ready:
+            return None
+        self._declare(snapshot)
+        dataset = self.core.kernel.writable(snapshot, key)
+        change = build(dataset, specs)
+        assert change is not None, "what is ready to be built is a change"
+        self.built.extend((key, spec) for spec in ready)
+        return Effect(key, dataset, (change,))
+
+
+def describe_coverage(dataset: Dataset) -> Iterator[str]:
+    """Tell of indexes that another analyser built, that claim entities which are newer, or that lag behind."""
+    found = coverage(dataset)
+    outdated = sorted(name for name, one in found.items() if one.is_outdated)
+    if outdated:
+        yield (
+            f"text indexes were built by another analyser: {', '.join(outdated)}; texts are analysed in memory until"
+            " `omnigraph optimize` has built the indexes again"
+        )
+    false = sorted(name for name, one in found.items() if one.false)
+    if false:
+        yield (
+            f"indexes claim entities that they were not built on: {', '.join(false)}; these are scanned until"
+            " `omnigraph optimize` has built the indexes again"
+        )
+    uncovered = sorted(name for name, one in found.items() if one.uncovered - one.false and not one.is_outdated)
+    if uncovered:
+        yield f"indexes do not cover the newest entities: {', '.join(uncovered)}; run `omnigraph optimize`"

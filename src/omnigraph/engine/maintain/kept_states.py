@@ -1,0 +1,199 @@
+"""Kept states: every version of the catalog that stays, and what these pin.
+
+Reads each kept catalog once, and of it only the pins. Removes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from omnigraph.engine.maintain.repair import drifted_head
+from omnigraph.engine.maintain.retention import DEADLINE_US, Policy, fixed_versions, kept_versions
+from omnigraph.errors import ConflictError, GraphError
+from omnigraph.ids import BranchId, CommitId
+from omnigraph.limits import REPREPARE_MAX, RESIDUE_AGE_SECONDS
+from omnigraph.manifest import history
+from omnigraph.manifest.file_removal import Listing
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import CLEANUP, Intent, pending, refuse_unreadable
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Commit, Snapshot, fork_owner
+from omnigraph.manifest.pins import CatalogPins, read_pins
+from omnigraph.manifest.recovery import AUDIT_PATH, Claims
+from omnigraph.store.files.reachability import NeededFiles, Place
+from omnigraph.store.read.dataset import DatasetRef
+
+
+def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
+    """Return what stays; when a branch is deleted meanwhile, everything is looked at again."""
+    for _ in range(REPREPARE_MAX):
+        intents, unreadable = pending(kernel.store)
+        refuse_unreadable(unreadable, CLEANUP)
+        kept = KeptStates(kernel, policy, intents, _live_snapshots(kernel), Listing.read(kernel.store))
+        try:
+            kept.find()
+        except GraphError as error:
+            if error.code not in ("branch.not_found", "graph.version_reclaimed") or not kept.lost_a_branch():
+                raise
+        else:
+            return kept
+    raise ConflictError("branches were deleted faster than they could be looked at; no version was removed, try again")
+
+
+def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
+    """Return main and every branch, read side by side; one that is deleted meanwhile is left out."""
+    main = kernel.snapshot(MAIN)
+
+    def read(name: str) -> Snapshot | None:
+        try:
+            return kernel.snapshot(name)
+        except GraphError as error:
+            if error.code != "branch.not_found":
+                raise
+            return None
+
+    found = kernel.store.in_parallel([partial(read, name) for name in sorted(main.state.branches)])
+    return [main, *(one for one in found if one is not None)]
+
+
+@dataclass
+class KeptStates:
+    """All that is in storage, and which versions of it stay, by dataset and fork."""
+
+    kernel: Kernel
+    policy: Policy
+    intents: list[Intent]
+    snapshots: list[Snapshot]
+    listing: Listing
+    versions: dict[str, dict[str | None, set[int]]] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    drifted: set[str] = field(default_factory=set)
+
+    def find(self) -> None:
+        """Find out what stays, and that every kept catalog can be read."""
+        self.alive = [one for one in self.intents if not one.is_dead and one.kind != CLEANUP]
+        self.claims = Claims.of(self.alive)
+        self.since_us = min([self.policy.now_us, *(one.began_us for one in self.alive)])
+        self.catalog_files = NeededFiles()
+        pins = self._keep_catalogs(self._read_commits())
+        for path in (LOG_PATH, AUDIT_PATH):
+            self._keep_log(path)
+        self._keep_types(pins)
+        self._find_drift()
+
+    def lost_a_branch(self) -> bool:
+        """Tell whether a branch is gone that was there when this began."""
+        live = {snapshot.state.branch_id for snapshot in _live_snapshots(self.kernel)}
+        return any(snapshot.state.branch_id not in live for snapshot in self.snapshots)
+
+    def _read_commits(self) -> dict[CommitId, Commit]:
+        # Commits go from branches to the log, and the branches were read before.
+        commits = {CommitId(one): commit for one, commit in history.read(self.kernel.store).items()}
+        for snapshot in self.snapshots:
+            commits.update((commit.commit_id, commit) for commit in snapshot.state.commits)
+        return commits
+
+    def _keep_catalogs(self, commits: Mapping[CommitId, Commit]) -> CatalogPins:
+        fixed: dict[BranchId | None, set[int]] = {}
+        for branch, version in fixed_versions(commits, self.snapshots, self.alive):
+            fixed.setdefault(branch, set()).add(version)
+        made: dict[BranchId | None, set[int]] = {}
+        for commit in commits.values():
+            made.setdefault(commit.branch, set()).add(commit.manifest_version)
+        catalogs: dict[str | None, set[int]] = {}
+        for snapshot in self.snapshots:
+            branch_id = snapshot.state.branch_id
+            listed = self.listing.versions.get((MANIFEST_PATH, branch_id), {})
+            kept = kept_versions(listed, made.get(branch_id, set()), self.policy, self.since_us)
+            kept |= fixed.get(branch_id, set()) | {number for number in listed if number >= snapshot.version}
+            catalogs[branch_id] = kept & listed.keys()
+        self.versions[MANIFEST_PATH], self.names[MANIFEST_PATH] = catalogs, MANIFEST_PATH
+        return self._read_pins(catalogs, commits)
+
+    def _read_pins(self, catalogs: dict[str | None, set[int]], commits: Mapping[CommitId, Commit]) -> CatalogPins:
+        """Return what the kept catalogs pin; a state is found by its commit, so the version that made it also stays."""
+        pins, unread = CatalogPins(), _refs(catalogs)
+        while unread:
+            found = read_pins(self.kernel.store, unread)
+            for commit_id in set(found.heads.values()):
+                commit = commits.get(commit_id) if commit_id else None
+                # Of a branch that is gone, nothing stays.
+                if commit is not None and commit.branch in catalogs:
+                    listed = self.listing.versions.get((MANIFEST_PATH, commit.branch), {})
+                    catalogs[commit.branch] |= listed.keys() & {commit.manifest_version}
+            pins.update(found)
+            unread = [ref for ref in _refs(catalogs) if ref not in pins.heads]
+        if pins.needed is not None:
+            self.catalog_files = pins.needed
+        return pins
+
+    def _keep_log(self, path: str) -> None:
+        listed = self.listing.versions.get((path, None), {})
+        # One that was made after storage was listed has no version that may go.
+        if listed:
+            young = self._young(listed)
+            # What was newest before the young ones may still be read by somebody, and they may have folded its files.
+            newest = sorted(listed.keys() - young)[-1:]
+            self.versions[path], self.names[path] = {None: young.union(newest)}, path
+
+    def _keep_types(self, pins: CatalogPins) -> None:
+        pinned, names = pins.versions, dict(pins.names)
+        for snapshot in self.snapshots:
+            for pin in snapshot.state.pins.values():
+                pinned.setdefault((pin.path, pin.fork), set()).add(pin.version)
+                names.setdefault(pin.path, pin.table_key)
+        for snapshot in self.snapshots:
+            for one in snapshot.state.tombstones:
+                names.setdefault(one.path, one.table_key)
+        live = {snapshot.state.branch_id for snapshot in self.snapshots}
+        for path in sorted(names):
+            self.names[path] = names[path]
+            self.versions[path] = {
+                fork: self._keep_type((path, fork), pinned.get((path, fork), set()), live)
+                for fork in self.listing.forks(path)
+            }
+
+    def _keep_type(self, place: Place, wanted: set[int], live: Collection[BranchId | None]) -> set[int]:
+        listed = self.listing.versions.get(place, {})
+        if not wanted:
+            # A fork that is being made belongs to a live branch. What a deleted branch left is a sweep's, which may be
+            # taking it away right now.
+            is_live = place[1] is None or fork_owner(place[1]) in live
+            return self._younger(listed, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
+        lost = sorted(wanted - listed.keys())
+        # Another process may have published and not linked yet; then it is newer than anything that is there.
+        if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(place, lost[0]):
+            key = self.names[place[0]]
+            raise GraphError(
+                f"version {lost[0]} of `{key}` must stay, but is not there; no version was removed",
+                code="graph.corrupt",
+                type_key=key,
+            )
+        newer = {number for number in listed if number >= max(wanted)}
+        return (wanted & listed.keys()) | newer | self._young(listed)
+
+    def _is_stored(self, place: Place, version: int) -> bool:
+        return self.kernel.store.has_version(DatasetRef(*place, version))
+
+    def _young(self, listed: Mapping[int, int]) -> set[int]:
+        return self._younger(listed, DEADLINE_US)
+
+    def _younger(self, listed: Mapping[int, int], age_us: int) -> set[int]:
+        cutoff = min(self.policy.now_us - age_us, self.since_us)
+        return {number for number, modified_us in listed.items() if modified_us >= cutoff}
+
+    def _find_drift(self) -> None:
+        for snapshot in self.snapshots:
+            waiting = {link.ref for link in snapshot.links if link.manifest in self.listing.names}
+            for pin in snapshot.state.pins.values():
+                # Only where a next version is listed, or a link is waiting, can a foreign tool have written.
+                next_version = pin.version + 1
+                is_doubtful = pin.ref in waiting or next_version in self.listing.versions.get((pin.path, pin.fork), {})
+                if is_doubtful and drifted_head(self.kernel, snapshot, pin) is not None:
+                    self.drifted.add(pin.path)
+
+
+def _refs(catalogs: Mapping[str | None, Iterable[int]]) -> list[DatasetRef]:
+    return [DatasetRef(MANIFEST_PATH, fork, number) for fork in catalogs for number in sorted(catalogs[fork])]

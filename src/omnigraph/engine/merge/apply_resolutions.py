@@ -1,0 +1,272 @@
+"""Applies resolutions to a merge: clashes become changes, and entities that break a rule become what was decided.
+
+One that settles no conflict is refused, and so is one that was made for another state of the entity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from omnigraph.engine.changes.blob_values import BlobValues, literal_values
+from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, refuse_unsettled
+from omnigraph.engine.merge.row_merge import Clash, Kind, RowMerge
+from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.rules.coerce_column import decode_column
+from omnigraph.rules.delta import is_among, one_array, without
+from omnigraph.rules.violations import Violation
+
+if TYPE_CHECKING:
+    from omnigraph.engine.merge.three_way import Three
+
+
+Type = NodeType | EdgeType
+Place = tuple[str, str]
+# How an entity is on our side, and how it shall be; None is absent.
+State = tuple[pa.Table | None, pa.Table | None]
+
+
+class Resolutions:
+    """All resolutions of one merge. Those that have not settled anything yet are open."""
+
+    def __init__(self, given: Sequence[Resolution] = ()) -> None:
+        self._open: dict[Place, dict[str | None, Resolution]] = {}
+        for one in given:
+            entity = self._open.setdefault((one.type_key, one.entity_id), {})
+            if one.property in entity or (entity and None in (one.property, *entity)):
+                raise refuse(f"`{one.entity_id}` of `{one.type_key}` is settled twice; keep one resolution of it")
+            entity[one.property] = one
+
+    @property
+    def has_open(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def open(self) -> tuple[Resolution, ...]:
+        """Those that have not settled anything yet."""
+        return tuple(one for entity in self._open.values() for one in entity.values())
+
+    def refuse_open(self) -> None:
+        """Raise if a resolution has settled nothing, and name all that have not."""
+        refuse_unsettled(list(self._open))
+
+    def refuse_unknown(self, three: Three) -> None:
+        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
+        types = three.by_key
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if key not in types or all(row is None for row in three.rows(types[key], entity_id))
+            ]
+        )
+
+    def refuse_idle(
+        self, three: Three, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
+    ) -> None:
+        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names.
+
+        `is_touched` says whether a merge changes an entity, by type key and id.
+        """
+        self.refuse_unknown(three)
+        named = {(one.type_key, one.entity_id) for one in violations}
+        refuse_unsettled(
+            [
+                (key, entity_id)
+                for key, entity_id in self._open
+                if (key, entity_id) not in named and not is_touched(key, entity_id)
+            ]
+        )
+
+    def settle(self, type_: Type, merge: RowMerge, blobs: BlobValues) -> RowMerge:
+        """Return a merge in which every clash that is decided has become a change, or none."""
+        left: list[Clash] = []
+        states: dict[str, State] = {}
+        for clash in merge.clashes:
+            decided = self._open.pop((type_.table_key, clash.entity_id), None)
+            if decided is None:
+                left.append(clash)
+                continue
+            self._check_seen(type_.table_key, clash, decided, blobs)
+            undecided: tuple[str, ...] = ()
+            state: pa.Table | None
+            if None in decided:
+                state = _whole(type_, clash, decided[None])
+            else:
+                state, undecided = _by_property(type_, clash, decided)
+            if undecided:
+                left.append(replace(clash, columns=undecided, merged=state))
+            else:
+                states[clash.entity_id] = (clash.ours, state)
+        return put(replace(merge, clashes=tuple(left)), states)
+
+    def override(
+        self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]
+    ) -> dict[str, RowMerge]:
+        """Return merges in which the entities that open resolutions name are what those say.
+
+        They may name what a violation names, or any entity that the merge changes: the other end of the trouble.
+        """
+        named = {(one.type_key, one.entity_id) for one in violations}
+        changed = dict(merges)
+        types = three.by_key
+        for (key, entity_id), decided in list(self._open.items()):
+            merge = changed.get(key)
+            is_touched = merge is not None and touches(merge, entity_id)
+            if key not in types or not ((key, entity_id) in named or is_touched):
+                continue
+            resolution = decided.get(None)
+            if resolution is None:
+                raise refuse(f"`{entity_id}` of `{key}` breaks a rule as a whole; leave the `property` out")
+            type_ = types[key]
+            rows = three.rows(type_, entity_id)
+            clash = Clash(Kind.DELETE_VS_UPDATE, entity_id, (), *rows)
+            self._check_seen(key, clash, {None: resolution}, three.blobs)
+            if merge is None:
+                nothing = arrow_schema(type_).empty_table()
+                merge = RowMerge(nothing, nothing, one_array(nothing.column("id")))
+            changed[key] = put(merge, {entity_id: (rows[1], _whole(type_, clash, resolution))})
+            del self._open[key, entity_id]
+        return changed
+
+    @staticmethod
+    def _check_seen(type_key: str, clash: Clash, decided: Mapping[str | None, Resolution], blobs: BlobValues) -> None:
+        if not any(resolution.seen for resolution in decided.values()):
+            return
+        rows = map(blobs.with_bytes, (clash.base, clash.ours, clash.theirs))
+        images = dict(zip(IMAGES, map(image_of, rows), strict=True))
+        for resolution in decided.values():
+            stale = [name for name, image in resolution.seen.items() if image != images[name]]
+            if stale:
+                raise refuse(
+                    f"`{clash.entity_id}` of `{type_key}` has changed since it was decided about: `{stale[0]}` is not"
+                    f" what the resolution says; run the merge dry again",
+                    type_key=type_key,
+                    entity_id=clash.entity_id,
+                )
+
+
+def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
+    """Return a merge that leaves entities as they shall be, whatever it did to them before."""
+    ids = pa.array(list(states), pa.string())
+
+    def others(rows: pa.Table) -> pa.Table:
+        return rows.filter(pa.array(~is_among(one_array(rows.column("id")), ids)))
+
+    inserted, updated, deleted = [others(merge.inserted)], [others(merge.updated)], [without(merge.deleted, ids)]
+    for entity_id, (ours, row) in states.items():
+        if row is None and ours is not None:
+            deleted.append(pa.array([entity_id], pa.string()))
+        elif row is not None and ours is None:
+            inserted.append(row.cast(merge.inserted.schema))
+        elif row is not None and image_of(row) != image_of(ours):
+            updated.append(row.cast(merge.updated.schema))
+    return RowMerge(
+        pa.concat_tables(inserted).combine_chunks(),
+        pa.concat_tables(updated).combine_chunks(),
+        pa.concat_arrays(deleted),
+        merge.clashes,
+    )
+
+
+def touches(merge: RowMerge, entity_id: str) -> bool:
+    """Tell whether a merge changes an entity of its type."""
+    wanted = pa.array([entity_id])
+    ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
+    return any(is_among(wanted, one).any() for one in ids)
+
+
+def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
+    """Return an entity as a resolution of all of it wants it; None is absent."""
+    if resolution.take is None:
+        assert isinstance(resolution.given, Mapping)
+        return _row(type_, clash.entity_id, resolution.given)
+    side = _side(clash, resolution.take)
+    if side is None:
+        return None
+    if clash.merged is None:
+        _refuse_unknown(clash, side, arrow_schema(type_).names)
+        return side
+    _refuse_unknown(clash, side, clash.columns)
+    # What merged by itself stays; the side is taken in what did not.
+    return _with(clash.merged, {name: one_array(side.column(name)) for name in clash.columns})
+
+
+def _by_property(
+    type_: Type, clash: Clash, decided: Mapping[str | None, Resolution]
+) -> tuple[pa.Table, tuple[str, ...]]:
+    """Return an entity with the decided properties in it, and the columns that are still undecided."""
+    row = clash.merged
+    for name, resolution in decided.items():
+        if row is None or name not in clash.columns:
+            raise refuse(
+                f"there is no conflict about `{name}` of `{clash.entity_id}`; leave the resolution out",
+                type_key=type_.table_key,
+                entity_id=clash.entity_id,
+            )
+        columns = ("src", "dst") if name in ("src", "dst") else (name,)
+        if resolution.take is None:
+            row = _with(row, {name: _value(type_, str(name), resolution.given)})
+            continue
+        side = _side(clash, resolution.take)
+        if side is None:
+            raise refuse(f"`{clash.entity_id}` has no `{resolution.take}` that `{name}` could be taken from")
+        _refuse_unknown(clash, side, columns)
+        row = _with(row, {one: one_array(side.column(one)) for one in columns})
+    assert row is not None
+    done = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
+    return row, tuple(name for name in clash.columns if name not in {*decided, *done})
+
+
+def _side(clash: Clash, name: str) -> pa.Table | None:
+    return {"ours": clash.ours, "theirs": clash.theirs, "base": clash.base}[name]
+
+
+def _refuse_unknown(clash: Clash, side: pa.Table, columns: Sequence[str]) -> None:
+    """Refuse to take from a virtual base what the states it is made of disagree about."""
+    missing = sorted(set(columns) - set(side.column_names))
+    if missing:
+        raise refuse(
+            f"`{clash.entity_id}` has no base to take `{missing[0]}` from: the histories cross, and the commits that"
+            " both sides have in common disagree about it; take `ours` or `theirs`, or give the value",
+            entity_id=clash.entity_id,
+            property=missing[0],
+        )
+
+
+def _with(row: pa.Table, columns: Mapping[str, Any]) -> pa.Table:
+    for name, column in columns.items():
+        row = row.set_column(row.schema.get_field_index(name), row.schema.field(name), column)
+    return row
+
+
+def _row(type_: Type, entity_id: str, given: Mapping[str, object]) -> pa.Table:
+    schema = arrow_schema(type_)
+    unknown = sorted(given.keys() - set(schema.names))
+    if unknown:
+        raise refuse(f"`{type_.name}` has no property `{unknown[0]}`", type_key=type_.table_key, entity_id=entity_id)
+    if given.get("id", entity_id) != entity_id:
+        raise refuse(f"the `row` for `{entity_id}` has another id", type_key=type_.table_key, entity_id=entity_id)
+    values = {**given, "id": entity_id}
+    columns = [_value(type_, name, values.get(name)) for name in schema.names]
+    row = pa.Table.from_arrays(columns, schema=schema)
+    if isinstance(type_, NodeType) and type_.key and key_ids(type_, row)[0].as_py() != entity_id:
+        raise refuse(f"the `row` for `{entity_id}` has another key", type_key=type_.table_key, entity_id=entity_id)
+    return row
+
+
+def _value(type_: Type, name: str, value: object) -> Any:
+    if name not in type_.properties:
+        if not isinstance(value, str):
+            raise refuse(f"`{name}` of `{type_.name}` is an id, which is a text")
+        return pa.array([value], pa.string())
+    wanted = type_.properties[name].type
+    column, faults = decode_column([value], wanted)
+    if faults:
+        raise refuse(f"`{type_.name}.{name}` cannot be that: {faults[0].reason}", property=name)
+    return literal_values(column) if wanted.scalar is Scalar.BLOB else column

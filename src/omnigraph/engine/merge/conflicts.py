@@ -1,0 +1,208 @@
+"""Conflicts as users see them: what clashes, where, and how the entity stands on either side.
+
+Pure. Images are JSON objects with the columns of the entity, values spelled as an export spells them.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import orjson
+import pyarrow as pa
+
+from omnigraph.engine.changes.blob_values import BlobValues
+from omnigraph.engine.json_text import json_text
+from omnigraph.engine.merge.row_merge import Clash, Kind
+from omnigraph.errors import GraphError, MergeConflict, UsageError
+from omnigraph.limits import FINDINGS_SHOWN_MAX, MERGE_CONFLICTS_SHOWN
+from omnigraph.rules.delta import one_array
+from omnigraph.rules.violations import Violation
+
+Image = dict[str, object]
+
+_KINDS: Final = {
+    "E5": Kind.UNIQUE_VIOLATION,
+    "E6": Kind.UNIQUE_VIOLATION,
+    "E9": Kind.ORPHAN_EDGE,
+    "E10": Kind.CARDINALITY_VIOLATION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """One thing that a merge cannot settle. An image is None where the entity is absent, or is no part of it."""
+
+    type_key: str
+    entity_id: str | None
+    kind: Kind
+    message: str
+    properties: tuple[str, ...] = ()
+    base: Image | None = None
+    ours: Image | None = None
+    theirs: Image | None = None
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "type_key": self.type_key,
+            "entity_id": self.entity_id,
+            "kind": self.kind.value,
+            "message": self.message,
+            "properties": list(self.properties),
+            "base": self.base,
+            "ours": self.ours,
+            "theirs": self.theirs,
+        }
+
+
+def conflict_of(type_key: str, clash: Clash, blobs: BlobValues) -> Conflict:
+    """Return a clash as a conflict; `blobs` knows the bytes of blobs in its rows."""
+    name = f"`{clash.entity_id}` of `{type_key.partition(':')[2]}`"
+    if clash.kind is Kind.DELETE_VS_UPDATE:
+        did, other = ("we deleted", "they changed") if clash.ours is None else ("they deleted", "we changed")
+        message = f"{name}: {did} what {other}"
+    else:
+        did = "inserted" if clash.kind is Kind.DIVERGENT_INSERT else "changed"
+        message = f"{name}: both sides {did} it, with different {', '.join(f'`{one}`' for one in clash.columns)}"
+    images = [image_of(blobs.with_bytes(one)) for one in (clash.base, clash.ours, clash.theirs)]
+    return Conflict(type_key, clash.entity_id, clash.kind, message, clash.columns, *images)
+
+
+def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
+    """Return what is wrong with the merged graph as a conflict."""
+    kind = _KINDS.get(violation.rule, Kind.VALUE_CONSTRAINT_VIOLATION)
+    named = tuple(violation.property.split(", ")) if violation.property else ()
+    key = violation.type_key or ""
+    return Conflict(key, violation.entity_id, kind, violation.message, named, *images)
+
+
+def image_of(row: pa.Table | None) -> Image | None:
+    """Return a table of one row as a JSON object; None for no row."""
+    if row is None:
+        return None
+    return {name: _value(one_array(row.column(name))) for name in row.column_names}
+
+
+def _value(values: Any) -> object:
+    if pa.types.is_large_binary(values.type):
+        payload = values[0].as_py()
+        return None if payload is None else f"base64:{b64encode(payload).decode()}"
+    return orjson.loads(json_text(values)[0].as_py())
+
+
+def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -> MergeConflict:
+    """Return the error of a merge that has conflicts: a few in the message, all that are known in its context."""
+    shown = "; ".join(one.message for one in conflicts[:MERGE_CONFLICTS_SHOWN])
+    more = len(conflicts) - MERGE_CONFLICTS_SHOWN
+    count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
+    return MergeConflict(
+        f"{what} has {count}, and nothing was changed: {shown}"
+        f"{f'; and {more} more' if more > 0 else ''}. Settle them with resolutions, or change one of the sides",
+        conflicts=[one.to_json() for one in conflicts],
+    )
+
+
+# A path, bytes, or dictionaries: what was decided, as a JSON array or one object a line.
+Given: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
+
+_SIDES: Final = ("ours", "theirs", "base")
+IMAGES: Final = ("base", "ours", "theirs")
+_MEMBERS: Final = frozenset(
+    {"type_key", "entity_id", "property", "take", "row", "value", "kind", "message", "properties", *IMAGES}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolution:
+    """One decision. `seen` holds the images that the caller looked at, as far as they were passed back."""
+
+    type_key: str
+    entity_id: str
+    property: str | None
+    take: str | None
+    given: object
+    seen: Mapping[str, object]
+
+
+def read_resolutions(given: Given) -> list[Resolution]:
+    """Return resolutions from a file of JSON or NDJSON, its bytes, or dictionaries."""
+    return [_parse(one, number) for number, one in enumerate(resolution_objects(given), start=1)]
+
+
+def resolution_objects(given: Given) -> list[Any]:
+    """Return the JSON objects that resolutions are given as; what they say is not looked at."""
+    if given is None:
+        return []
+    if isinstance(given, str | Path):
+        path = Path(given)
+        try:
+            given = path.read_bytes()
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise UsageError(f"cannot read `{path}`: {reason}; check the path", path=str(path)) from error
+    return _objects(given)
+
+
+def _objects(given: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
+    if not isinstance(given, bytes):
+        return list(given)
+    text = given.strip()
+    try:
+        if text.startswith(b"["):
+            found: list[Any] = orjson.loads(text)
+            return found
+        return [orjson.loads(line) for line in text.splitlines() if line.strip()]
+    except orjson.JSONDecodeError as error:
+        raise refuse(f"the resolutions are not JSON: {error}; write an array, or one object a line") from error
+
+
+def _parse(value: Any, number: int) -> Resolution:
+    where = f"resolution {number}"
+    if not isinstance(value, Mapping):
+        raise refuse(f"{where} is no object")
+    unknown = sorted(value.keys() - _MEMBERS)
+    if unknown:
+        raise refuse(f"{where} has the unknown member `{unknown[0]}`; it takes {', '.join(sorted(_MEMBERS))}")
+    for name in ("type_key", "entity_id"):
+        if not isinstance(value.get(name), str):
+            raise refuse(f"{where} needs a `{name}`, as the conflict has it")
+    picks = [name for name in ("take", "row", "value") if name in value]
+    if len(picks) != 1:
+        raise refuse(f"{where} needs exactly one of `take`, `row` and `value`, and has {len(picks)}")
+    property_ = value.get("property")
+    if picks[0] == "take" and value["take"] not in _SIDES:
+        raise refuse(f"{where} takes `{value['take']}`; it can take {', '.join(_SIDES)}")
+    if picks[0] == "row" and (property_ is not None or not isinstance(value["row"], Mapping)):
+        raise refuse(f"{where} gives a `row`, which is an object and stands for the whole entity")
+    if (picks[0] == "value") and property_ is None:
+        raise refuse(f"{where} gives a `value`, but no `property` that it is for")
+    seen = {name: value[name] for name in IMAGES if name in value}
+    take = value["take"] if picks[0] == "take" else None
+    return Resolution(value["type_key"], value["entity_id"], property_, take, value[picks[0]], seen)
+
+
+def refuse(message: str, **context: str) -> GraphError:
+    """Return the error of a resolution that cannot be applied."""
+    error = GraphError(message, code="merge.resolution")
+    error.context.update(context)
+    return error
+
+
+def refuse_unsettled(places: Sequence[tuple[str, str]]) -> None:
+    """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
+    if not places:
+        return
+    shown = ", ".join(f"`{entity_id}` of `{key}`" for key, entity_id in places[:FINDINGS_SHOWN_MAX])
+    more = f" and {len(places) - FINDINGS_SHOWN_MAX} more" if len(places) > FINDINGS_SHOWN_MAX else ""
+    is_plain = any(not key.startswith(("node:", "edge:")) for key, _ in places)
+    keys = "; a `type_key` is `node:TYPE` or `edge:TYPE`" if is_plain else ""
+    error = refuse(
+        f"there is no conflict about {shown}{more}{keys}; run the merge dry again and leave the resolution out",
+        type_key=places[0][0],
+        entity_id=places[0][1],
+    )
+    error.context["resolutions"] = [{"type_key": key, "entity_id": entity_id} for key, entity_id in places]
+    raise error

@@ -1,0 +1,341 @@
+"""Three-way merge of the rows of one type, from what each side changed since the base.
+
+Pure. Works on the changes alone; an entity that no side or only one side touched costs nothing, or next to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.changes.row_diff import Mask, RowChanges, equal_values
+from omnigraph.lang.catalog import EdgeType, MergeRule, NodeType
+from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
+from omnigraph.rules.delta import NO_IDS, Ids, is_among, one_array, without
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Columns that change together: a property, or the two ends of an edge."""
+
+    columns: tuple[str, ...]
+    rule: MergeRule
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """What of a virtual base is undetermined, because the states it was joined from disagree: ids by columns of a unit.
+
+    An undetermined value differs from every other, so both sides count as changed there. An entity of which even the
+    existence is undetermined is there, with nothing known of it.
+    """
+
+    by_unit: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
+
+    @property
+    def ids(self) -> Ids:
+        """The entities of which anything is undetermined."""
+        return pc.unique(pa.concat_arrays([NO_IDS, *self.by_unit.values()]))
+
+    def among(self, unit: Unit, ids: Ids) -> Mask:
+        """Return for which of some entities a unit is undetermined."""
+        return np.asarray(is_among(ids, self.by_unit.get(unit.columns, NO_IDS)), bool)
+
+    def joined(self, others: Iterable[tuple[Unit, Ids]]) -> Unknown:
+        """Return this and more."""
+        found = dict(self.by_unit)
+        for unit, ids in others:
+            if len(ids):
+                found[unit.columns] = pc.unique(pa.concat_arrays([found.get(unit.columns, NO_IDS), ids]))
+        return Unknown(found)
+
+    def known_of(self, row: pa.Table) -> pa.Table:
+        """Return a table of one row without the columns that are undetermined in it."""
+        ids = one_array(row.column("id"))
+        gone = [name for columns, own in self.by_unit.items() if is_among(ids, own).any() for name in columns]
+        return row.drop_columns(gone) if gone else row
+
+
+NOTHING_UNKNOWN: Final = Unknown()
+
+
+def units_of(type_: NodeType | EdgeType) -> tuple[Unit, ...]:
+    """Return what can change in an entity of a type, each with the rule that settles it."""
+    ends = (Unit(("src", "dst"), type_.merge),) if isinstance(type_, EdgeType) else ()
+    return (*ends, *(Unit((name,), item.merge or type_.merge) for name, item in sorted(type_.properties.items())))
+
+
+def merge_columns(
+    units: Sequence[Unit],
+    base: pa.Table | None,
+    ours: pa.Table,
+    theirs: pa.Table,
+    unknown: Unknown = NOTHING_UNKNOWN,
+) -> tuple[pa.Table, list[tuple[Unit, Mask]]]:
+    """Return the merged rows, and for each unit that no rule settles, in which rows; there the merge holds ours.
+
+    Without a base, or where it is unknown, nothing is known to be older: every difference is a change on both sides.
+    """
+    if not ours.num_rows:
+        return ours, []
+    ids = one_array(ours.column("id"))
+    merged: dict[str, Column] = {}
+    unsettled: list[tuple[Unit, Mask]] = []
+    for unit in units:
+        differs = ~_same(unit, ours, theirs)
+        if not differs.any():
+            continue
+        known = np.zeros(len(differs), bool) if base is None else ~unknown.among(unit, ids)
+        kept = known if base is None else known & _same(unit, base, ours)
+        gone_back = known if base is None else known & _same(unit, base, theirs)
+        diverged = differs & ~kept & ~gone_back
+        if unit.rule is MergeRule.FAIL and diverged.any():
+            unsettled.append((unit, diverged))
+        for name in unit.columns:
+            mine, yours = (one_array(one.column(name)) for one in (ours, theirs))
+            older = None if base is None else _where(known, one_array(base.column(name)))
+            merged[name] = _settled(unit.rule, older, mine, yours, differs & kept, diverged)
+    columns = [merged.get(name, column) for name, column in zip(ours.schema.names, ours.columns, strict=True)]
+    return pa.Table.from_arrays(columns, schema=ours.schema), unsettled
+
+
+def _where(known: Mask, values: Column) -> Column:
+    """Return values where they are known, and null elsewhere."""
+    return values if known.all() else values.take(pa.array(np.arange(len(values)), mask=~known))
+
+
+def _same(unit: Unit, one: pa.Table, two: pa.Table) -> Mask:
+    pairs = [(one_array(one.column(name)), one_array(two.column(name))) for name in unit.columns]
+    return np.logical_and.reduce([equal_values(*pair) for pair in pairs])  # type: ignore[no-any-return]
+
+
+def _settled(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken: Mask, diverged: Mask) -> Column:
+    """Return a merged column: theirs where it is taken, what the rule says where both sides changed, else ours."""
+    from_theirs = taken.copy()
+    if rule is MergeRule.THEIRS:
+        from_theirs |= diverged
+    elif rule in (MergeRule.MAX, MergeRule.MIN):
+        from_theirs |= diverged & _wins(rule, ours, theirs)
+    count = len(ours)
+    places = np.arange(count) + np.where(from_theirs, count, 0)
+    parts = [ours, theirs]
+    if rule is MergeRule.UNION and diverged.any():
+        rows = pa.array(np.flatnonzero(diverged))
+        older = pa.nulls(len(rows), ours.type) if base is None else base.take(rows)
+        parts.append(union_lists(older, ours.take(rows), theirs.take(rows)))
+        places[diverged] = 2 * count + np.arange(len(rows))
+    return pa.concat_arrays(parts).take(pa.array(places))
+
+
+def _wins(rule: MergeRule, ours: Column, theirs: Column) -> Mask:
+    """Return where their value is the larger or smaller one; any value wins over none."""
+    compare = pc.greater if rule is MergeRule.MAX else pc.less
+    wins = pc.or_(pc.fill_null(compare(theirs, ours), False), pc.and_(pc.is_null(ours), pc.is_valid(theirs)))
+    return np.asarray(wins.to_numpy(zero_copy_only=False), bool)
+
+
+def union_lists(base: Column, ours: Column, theirs: Column) -> Column:
+    """Return for each row what either side added and neither removed: each item once, ours first. Null is empty.
+
+    >>> lists = [pa.array([value]) for value in (["a", "b"], ["b", "c"], ["a", "d", "b"])]
+    >>> union_lists(*lists).to_pylist()
+    [['b', 'c', 'd']]
+    """
+    items = pa.concat_arrays([one.flatten() for one in (ours, theirs, base)])
+    codes = items.dictionary_encode(null_encoding="encode").indices.to_numpy().astype(np.int64)
+    rows = np.concatenate([pc.list_parent_indices(one).to_numpy() for one in (ours, theirs, base)])
+    # One number says which item of which row; equal numbers are equal items.
+    keys = rows.astype(np.int64) * (codes.max(initial=0) + 1) + codes
+    counts = [len(one.flatten()) for one in (ours, theirs)]
+    mine, yours, older = np.split(keys, np.cumsum(counts))
+    removed = np.concatenate([np.setdiff1d(older, mine), np.setdiff1d(older, yours)])
+    places = _first_of_each(np.concatenate([mine, yours]))
+    places = places[~np.isin(keys[places], removed)]
+    places = places[np.argsort(rows[places], kind="stable")]
+    lengths = np.bincount(rows[places].astype(np.int64), minlength=len(ours))
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    return arrays.ListArray.from_arrays(pa.array(offsets), items.take(pa.array(places)), type=ours.type)
+
+
+def _first_of_each(keys: Numbers) -> Numbers:
+    _, first = np.unique(keys, return_index=True)
+    found: Any = np.sort(first)
+    return found
+
+
+Type = NodeType | EdgeType
+
+
+class Kind(StrEnum):
+    """Every kind of conflict; the first three are between two sides, the others break a rule of the schema."""
+
+    DIVERGENT_INSERT = "DivergentInsert"
+    DIVERGENT_UPDATE = "DivergentUpdate"
+    DELETE_VS_UPDATE = "DeleteVsUpdate"
+    ORPHAN_EDGE = "OrphanEdge"
+    UNIQUE_VIOLATION = "UniqueViolation"
+    CARDINALITY_VIOLATION = "CardinalityViolation"
+    VALUE_CONSTRAINT_VIOLATION = "ValueConstraintViolation"
+
+
+@dataclass(frozen=True, slots=True)
+class Clash:
+    """One entity that the two sides left in different states, as tables of one row; None where it is absent.
+
+    `merged` is what could be merged of it, with ours in the `columns` that nothing settles.
+    """
+
+    kind: Kind
+    entity_id: str
+    columns: tuple[str, ...]
+    base: pa.Table | None
+    ours: pa.Table | None
+    theirs: pa.Table | None
+    merged: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowMerge:
+    """What a merge does to the rows of one type on our side, and what it could not settle."""
+
+    inserted: pa.Table
+    updated: pa.Table
+    deleted: Ids
+    clashes: tuple[Clash, ...] = ()
+
+    @property
+    def changes_nothing(self) -> bool:
+        return not (self.inserted.num_rows or self.updated.num_rows or len(self.deleted))
+
+
+def as_merge(theirs: RowChanges) -> RowMerge:
+    """Return the merge of a type that our side did not touch: their change as it is."""
+    return RowMerge(theirs.inserted, theirs.after, _ids(theirs.deleted))
+
+
+def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown = NOTHING_UNKNOWN) -> RowMerge:
+    """Merge what two sides did to the rows of a type since their base, of which some may be unknown."""
+    sides = merge_sides(type_, ours, theirs, unknown)
+    clashes = [clash for one in sides.contests for clash in one.clashes(unknown)]
+    return RowMerge(sides.inserted, sides.updated, sides.deleted, tuple(sorted(clashes, key=lambda one: one.entity_id)))
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """Entities that nothing settles in full, row by row the same in all tables; None where they are absent.
+
+    `unsettled` tells in which rows a unit is left open; without any it is whether the entity exists at all.
+    """
+
+    kind: Kind
+    base: pa.Table | None
+    ours: pa.Table | None
+    theirs: pa.Table | None
+    merged: pa.Table | None = None
+    unsettled: tuple[tuple[Unit, Mask], ...] = ()
+
+    def clashes(self, unknown: Unknown) -> Iterator[Clash]:
+        tables = (self.base, self.ours, self.theirs, self.merged)
+        [rows, *_] = [one for one in tables if one is not None]
+        ids: Any = rows.column("id").to_pylist()
+        for row, entity_id in enumerate(ids):
+            columns = tuple(name for unit, open_ in self.unsettled if open_[row] for name in unit.columns)
+            base, *others = [None if one is None else one.slice(row, 1) for one in tables]
+            yield Clash(self.kind, entity_id, columns, None if base is None else unknown.known_of(base), *others)
+
+
+@dataclass(frozen=True, slots=True)
+class SideMerge:
+    """What a merge does to the rows of our side, and the entities it could not settle."""
+
+    inserted: pa.Table
+    updated: pa.Table
+    deleted: Ids
+    contests: tuple[Contest, ...]
+
+
+def merge_sides(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unknown) -> SideMerge:
+    """Merge what two sides did to the rows of a type, at a cost in Python that does not grow with the conflicts."""
+    touched = pa.concat_arrays([_ids(one) for one in (ours.inserted, ours.after, ours.deleted)])
+    both_inserted = _Pair.of(ours.inserted, theirs.inserted)
+    both_updated = _Pair.of(ours.after, theirs.after)
+    base = theirs.before.take(both_updated.right)
+    settled_inserts, open_inserts = _merge_images(type_, both_inserted, None, unknown)
+    settled_updates, open_updates = _merge_images(type_, both_updated, base, unknown)
+    revived, removed, contested = _deletes_against_updates(type_, ours, theirs)
+    return SideMerge(
+        pa.concat_tables([_untouched(theirs.inserted, touched), revived]).combine_chunks(),
+        pa.concat_tables([_untouched(theirs.after, touched), settled_inserts, settled_updates]).combine_chunks(),
+        pa.concat_arrays([without(_ids(theirs.deleted), touched), removed]),
+        (open_inserts, open_updates, *contested),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Rows of two tables that have the same id, and their places in each."""
+
+    ours: pa.Table
+    theirs: pa.Table
+    left: Numbers
+    right: Numbers
+
+    @classmethod
+    def of(cls, ours: pa.Table, theirs: pa.Table) -> _Pair:
+        places = pc.index_in(_ids(ours), value_set=_ids(theirs))
+        left = np.flatnonzero(pc.is_valid(places).to_numpy(zero_copy_only=False))
+        right = places.drop_null().to_numpy(zero_copy_only=False)
+        return cls(ours.take(left), theirs.take(right), left, right)
+
+
+def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unknown) -> tuple[pa.Table, Contest]:
+    """Return the rows to put in place of ours, and the entities in which something is left unsettled."""
+    units = units_of(type_)
+    merged, unsettled = merge_columns(units, base, pair.ours, pair.theirs, unknown)
+    is_open = np.zeros(merged.num_rows, bool)
+    for _, rows in unsettled:
+        is_open |= rows
+    kind = Kind.DIVERGENT_INSERT if base is None else Kind.DIVERGENT_UPDATE
+    ours, theirs, open_merged = (one.filter(pa.array(is_open)) for one in (pair.ours, pair.theirs, merged))
+    older = None if base is None else base.filter(pa.array(is_open))
+    contest = Contest(kind, older, ours, theirs, open_merged, tuple((unit, rows[is_open]) for unit, rows in unsettled))
+    return merged.filter(pa.array(changed_rows(units, pair.ours, merged) & ~is_open)), contest
+
+
+def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
+    """Return which rows are not what ours are; a merge without a base finds out."""
+    everything = [Unit(unit.columns, MergeRule.FAIL) for unit in units]
+    _, differences = merge_columns(everything, None, ours, merged)
+    changed = np.zeros(ours.num_rows, bool)
+    for _, rows in differences:
+        changed |= rows
+    return changed
+
+
+def _deletes_against_updates(
+    type_: Type, ours: RowChanges, theirs: RowChanges
+) -> tuple[pa.Table, Ids, tuple[Contest, ...]]:
+    """Return rows to bring back, ids to take out, and what neither is decided for; a type as a whole decides."""
+    we_deleted = _Pair.of(ours.deleted, theirs.after)
+    they_deleted = _Pair.of(ours.after, theirs.deleted)
+    nothing, nobody = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)
+    if type_.merge is MergeRule.OURS:
+        return nothing, nobody, ()
+    if type_.merge is MergeRule.THEIRS:
+        return we_deleted.theirs, _ids(they_deleted.theirs), ()
+    by_us = Contest(Kind.DELETE_VS_UPDATE, we_deleted.ours, None, we_deleted.theirs)
+    by_them = Contest(Kind.DELETE_VS_UPDATE, they_deleted.theirs, they_deleted.ours, None)
+    return nothing, nobody, (by_us, by_them)
+
+
+def _untouched(rows: pa.Table, touched: Ids) -> pa.Table:
+    return rows.filter(pa.array(~is_among(_ids(rows), touched)))
+
+
+def _ids(rows: pa.Table) -> Any:
+    return one_array(rows.column("id"))

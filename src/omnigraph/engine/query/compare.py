@@ -1,0 +1,284 @@
+"""Comparisons: for which rows a comparison is true, by exact value whatever the widths of its sides.
+
+Unknown is not kept apart from false: nothing in the language negates a condition, so no query can tell them apart.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.params import Value
+from omnigraph.engine.query.vectors import Constant, Lists, Mask, Numbers, Texts, Vector, vector_of
+from omnigraph.lang.query.ir import CompareOp
+
+Op = CompareOp
+_PYTHON: Final[Mapping[CompareOp, Callable[[Any, Any], bool]]] = {
+    Op.EQ: operator.eq, Op.NE: operator.ne, Op.LT: operator.lt, Op.LE: operator.le, Op.GT: operator.gt,
+    Op.GE: operator.ge,
+}  # fmt: skip
+_NUMPY: Final[Mapping[CompareOp, np.ufunc]] = {
+    Op.EQ: np.equal, Op.NE: np.not_equal, Op.LT: np.less, Op.LE: np.less_equal, Op.GT: np.greater,
+    Op.GE: np.greater_equal,
+}  # fmt: skip
+_ARROW: Final[Mapping[CompareOp, Callable[[Any, Any], Any]]] = {
+    Op.EQ: pc.equal, Op.NE: pc.not_equal, Op.LT: pc.less, Op.LE: pc.less_equal, Op.GT: pc.greater,
+    Op.GE: pc.greater_equal,
+}  # fmt: skip
+_MIRRORED: Final = {Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.LT, Op.GE: Op.LE, Op.EQ: Op.EQ, Op.NE: Op.NE}
+_TEXT_TESTS: Final = (Op.STARTS_WITH, Op.STRING_CONTAINS)
+
+
+def compare(op: CompareOp, left: Vector, right: Vector, count: int) -> Mask:
+    """Return where the comparison is true; a null on either side never is."""
+    if _is_null(left) or _is_null(right):
+        return np.zeros(count, np.bool_)
+    if op is Op.CONTAINS:
+        return _list_contains(left, right, count)
+    if isinstance(left, Constant) and isinstance(right, Constant):
+        return np.full(count, _constants(op, left.value, right.value))
+    if isinstance(left, Texts) or isinstance(right, Texts):
+        return _text_test(op, left, right) if op in _TEXT_TESTS else _texts(op, left, right)
+    if isinstance(left, Constant):
+        left, right, op = right, left, _MIRRORED[op]
+    assert isinstance(left, Numbers)
+    if isinstance(right, Constant):
+        return with_validity(compare_constant(op, left.data, right.value), left.valid)
+    assert isinstance(right, Numbers)
+    true = _numbers(op, left.data, right.data)
+    return with_validity(with_validity(true, left.valid), right.valid)
+
+
+def _is_null(vector: Vector) -> bool:
+    return isinstance(vector, Constant) and vector.value is None
+
+
+def with_validity(true: Mask, valid: Mask | None) -> Mask:
+    """Return what is both true and not null."""
+    return true if valid is None else true & valid
+
+
+def truth_of(array: Any) -> Mask:
+    """Return a boolean Arrow array as a mask in which null is false."""
+    if array.null_count:
+        array = array.fill_null(False)
+    mask: Mask = array.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _constants(op: CompareOp, left: Any, right: Any) -> bool:
+    if op is Op.STARTS_WITH:
+        return bool(left.startswith(right))
+    return right in left if op is Op.STRING_CONTAINS else bool(_PYTHON[op](left, right))
+
+
+# -- texts -----------------------------------------------------------------------------------------------------
+
+
+def _texts(op: CompareOp, left: Vector, right: Vector) -> Mask:
+    return truth_of(_ARROW[op](_text_operand(left), _text_operand(right)))
+
+
+def _text_operand(vector: Vector) -> Any:
+    return pa.scalar(vector.value, pa.string()) if isinstance(vector, Constant) else vector.array  # type: ignore[union-attr]
+
+
+def _text_test(op: CompareOp, left: Vector, right: Vector) -> Mask:
+    if isinstance(right, Constant):
+        assert isinstance(left, Texts)
+        assert isinstance(right.value, str)
+        test = pc.starts_with if op is Op.STARTS_WITH else pc.match_substring
+        return truth_of(test(left.array, pattern=right.value))
+    assert isinstance(right, Texts)
+    assert isinstance(left, Texts | Constant)
+    text, pattern = _numpy_texts(left), _numpy_texts(right)
+    if _has_nul(left) or _has_nul(right):
+        # The vectorised tests take a text for ended at its last character that is not NUL.
+        pairs = np.broadcast(text, pattern)
+        true = np.fromiter((_constants(op, str(a), str(b)) for a, b in pairs), np.bool_, len(pattern))
+    elif op is Op.STARTS_WITH:
+        true = np.strings.startswith(text, pattern)
+    else:
+        true = np.strings.find(text, pattern) >= 0
+    true = with_validity(true, truth_of(right.array.is_valid()))
+    return with_validity(true, truth_of(left.array.is_valid())) if isinstance(left, Texts) else true
+
+
+def _has_nul(side: Texts | Constant) -> bool:
+    if isinstance(side, Constant):
+        return "\x00" in str(side.value)
+    return bool(pc.any(pc.match_substring(side.array, "\x00"), min_count=0).as_py())
+
+
+def _numpy_texts(side: Texts | Constant) -> npt.NDArray[Any]:
+    if isinstance(side, Constant):
+        return np.array(side.value, np.dtypes.StringDType())
+    texts: npt.NDArray[Any] = side.array.fill_null("").to_numpy(zero_copy_only=False)
+    return texts.astype(np.dtypes.StringDType())
+
+
+# -- numbers ---------------------------------------------------------------------------------------------------
+
+
+def compare_constant(op: CompareOp, data: npt.NDArray[Any], value: Value) -> Mask:
+    """Compare numbers with a constant: it is brought into the column's own type, or the answer is known without."""
+    if data.dtype == np.bool_ or isinstance(value, bool):
+        return _apply(op, data, value)
+    assert isinstance(value, int | float)
+    if data.dtype.kind == "f":
+        return _floats_with_constant(op, data, value)
+    limits = np.iinfo(data.dtype)
+    folded = fold_integer(op, value, int(limits.min), int(limits.max))
+    if isinstance(folded, bool):
+        return np.full(len(data), folded)
+    folded_op, bound = folded
+    return _apply(folded_op, data, data.dtype.type(bound))
+
+
+def fold_integer(op: CompareOp, value: float, low: int, high: int) -> bool | tuple[CompareOp, int]:
+    """Return a comparison of integers between `low` and `high` with an integer that fits them, or its known answer.
+
+    >>> fold_integer(CompareOp.LT, 5.5, 0, 10), fold_integer(CompareOp.EQ, 5.5, 0, 10)
+    ((<CompareOp.LE: '<='>, 5), False)
+    """
+    if not math.isfinite(value):
+        if math.isnan(value):
+            return op is Op.NE
+        return op is Op.NE or ((value > 0) == (op in (Op.LT, Op.LE)) and op is not Op.EQ)
+    floor = math.floor(value)
+    if op in (Op.EQ, Op.NE):
+        if floor != value or not low <= floor <= high:
+            return op is Op.NE
+        return op, floor
+    # Below a bound means at most the next integer down; above one, at least the next integer up.
+    if op in (Op.LT, Op.LE):
+        most = floor - 1 if op is Op.LT and floor == value else floor
+        if most >= high:
+            return True
+        return False if most < low else (Op.LE, most)
+    least = floor + 1 if op is Op.GT or floor != value else floor
+    if least <= low:
+        return True
+    return False if least > high else (Op.GE, least)
+
+
+def _floats_with_constant(op: CompareOp, data: npt.NDArray[Any], value: float) -> Mask:
+    if data.dtype == np.float32:
+        if isinstance(value, float):
+            # A decimal in a query means the value that a 32-bit column stores for it.
+            with np.errstate(over="ignore"):
+                narrow = np.float32(value)
+            if np.isfinite(narrow) or not math.isfinite(value):
+                return _apply(op, data, narrow)
+        data = data.astype(np.float64)
+    near = float(value)
+    if near == value or math.isnan(near):
+        return _apply(op, data, near)
+    if op in (Op.EQ, Op.NE):
+        return np.full(len(data), op is Op.NE)
+    # No float lies between the integer and its nearest float, so the nearest one decides from its own side.
+    if op in (Op.LT, Op.LE):
+        return _apply(Op.LT if near > value else Op.LE, data, near)
+    return _apply(Op.GE if near > value else Op.GT, data, near)
+
+
+def _apply(op: CompareOp, left: Any, right: Any) -> Mask:
+    true: Mask = _NUMPY[op](left, right)
+    return true
+
+
+def _numbers(op: CompareOp, left: npt.NDArray[Any], right: npt.NDArray[Any]) -> Mask:
+    left_kind, right_kind = left.dtype.kind, right.dtype.kind
+    if left_kind == right_kind or "b" in (left_kind, right_kind):
+        return _apply(op, left, right)
+    if "f" in (left_kind, right_kind):
+        if left_kind == "f":
+            return _integers_with_floats(_MIRRORED[op], right, left)
+        return _integers_with_floats(op, left, right)
+    if max(left.dtype.itemsize, right.dtype.itemsize) < 8:
+        return _NUMPY[op](left.astype(np.int64), right.astype(np.int64))  # type: ignore[no-any-return]
+    return (
+        _signed_with_unsigned(op, left, right)
+        if left_kind == "i"
+        else _signed_with_unsigned(_MIRRORED[op], right, left)
+    )
+
+
+def _signed_with_unsigned(op: CompareOp, signed: npt.NDArray[Any], unsigned: npt.NDArray[Any]) -> Mask:
+    negative = signed < 0
+    same = _NUMPY[op](np.where(negative, 0, signed).astype(np.uint64), unsigned.astype(np.uint64))
+    return np.where(negative, op in (Op.LT, Op.LE, Op.NE), same)
+
+
+def _integers_with_floats(op: CompareOp, integers: npt.NDArray[Any], floats: npt.NDArray[Any]) -> Mask:
+    wide = floats.astype(np.float64)
+    if integers.dtype.itemsize < 8:
+        # Every narrower integer is exact as a 64-bit float.
+        return _apply(op, integers.astype(np.float64), wide)
+    low, high = (-(2.0**63), 2.0**63) if integers.dtype.kind == "i" else (0.0, 2.0**64)
+    floor = np.floor(wide)
+    inside = (floor >= low) & (floor < high)
+    bound = np.where(inside, floor, 0.0).astype(integers.dtype)
+    above = np.where(inside, integers > bound, wide < low)
+    equal: Mask = inside & (integers == bound) & (wide == floor)
+    below: Mask = ~(above | equal | np.isnan(wide))
+    if op is Op.EQ:
+        return equal
+    if op is Op.NE:
+        return ~equal
+    strict: Mask = below if op in (Op.LT, Op.LE) else above
+    return strict | equal if op in (Op.LE, Op.GE) else strict
+
+
+# -- lists -----------------------------------------------------------------------------------------------------
+
+
+def _list_contains(left: Vector, right: Vector, count: int) -> Mask:
+    if isinstance(left, Constant):
+        assert isinstance(left.value, tuple)
+        if isinstance(right, Constant):
+            return np.full(count, any(item is not None and item == right.value for item in left.value))
+        return member_of(right, left.value, count)
+    assert isinstance(left, Lists)
+    array = left.array
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    items = vector_of(pc.list_flatten(array))
+    parents = np.repeat(np.arange(count), lengths)
+    sought = right if isinstance(right, Constant) else right.take(parents)
+    found = compare(Op.EQ, items, sought, len(parents))
+    mask = np.zeros(count, np.bool_)
+    mask[parents[found]] = True
+    return mask
+
+
+def member_of(operand: Vector, items: tuple[Any, ...], count: int) -> Mask:
+    """Return where a value equals one of the items; null is no item."""
+    known = [item for item in items if item is not None]
+    if isinstance(operand, Constant):
+        return np.full(count, operand.value is not None and operand.value in known)
+    if isinstance(operand, Texts):
+        return truth_of(pc.is_in(operand.array, value_set=pa.array(known, pa.string()), skip_nulls=True))
+    assert isinstance(operand, Numbers)
+    return with_validity(np.isin(operand.data, _fitting(operand.data.dtype, known)), operand.valid)
+
+
+def _fitting(dtype: np.dtype[Any], items: list[Any]) -> npt.NDArray[Any]:
+    """Return the items that a column of this type can hold, in that type; the others equal nothing in it."""
+    if dtype == np.bool_:
+        return np.array(items, np.bool_)
+    if dtype.kind == "f":
+        kept = [item for item in items if isinstance(item, float) or float(item) == item]
+        if dtype == np.float32:
+            kept = [item for item in kept if isinstance(item, float) or float(np.float32(item)) == item]
+        with np.errstate(over="ignore"):
+            return np.array(kept, np.float64).astype(dtype)
+    limits = np.iinfo(dtype)
+    whole = [item for item in items if math.isfinite(item) and item == math.floor(item)]
+    return np.array([int(item) for item in whole if limits.min <= item <= limits.max], dtype)

@@ -1,0 +1,399 @@
+"""Entities: all nodes or edges of one type at one version, known by dense ids, with columns loaded when needed.
+
+A dense id is the position in the scan order of the pinned version; it means nothing outside of that version.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.engine.query.budget import charge_running, loading
+from omnigraph.engine.query.ordering import text_ranks
+from omnigraph.engine.query.vectors import Ids, Lists, Mask, Numbers, Texts, arrow_of, vector_of
+from omnigraph.store.index.index_build import unindexed_rows
+from omnigraph.store.read.dataset import Dataset, miscounted
+from omnigraph.store.read.live_rows import LiveRows, live_rows
+from omnigraph.store.read.version_diff import read_after, shared_beginning
+
+# A text column is worth coding when its first values repeat this often.
+_SAMPLE: Final = 4_096
+_SAMPLE_DISTINCT_MAX: Final = 512
+_FEW: Final = 4
+
+
+class Column:
+    """A whole column."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @cached_property
+    def vector(self) -> Numbers | Texts | Lists:
+        return vector_of(self.array)
+
+    def take(self, ids: Ids) -> Numbers | Texts | Lists:
+        """Return the values of entities by dense id; a negative id gives null."""
+        vector = self.vector
+        if isinstance(vector, Numbers):
+            return _take_numbers(vector, ids)
+        if isinstance(vector, Texts) and len(ids) <= _FEW:
+            # The fixed cost of a kernel is that of many single values. Lists stay with it: as Python values, instants
+            # in them would come back as whole days.
+            array = self.array
+            few = [array[place].as_py() if place >= 0 else None for place in ids.tolist()]
+            return Texts(pa.array(few, array.type))
+        charge_running(len(ids) * self._value_bytes, "reading values")
+        if isinstance(vector, Texts) and self.is_coded_for(len(ids)):
+            coded: Any = pa.DictionaryArray.from_arrays(_arrow_places(self.codes_of(ids)), self.dictionary)
+            return Texts(coded.cast(pa.string()))
+        return type(vector)(vector.array.take(_arrow_places(ids)))
+
+    @cached_property
+    def _value_bytes(self) -> int:
+        return int(self.array.nbytes) // max(len(self.array), 1)
+
+    def ranks_of(self, ids: Ids) -> npt.NDArray[np.int64]:
+        """Return the rank of each text among the distinct ones of the column; -1 for null and for a negative id.
+
+        Sorting by them needs no text of any row, of which there may be many more than entities.
+        """
+        return self._ranks.take(ids, mode="wrap")
+
+    @cached_property
+    def _ranks(self) -> npt.NDArray[np.int64]:
+        return np.append(text_ranks(self.array), np.int64(-1))
+
+    def take_arrow(self, ids: Ids, wanted: Any) -> Any:
+        """Return the values of entities as an Arrow array, in a type that the column has or can be cast to."""
+        array = self.array
+        if len(ids) == 1 and array.type == wanted and ids[0] >= 0:
+            # A slice costs a tenth of a gather.
+            return array.slice(ids[0], 1)
+        return arrow_of(self.take(ids), wanted, len(ids))
+
+    def is_coded_for(self, count: int) -> bool:
+        """Tell whether so many values are better handled by their codes."""
+        return count > _SAMPLE and self.is_repetitive
+
+    @cached_property
+    def is_repetitive(self) -> bool:
+        """Tell whether few distinct texts fill the column, so that codes are smaller and faster than texts."""
+        if not isinstance(self.vector, Texts) or len(self.array) <= _SAMPLE:
+            return False
+        return len(pc.unique(self.array.slice(0, _SAMPLE))) <= _SAMPLE_DISTINCT_MAX
+
+    @cached_property
+    def _encoded(self) -> Any:
+        return self.array.dictionary_encode()
+
+    @cached_property
+    def _codes(self) -> npt.NDArray[np.int32]:
+        # The extra last place is what a null id reads.
+        codes: npt.NDArray[np.int32] = self._encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return np.append(codes, np.int32(-1))
+
+    @property
+    def codes(self) -> npt.NDArray[np.int32]:
+        """The place of each value in `dictionary`; -1 for null."""
+        return self._codes[:-1]
+
+    def codes_of(self, ids: Ids) -> npt.NDArray[np.int32]:
+        """Return the codes of entities by dense id; -1 for a negative id."""
+        return self._codes.take(ids, mode="wrap")
+
+    @property
+    def dictionary(self) -> Any:
+        return self._encoded.dictionary
+
+    @property
+    def nbytes(self) -> int:
+        total = int(self.array.nbytes)
+        held = self.__dict__
+        if "vector" in held and isinstance(self.vector, Numbers):
+            total += int(self.vector.data.nbytes) + (0 if self.vector.valid is None else int(self.vector.valid.nbytes))
+        if "_encoded" in held:
+            total += int(self._encoded.nbytes) * 2
+        total += sum(int(held[name].nbytes) for name in ("_codes", "_ranks") if name in held)
+        return total
+
+
+def _take_numbers(vector: Numbers, ids: Ids) -> Numbers:
+    if len(vector.data) == 0:
+        return Numbers(np.zeros(len(ids), vector.data.dtype), np.zeros(len(ids), np.bool_))
+    # A negative id reads the last value, which the mask then hides.
+    taken = vector.take(ids)
+    if len(ids) and ids.min() < 0:
+        present = ids >= 0
+        return Numbers(taken.data, present if taken.valid is None else taken.valid & present)
+    return taken
+
+
+def _arrow_places(places: Ids) -> Any:
+    if len(places) and places.min() < 0:
+        return pa.array(places, mask=places < 0)
+    return pa.array(places)
+
+
+ID: Final = "id"
+ROW_ID: Final = "_rowid"
+
+# Below this size a whole column costs about as much as a few of its values.
+_SMALL_ROWS: Final = 65_536
+# Values of fewer than one row in this many are taken one by one, the first few times.
+_SELECTIVE: Final = 64
+_TAKES_MAX: Final = 4
+# A dictionary of all ids pays for itself after this many lookups of single ids.
+_LOOKUPS_BEFORE_DICTIONARY: Final = 8
+_PROBED_IDS_MAX: Final = 4_096
+# What a text of which nothing is known is taken to need.
+_TEXT_BYTES: Final = 24
+
+
+class Entities:
+    """One type at one version."""
+
+    def __init__(self, dataset: Dataset, grow: Callable[[], None], previous: Entities | None = None) -> None:
+        self.dataset = dataset
+        self._grow = grow
+        # Whoever else needs the previous version keeps it; this one only reads less while it is there.
+        self._previous = None if previous is None else weakref.ref(previous)
+        self.count = dataset.count()
+        self.dtype = np.int32 if self.count < 2**31 else np.int64
+        self._columns: dict[str, Column] = {}
+        self._nulls: dict[str, Mask] = {}
+        self._takes: dict[str, int] = {}
+        self._live: LiveRows | None = None
+        self._all: Ids | None = None
+        self._positions: dict[str, int] | None = None
+        self._ranks: Ids | None = None
+        self._unindexed: dict[str, int] = {}
+        self._lookups = 0
+        self._lock = threading.RLock()
+
+    def unindexed_rows(self, name: str) -> int:
+        """Return how many entities a lookup by a column has to scan; asked of storage once."""
+        if name not in self._unindexed:
+            self._unindexed[name] = unindexed_rows(self.dataset, name)
+        return self._unindexed[name]
+
+    @property
+    def all(self) -> Ids:
+        """All dense ids; the same array each time, so that a caller can see that it has everything."""
+        if self._all is None:
+            self._all = np.arange(self.count, dtype=self.dtype)
+        return self._all
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def column(self, name: str) -> Column:
+        """Return a whole column, reading it once."""
+        found = self._columns.get(name)
+        if found is None:
+            with self._lock:
+                found = self._columns.get(name)
+                if found is None:
+                    with loading(self.count, _row_bytes(self.dataset.schema.field(name).type), f"reading `{name}`"):
+                        found = Column(self._read(name))
+                    if len(found.array) != self.count:
+                        raise miscounted(self.dataset, len(found.array))
+                    self._columns[name] = found
+                    self._grow()
+        return found
+
+    def _read(self, name: str) -> Any:
+        """Read a whole column; after an append only what was appended, if the rest is still in memory."""
+        previous = self._previous() if self._previous is not None else None
+        if previous is not None and previous.has_column(name):
+            beginning = shared_beginning(self.dataset, previous.dataset)
+            if beginning.rows:
+                known = previous.column(name).array.slice(0, beginning.rows)
+                added = read_after(self.dataset, beginning, [name]).column(name).cast(known.type)
+                return _contiguous(pa.chunked_array([known, *added.chunks], known.type))
+        return _contiguous(self.dataset.read([name]).column(name))
+
+    def has_column(self, name: str) -> bool:
+        return name in self._columns
+
+    def values(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+        """Return a property of some entities; a negative id gives null."""
+        if ids is self._all:
+            return self.column(name).vector
+        if name not in self._columns and self._is_selective(name, len(ids)):
+            return self._take(name, ids)
+        return self.column(name).take(ids)
+
+    def arrow(self, name: str, ids: Ids, wanted: Any) -> Any:
+        """Return a property of some entities as an Arrow array of a type."""
+        column = self._columns.get(name)
+        if column is None:
+            return arrow_of(self.values(name, ids), wanted, len(ids))
+        if ids is self._all:
+            return column.array if column.array.type == wanted else arrow_of(column.vector, wanted, len(ids))
+        return column.take_arrow(ids, wanted)
+
+    def coded(self, name: str, ids: Ids) -> tuple[Any, Ids] | None:
+        """Return the distinct texts of a column and the code of each entity, if so many are asked for that it pays."""
+        if name not in self._columns and ids is not self._all:
+            return None
+        column = self.column(name)
+        if not column.is_coded_for(len(ids)):
+            return None
+        return column.dictionary, column.codes if ids is self._all else column.codes_of(ids)
+
+    def _is_selective(self, name: str, wanted: int) -> bool:
+        if self.count <= _SMALL_ROWS or wanted * _SELECTIVE > self.count:
+            return False
+        with self._lock:
+            self._takes[name] = self._takes.get(name, 0) + 1
+            return self._takes[name] <= _TAKES_MAX
+
+    def _take(self, name: str, ids: Ids) -> Numbers | Texts | Lists:
+        present = ids >= 0
+        rows = self.row_ids[ids[present]]
+        distinct, places = np.unique(rows, return_inverse=True)
+        array = _contiguous(self.dataset.take(distinct.tolist(), [name]).column(name))
+        indices = np.zeros(len(ids), np.int64)
+        indices[present] = places
+        return vector_of(array.take(pa.array(indices, mask=~present)))
+
+    def null_mask(self, name: str) -> Mask:
+        """Return which entities lack a property; works for Blobs too, whose bytes are never read here."""
+        mask = self._nulls.get(name)
+        if mask is None:
+            present = self.dataset.read([], f"`{name}` IS NOT NULL", with_row_id=True).column(ROW_ID).to_numpy()
+            mask = np.ones(self.count, np.bool_)
+            mask[self.from_row_ids(present)] = False
+            self._nulls[name] = mask
+        return mask
+
+    # -- row ids -----------------------------------------------------------------------------------------------
+
+    @property
+    def row_ids(self) -> npt.NDArray[np.uint64]:
+        """The stable row id of every entity, by dense id."""
+        return self._rows.ids
+
+    def from_row_ids(self, rows: npt.NDArray[np.uint64]) -> Ids:
+        """Return the dense ids of stable row ids, all of which live at this version."""
+        found = self._rows.positions(rows)
+        assert len(found) == 0 or found.min() >= 0, f"rows of {self.dataset.ref} that are not there were named"
+        return found.astype(self.dtype, copy=False)
+
+    @property
+    def _rows(self) -> LiveRows:
+        if self._live is None:
+            self._live = live_rows(self.dataset)
+        return self._live
+
+    # -- ids ---------------------------------------------------------------------------------------------------
+
+    @property
+    def ids(self) -> Any:
+        """The `id` of every entity, as an Arrow array."""
+        return self.column(ID).array
+
+    def find(self, wanted: str) -> int:
+        """Return the dense id of one id, or -1."""
+        if self._positions is not None:
+            return self._positions.get(wanted, -1)
+        self._lookups += 1
+        if ID not in self._columns and self.count > _SMALL_ROWS and self._lookups <= _TAKES_MAX:
+            return int(self._probe([wanted])[0])
+        if self._lookups <= _LOOKUPS_BEFORE_DICTIONARY:
+            return int(pc.index(self.ids, pa.scalar(wanted, self.ids.type)).as_py())
+        self._positions = {text: place for place, text in enumerate(self.ids.to_pylist())}
+        self._grow()
+        return self._positions.get(wanted, -1)
+
+    def find_all(self, wanted: Any) -> Ids:
+        """Return the dense ids of an Arrow array of ids, -1 for those that are not there."""
+        if ID not in self._columns and len(wanted) <= _PROBED_IDS_MAX and len(wanted) * _SELECTIVE < self.count:
+            return self._probe(wanted.to_pylist())
+        wanted = wanted if wanted.type == self.ids.type else wanted.cast(self.ids.type)
+        if len(wanted) * _SELECTIVE < self.count:
+            return self._find_few(wanted)
+        return _places_in(wanted, self.ids)
+
+    def _find_few(self, wanted: Any) -> Ids:
+        # A table of the few and a look at all costs less than a table of all.
+        distinct = pc.unique(wanted)
+        places = _places_in(self.ids, distinct)
+        known = np.flatnonzero(places >= 0)
+        dense = np.full(len(distinct), -1, self.dtype)
+        dense[places[known]] = known
+        found: Ids = dense[_places_in(wanted, distinct)]
+        return found
+
+    def _probe(self, wanted: Sequence[str]) -> Ids:
+        """Look ids up in storage, where an index on `id` makes it cheap."""
+        if not wanted:
+            return np.empty(0, self.dtype)
+        table = self.dataset.read([ID], f"id IN ({', '.join(quoted(text) for text in wanted)})", with_row_id=True)
+        places = pc.index_in(pa.array(wanted, pa.string()), value_set=_contiguous(table.column(ID)))
+        indices = places.fill_null(-1).to_numpy(zero_copy_only=False)
+        dense = np.append(self.from_row_ids(table.column(ROW_ID).to_numpy()), self.dtype(-1))
+        found: Ids = dense[indices]
+        return found
+
+    @property
+    def id_ranks(self) -> Ids:
+        """The place of every entity when all are sorted by id."""
+        if self._ranks is None:
+            order = pc.array_sort_indices(self.ids).to_numpy()
+            ranks = np.empty(self.count, self.dtype)
+            ranks[order] = self.all
+            self._ranks = ranks
+        return self._ranks
+
+    @property
+    def nbytes(self) -> int:
+        arrays = [self._live, self._all, self._ranks, *self._nulls.values()]
+        total = sum(int(array.nbytes) for array in arrays if array is not None)
+        total += sum(column.nbytes for column in list(self._columns.values()))
+        # A Python dictionary of texts takes about this much for each of them.
+        return total + (120 * self.count if self._positions is not None else 0)
+
+
+def _places_in(wanted: Any, texts: Any) -> Ids:
+    """Return where each text is among some others, -1 when it is not."""
+    places: Ids = pc.index_in(wanted, value_set=texts).fill_null(-1).to_numpy(zero_copy_only=False)
+    return places
+
+
+def _row_bytes(type_: Any) -> int:
+    """Return about how many bytes one value of a column takes in memory."""
+    if pa.types.is_fixed_size_list(type_):
+        return int(type_.list_size) * 4
+    try:
+        return int(type_.bit_width) // 8 or 1
+    except ValueError:
+        return _TEXT_BYTES
+
+
+def quoted(text: str) -> str:
+    """Return a text as a literal of a storage filter.
+
+    >>> quoted("it's")
+    "'it''s'"
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _contiguous(column: Any) -> Any:
+    """Return a column as one array; texts beyond what 32-bit offsets reach get wide ones."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    if column.num_chunks == 0:
+        return pa.array([], column.type)
+    if pa.types.is_string(column.type) and column.nbytes > 2**31 - 2**20:
+        column = column.cast(pa.large_string())
+    return pa.concat_arrays(column.chunks)

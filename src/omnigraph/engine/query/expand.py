@@ -1,0 +1,481 @@
+"""Expansion: from rows to rows with one more node, over one edge or over several hops.
+
+Sizes are known, and held against the budget, before anything is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph import settings
+from omnigraph.engine.query.adjacency import Adjacency, Topology, build_adjacency
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.entities import ROW_ID, quoted
+from omnigraph.engine.query.vectors import Ids, Mask
+from omnigraph.lang.query.ir import Direction
+
+# So few edges are read whole in about the time of two lookups, and stay in memory for the next query.
+_SMALL_EDGES: Final = 50_000
+# An edge type that was looked up this often in one version is worth reading whole.
+_PROBES_MAX: Final = 16
+_CSR_COST_PER_EDGE: Final = 1.5
+# What a lookup costs for each edge that no index covers, so that it is scanned.
+_SCAN_COST: Final = 0.5
+_LOOKED_UP: Final = {Direction.OUT: ("src",), Direction.IN: ("dst",), Direction.BOTH: ("src", "dst")}
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Where the neighbours of some nodes lie in an adjacency."""
+
+    adjacency: Adjacency
+    starts: npt.NDArray[np.int64]
+    degrees: npt.NDArray[np.int64]
+
+    @property
+    def total(self) -> int:
+        return len(self.adjacency.neighbours) if self.is_all else int(self.degrees.sum())
+
+    @property
+    def is_all(self) -> bool:
+        """Tell whether these are all nodes in order, so that their neighbours are all there are."""
+        return self.degrees is self.adjacency.degrees
+
+    def neighbours(self) -> Ids:
+        """Return all neighbours, node by node."""
+        adjacency = self.adjacency
+        return adjacency.neighbours if self.is_all else adjacency.neighbours[self.entries()]
+
+    def entries(self) -> npt.NDArray[np.int64]:
+        """Return the places of all neighbours in the adjacency, node by node."""
+        if len(self.degrees) == 1:
+            return np.arange(self.starts[0], self.starts[0] + self.degrees[0])
+        ends = np.cumsum(self.degrees)
+        total = int(ends[-1]) if len(ends) else 0
+        entries: npt.NDArray[np.int64] = np.arange(total) + np.repeat(self.starts - (ends - self.degrees), self.degrees)
+        return entries
+
+
+class Walker(Protocol):
+    """Finds neighbours; nodes may repeat, but none is null."""
+
+    mode: str
+    reason: str
+
+    def locate(self, nodes: Ids) -> Located: ...
+
+
+class MemoryWalker:
+    """Walks adjacency in memory."""
+
+    mode = "csr"
+
+    def __init__(self, topology: Topology, direction: Direction, per_edge: bool, reason: str) -> None:
+        self.topology, self.direction = topology, direction
+        self.adjacency = topology.adjacency(direction, per_edge=per_edge)
+        self.reason = reason
+
+    def locate(self, nodes: Ids) -> Located:
+        return locate(self.adjacency, nodes)
+
+
+def locate(adjacency: Adjacency, nodes: Ids) -> Located:
+    """Return where the neighbours of nodes lie; quickly when the very array of all nodes is asked for."""
+    if nodes is adjacency.nodes:
+        return Located(adjacency, adjacency.starts[:-1], adjacency.degrees)
+    starts = adjacency.starts[nodes]
+    return Located(adjacency, starts, adjacency.starts[nodes + 1] - starts)
+
+
+class StorageWalker:
+    """Looks up the edges of just these nodes; an index on `src` and `dst` makes that cheap."""
+
+    mode = "indexed"
+
+    def __init__(self, run: Run, edge: str, direction: Direction, per_edge: bool, reason: str) -> None:
+        self._run, self._edge, self._direction, self._per_edge = run, edge, direction, per_edge
+        self.reason = reason
+
+    def locate(self, nodes: Ids) -> Located:
+        frontier, places = np.unique(nodes, return_inverse=True)
+        type_ = self._run.view.catalog.edges[self._edge]
+        ends: list[tuple[Ids, Ids, Ids]] = []
+        target_count = 0
+        if self._direction is not Direction.IN:
+            ends.append(self._lookup(frontier, "src", type_.source, "dst", type_.target))
+            target_count = self._run.nodes(type_.target).count
+        if self._direction is not Direction.OUT:
+            ends.append(self._lookup(frontier, "dst", type_.target, "src", type_.source))
+            target_count = self._run.nodes(type_.source).count
+        if len(ends) == 2:
+            # A self-loop is found from both ends and is one edge all the same.
+            source, target, edge = ends[1]
+            others = frontier[source] != target
+            ends[1] = (source[others], target[others], edge[others])
+        source, target, edge = (np.concatenate(parts) for parts in zip(*ends, strict=True))
+        adjacency = build_adjacency(source, target, edge if self._per_edge else None, len(frontier), target_count)
+        starts = adjacency.starts[places]
+        return Located(adjacency, starts, adjacency.starts[places + 1] - starts)
+
+    def _lookup(self, frontier: Ids, near: str, near_type: str, far: str, far_type: str) -> tuple[Ids, Ids, Ids]:
+        """Return, for every edge at the frontier, the place of its near end there, its far end and itself."""
+        if len(frontier) == 0:
+            empty = np.empty(0, np.int64)
+            return empty, empty, empty
+        texts: Any = self._run.nodes(near_type).values("id", frontier).array  # type: ignore[union-attr]  # ids are texts
+        edges = self._run.edges(self._edge)
+        condition = f"{near} IN ({', '.join(quoted(text) for text in texts.to_pylist())})"
+        table = edges.dataset.read([near, far], condition, with_row_id=True)
+        source = pc.index_in(table.column(near), value_set=texts.cast(pa.string())).to_numpy()
+        target = self._run.nodes(far_type).find_all(table.column(far))
+        known = target >= 0
+        rows = table.column(ROW_ID).to_numpy()
+        edge = edges.from_row_ids(rows) if self._per_edge else np.zeros(len(rows), np.int32)
+        return source[known], target[known], edge[known]
+
+
+def choose_walker(run: Run, edge: str, direction: Direction, hops: int, frontier: int, *, per_edge: bool) -> Walker:
+    """Return the cheaper way to walk, or the one that the settings ask for."""
+    indexed, reason = is_indexed_cheaper(run, edge, direction, hops, frontier)
+    if indexed:
+        run.topology(edge).probes += 1
+        return StorageWalker(run, edge, direction, per_edge, reason)
+    return MemoryWalker(run.topology(edge), direction, per_edge, reason)
+
+
+def is_indexed_cheaper(run: Run, edge: str, direction: Direction, hops: int, frontier: int) -> tuple[bool, str]:
+    """Tell whether looking edges up costs less than reading all of them, and why."""
+    mode = run.traversal_mode
+    if mode != "auto":
+        return mode == "indexed", f"OMNIGRAPH_TRAVERSAL_MODE is {mode}"
+    if run.has_topology(edge):
+        return False, "adjacency is in memory"
+    type_ = run.view.catalog.edges[edge]
+    edge_count = run.row_count(f"edge:{edge}")
+    if edge_count <= _SMALL_EDGES:
+        return False, f"{edge_count} edges are few enough to read whole"
+    if hops > (hops_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_HOPS")):
+        return False, f"{hops} hops are more than {hops_max}"
+    if frontier > (frontier_max := settings.whole("OMNIGRAPH_EXPAND_INDEXED_MAX_FRONTIER")):
+        return False, f"{frontier} nodes are more than {frontier_max}"
+    near = type_.target if direction is Direction.IN else type_.source
+    topology = run.topology(edge)
+    average = edge_count / max(run.row_count(f"node:{near}"), 1)
+    scanned = sum(topology.edges.unindexed_rows(end) for end in _LOOKED_UP[direction])
+    looked_up, whole = hops * (frontier * average + _SCAN_COST * scanned), _CSR_COST_PER_EDGE * edge_count
+    shown = f"about {looked_up:.0f} edges to look up{f', {scanned} of them scanned,' if scanned else ''}"
+    if looked_up >= whole:
+        return False, f"{shown} cost more than reading {edge_count}"
+    if topology.is_nearly_loaded:
+        return False, "adjacency of an older version is in memory"
+    if topology.probes >= _PROBES_MAX or (topology.probes + 1) * looked_up >= whole:
+        return False, f"looked up {topology.probes} times already"
+    return True, f"{shown} cost less than reading {edge_count}"
+
+
+# How many flags, one per node and source, a walk holds at once.
+_FLAGS_MAX: Final = 1 << 24
+# So many marks, one per node and owner, stay in the processor's cache; of a large type a few owners at once are worth
+# more than that.
+_MARKS_MAX: Final = 1 << 22
+_OWNERS_MIN: Final = 64
+# What a block of owners takes besides, in lookups.
+_BLOCK_COST: Final = 10_000
+# Fewer pairs than this are found among the neighbours themselves.
+MANY_PAIRS: Final = 4_096
+# What the work on one reached node takes while it goes on, besides the row that may come of it.
+_WORK_BYTES: Final = 32
+
+
+class Reached(NamedTuple):
+    """The outcome of an expansion: `places` are the rows it goes on from, one per entry."""
+
+    places: Ids
+    targets: Ids
+    edges: Ids | None
+    hops: Ids | None
+
+
+class Hops(NamedTuple):
+    """How far a walk goes; backwards, it starts at what the walk as written ends at."""
+
+    minimum: int
+    maximum: int
+    is_backwards: bool
+
+
+def expand_once(run: Run, walker: Walker, nodes: Ids, row_bytes: int, where: str) -> Reached:
+    """Go over one edge from every node; the walker decides whether neighbours or edges are counted."""
+    located = walker.locate(nodes)
+    run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
+    places = _places(located)
+    edges = located.adjacency.edges
+    if edges is None:
+        return Reached(places, located.neighbours(), None, None)
+    entries = located.entries()
+    return Reached(places, located.adjacency.neighbours[entries], edges[entries], None)
+
+
+def _places(located: Located) -> Ids:
+    """Return, for every neighbour, which of the located nodes it belongs to."""
+    if len(located.degrees) == 1:
+        return np.zeros(int(located.degrees[0]), np.int64)
+    return np.repeat(np.arange(len(located.degrees)), located.degrees)
+
+
+def has_neighbour(walker: Walker, nodes: Ids) -> Mask:
+    """Tell which nodes have any neighbour."""
+    return walker.locate(nodes).degrees > 0
+
+
+def expand_into(run: Run, walker: Walker, nodes: Ids, ends: Ids, row_bytes: int, where: str) -> Reached:
+    """Keep the pairs that an edge joins; once each, or once per edge when the walker counts edges."""
+    if isinstance(walker, MemoryWalker) and len(nodes) > MANY_PAIRS and walker.adjacency.edges is None:
+        places = _joined_places(run, walker, nodes, ends, where)
+        return Reached(places, ends[places], None, None)
+    located = walker.locate(nodes)
+    adjacency = located.adjacency
+    if isinstance(walker, MemoryWalker) and located.total > len(nodes):
+        sought = nodes.astype(np.int64) * max(adjacency.target_count, 1) + ends
+        found = _find_pairs(adjacency, sought)
+        run.spending.reserve(found.total, row_bytes, where)
+        places, entries = np.repeat(np.arange(len(nodes)), found.degrees), found.entries()
+    else:
+        run.spending.reserve(located.total, row_bytes + _WORK_BYTES, where)
+        places, entries = np.repeat(np.arange(len(nodes)), located.degrees), located.entries()
+        joined = adjacency.neighbours[entries] == ends[places]
+        places, entries = places[joined], entries[joined]
+    edges = None if adjacency.edges is None else adjacency.edges[entries]
+    return Reached(places, ends[places], edges, None)
+
+
+def _joined_places(run: Run, walker: MemoryWalker, nodes: Ids, ends: Ids, where: str) -> Ids:
+    """Return the places of the pairs that an edge joins: one side in order is marked, the other looks its marks up."""
+    if _is_ascending(ends):
+        return marked_places(run, walker.topology.backwards(walker.direction), ends, nodes, where)
+    if _is_ascending(nodes):
+        return marked_places(run, walker.adjacency, nodes, ends, where)
+    order = np.argsort(ends)
+    found = marked_places(run, walker.topology.backwards(walker.direction), ends[order], nodes[order], where)
+    return np.sort(order[found])
+
+
+def _is_ascending(ids: Ids) -> bool:
+    return bool((ids[1:] >= ids[:-1]).all())
+
+
+def marked_places(run: Run, adjacency: Adjacency, owners: Ids, others: Ids, where: str) -> Ids:
+    """Return the places at which the other is a neighbour of the owner; owners come in order."""
+    found = [
+        np.flatnonzero(flags[others[rows] + shifts]) + rows.start
+        for rows, shifts, flags in _marked(run, adjacency, owners, where)
+    ]
+    return np.concatenate(found)
+
+
+def meet(run: Run, near: Adjacency, nodes: Ids, far: Adjacency, others: Ids, row_bytes: int, where: str) -> Reached:
+    """Return which neighbours a node and another one have in common, pair by pair; each neighbour counts once.
+
+    One of the two lists is marked, and the other one looked up in it; see `_looks_up_near` for which.
+    """
+    is_some = (near.degrees[nodes] > 0) & (far.degrees[others] > 0)
+    is_near = _looks_up_near(near, nodes, far, others)
+    places, targets, reached = [np.empty(0, np.int64)], [np.empty(0, near.neighbours.dtype)], 0
+    for pairs, short, few, long, owners in (
+        (np.flatnonzero(is_some & is_near), near, nodes, far, others),
+        (np.flatnonzero(is_some & ~is_near), far, others, near, nodes),
+    ):
+        pairs = pairs[np.argsort(owners[pairs], kind="stable")]
+        for rows, shifts, flags in _marked(run, long, owners[pairs], where):
+            located = locate(short, few[pairs[rows]])
+            run.spending.reserve(reached + located.total, row_bytes + _WORK_BYTES, where)
+            sought = located.neighbours()
+            hits = np.flatnonzero(flags[sought + np.repeat(shifts, located.degrees)])
+            places.append(pairs[rows][np.searchsorted(np.cumsum(located.degrees), hits, "right")])
+            targets.append(sought[hits])
+            reached += len(hits)
+    found = np.concatenate(places)
+    order = np.argsort(found, kind="stable")
+    return Reached(found[order], np.concatenate(targets)[order], None, None)
+
+
+def _looks_up_near(near: Adjacency, nodes: Ids, far: Adjacency, others: Ids) -> Mask:
+    """Tell for which pairs the near list is looked up, and the far one marked.
+
+    The shorter one, so that a node with many neighbours costs little; or the same side of all pairs, when that spares
+    more marks than it costs lookups.
+    """
+    lengths, other_lengths = near.degrees[nodes], far.degrees[others]
+
+    def cost(is_near: Mask) -> int:
+        looked_up = int(np.where(is_near, lengths, other_lengths).sum())
+        return looked_up + _marking_cost(far, others[is_near]) + _marking_cost(near, nodes[~is_near])
+
+    sides = (lengths <= other_lengths, np.ones(len(nodes), np.bool_), np.zeros(len(nodes), np.bool_))
+    return min(sides, key=cost)
+
+
+def _marking_cost(adjacency: Adjacency, owners: Ids) -> int:
+    """Return what it takes to mark the neighbours of owners, in lookups."""
+    is_owner = np.zeros(len(adjacency.degrees), np.bool_)
+    is_owner[owners] = True
+    blocks = int(np.count_nonzero(is_owner)) // _owners_at_once(adjacency) + 1
+    return int(adjacency.degrees[is_owner].sum()) + blocks * _BLOCK_COST
+
+
+def _owners_at_once(adjacency: Adjacency) -> int:
+    width = max(adjacency.target_count, 1)
+    return max(1, _MARKS_MAX // width, min(_OWNERS_MIN, _FLAGS_MAX // width))
+
+
+def _marked(run: Run, adjacency: Adjacency, owners: Ids, where: str) -> Iterator[tuple[slice, Ids, Mask]]:
+    """Yield rows, block by block, with flags in which the neighbours of their owners are marked; owners come in order.
+
+    A neighbour of a row's owner is marked at itself plus the row's shift.
+    """
+    if len(owners) == 0:
+        return
+    heads = np.flatnonzero(np.concatenate([[True], owners[1:] != owners[:-1]]))
+    bounds = np.append(heads, len(owners))
+    width = max(adjacency.target_count, 1)
+    block = _owners_at_once(adjacency)
+    flags = np.zeros(min(block, len(heads)) * width, np.bool_)
+    for start in range(0, len(heads), block):
+        run.check(where)
+        stop = min(start + block, len(heads))
+        shifts = np.arange(stop - start) * width
+        located = locate(adjacency, owners[heads[start:stop]])
+        marks = located.neighbours() + np.repeat(shifts, located.degrees)
+        flags[marks] = True
+        yield slice(bounds[start], bounds[stop]), np.repeat(shifts, np.diff(bounds[start : stop + 1])), flags
+        flags[marks] = False
+
+
+def _find_pairs(adjacency: Adjacency, sought: npt.NDArray[np.int64]) -> Located:
+    """Return where packed pairs lie in an adjacency; sorted questions touch memory in order, which is far faster."""
+    order = np.argsort(sought)
+    ordered = sought[order]
+    pairs = adjacency.pairs
+    first = np.searchsorted(pairs, ordered, "left")
+    if adjacency.edges is None:
+        # Pairs are distinct here, so one is there or not.
+        counts = (pairs[np.minimum(first, max(len(pairs) - 1, 0))] == ordered).astype(np.int64)
+    else:
+        counts = np.searchsorted(pairs, ordered, "right") - first
+    starts, degrees = np.empty_like(first), np.empty(len(first), np.int64)
+    starts[order], degrees[order] = first, counts
+    return Located(adjacency, starts, degrees)
+
+
+def expand_hops(
+    run: Run, walker: Walker, nodes: Ids, node_count: int, bounds: Hops, row_bytes: int, where: str
+) -> Reached:
+    """Walk several hops from every node: each other node once, at its shortest distance, if that is within bounds."""
+    sources, origins = np.unique(nodes, return_inverse=True)
+    block = max(1, _FLAGS_MAX // max(node_count, 1))
+    parts: list[Reached] = []
+    reached = 0
+    for start in range(0, len(sources), block):
+        part = _walk_block(run, walker, sources[start : start + block], node_count, bounds, where, start)
+        parts.append(part)
+        reached += len(part.targets)
+        run.spending.reserve(reached, row_bytes + _WORK_BYTES, where)
+    owners = np.concatenate([part.places for part in parts] or [np.empty(0, np.int64)])
+    targets = np.concatenate([part.targets for part in parts] or [np.empty(0, np.int64)])
+    hops = np.concatenate([part.hops for part in parts if part.hops is not None] or [np.empty(0, np.int64)])
+    if len(sources) == len(nodes) == 1:
+        return Reached(owners, targets, None, hops)
+    order = np.argsort(owners, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(np.bincount(owners, minlength=len(sources)))])
+    degrees = np.diff(starts)[origins]
+    run.spending.reserve(int(degrees.sum()), row_bytes + _WORK_BYTES, where)
+    ends = np.cumsum(degrees)
+    entries = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(starts[origins] - (ends - degrees), degrees)
+    entries = order[entries]
+    return Reached(np.repeat(np.arange(len(nodes)), degrees), targets[entries], None, hops[entries])
+
+
+def _walk_block(
+    run: Run,
+    walker: Walker,
+    sources: Ids,
+    node_count: int,
+    bounds: Hops,
+    where: str,
+    first: int,
+) -> Reached:
+    """Walk breadth-first from all sources of a block at once; a state is a source and a node, packed into a number."""
+    width = max(node_count, 1)
+    frontier: npt.NDArray[np.int64] = np.arange(len(sources), dtype=np.int64) * width + sources
+    visited = np.zeros(len(sources) * width, np.bool_)
+    visited[frontier] = True
+    emitted: list[tuple[npt.NDArray[np.int64], int]] = []
+    for hop in range(1, bounds.maximum + 1):
+        run.check(where)
+        located, shifts = _locate_states(walker, frontier, width, len(sources))
+        run.spending.reserve(located.total, _WORK_BYTES, where)
+        reached = located.neighbours()
+        if shifts is not None:
+            reached = reached + np.repeat(shifts, located.degrees)
+        if bounds.is_backwards and hop == 1:
+            has_loop = np.zeros(len(sources), np.bool_)
+            has_loop[_looping(reached, frontier, located) // width] = True
+        if hop == bounds.minimum:
+            # A node that is its own neighbour is reached again one hop later, and only then can that be its first
+            # time within the bounds; it is never walked from again. Backwards, that node is the one started from.
+            again = (
+                frontier[has_loop[frontier // width]] if bounds.is_backwards else _looping(reached, frontier, located)
+            )
+            emitted.append((again, hop))
+        frontier = _fresh(reached, visited)
+        visited[frontier] = True
+        if hop >= bounds.minimum:
+            emitted.append((frontier, hop))
+        if len(frontier) == 0:
+            break
+    states = np.concatenate([states for states, _ in emitted] or [np.empty(0, np.int64)])
+    hops = np.repeat([hop for _, hop in emitted], [len(states) for states, _ in emitted]).astype(np.int64)
+    owners = states // width
+    return Reached(owners + first, states - owners * width, None, hops)
+
+
+def _locate_states(
+    walker: Walker, states: npt.NDArray[np.int64], width: int, sources: int
+) -> tuple[Located, npt.NDArray[np.int64] | None]:
+    """Return where the neighbours of packed states lie, and what makes states of them again; None for one source."""
+    if sources == 1:
+        return walker.locate(states), None
+    shifts = states // width * width
+    return walker.locate(states - shifts), shifts
+
+
+def _looping(
+    reached: npt.NDArray[np.int64], frontier: npt.NDArray[np.int64], located: Located
+) -> npt.NDArray[np.int64]:
+    """Return the states of the frontier whose nodes are their own neighbours."""
+    return _distinct(reached[reached == np.repeat(frontier, located.degrees)])
+
+
+def _fresh(reached: npt.NDArray[np.int64], visited: Mask) -> npt.NDArray[np.int64]:
+    """Return the states that were not visited before, each once and in order."""
+    if len(reached) * 16 < len(visited):
+        return _distinct(reached[~visited[reached]])
+    flags = np.zeros(len(visited), np.bool_)
+    flags[reached] = True
+    flags &= ~visited
+    return np.flatnonzero(flags)
+
+
+def _distinct(states: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    if len(states) < 2:
+        return states
+    states = np.sort(states)
+    kept: npt.NDArray[np.int64] = states[np.concatenate([[True], states[1:] != states[:-1]])]
+    return kept

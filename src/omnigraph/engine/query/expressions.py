@@ -1,0 +1,224 @@
+"""Expressions: from the typed IR to functions that give a vector, or the rows where a condition is true.
+
+Compiled once per plan. Conditions answer only *true or not*, because nothing in the language negates one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import numpy as np
+
+from omnigraph.engine.params import decode_literal
+from omnigraph.engine.query.compare import compare, member_of
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.vectors import Constant, Mask, Numbers, Rows, Texts, Vector
+from omnigraph.errors import DataError
+from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.query import ir
+
+Evaluate: TypeAlias = Callable[[Run, Rows], Vector]
+Test: TypeAlias = Callable[[Run, Rows], Mask]
+
+
+def compile_value(expression: ir.Expr) -> Evaluate:
+    """Return a function from rows to the values of an expression."""
+    match expression:
+        case ir.Literal(value=value, type=type_):
+            constant = Constant(decode_literal(value, type_), type_)
+            return lambda run, rows: constant
+        case ir.ParameterRef(name=name, type=type_):
+            return lambda run, rows: Constant(run.parameter(name), type_)
+        case ir.Now(type=type_):
+            return lambda run, rows: Constant(run.now_ms, type_)
+        case ir.PropertyRef(variable=variable) | ir.NodeRef(variable=variable):
+            key, name = place_of(expression)
+            return lambda run, rows: run.entities(key).values(name, rows.columns[variable])
+        case ir.HopsRef(variable=variable):
+            return lambda run, rows: _hops(rows, variable)
+        case _:
+            return _not_executable(expression)
+
+
+def place_of(expression: ir.PropertyRef | ir.NodeRef) -> tuple[str, str]:
+    """Return the type and the column that an expression reads."""
+    if isinstance(expression, ir.NodeRef):
+        return f"node:{expression.node_type}", "id"
+    return f"{expression.owner_kind}:{expression.owner}", expression.property
+
+
+def _hops(rows: Rows, variable: str) -> Numbers:
+    hops = rows.columns[variable].astype(np.int64)
+    return Numbers(hops, hops >= 0 if len(hops) and hops.min() < 0 else None)
+
+
+def _not_executable(expression: ir.Expr) -> Evaluate:
+    def refuse(run: Run, rows: Rows) -> Vector:
+        name = f"`{expression.name}`" if isinstance(expression, ir.ColumnRef) else type(expression).__name__.lower()
+        raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
+
+    return refuse
+
+
+def compile_test(condition: ir.Expr) -> Test:
+    """Return a function from rows to the mask of those for which a condition is true."""
+    match condition:
+        case ir.And(conditions=conditions):
+            tests = [compile_test(item) for item in conditions]
+            return lambda run, rows: np.logical_and.reduce([test(run, rows) for test in tests])
+        case ir.Or(conditions=conditions):
+            tests = [compile_test(item) for item in conditions]
+            return lambda run, rows: np.logical_or.reduce([test(run, rows) for test in tests])
+        case ir.Compare(op=op, left=left, right=right):
+            return _compile_compare(op, left, right)
+        case ir.IsNull(operand=operand, negated=negated):
+            return _compile_null_test(operand, negated)
+        case ir.In(operand=operand, collection=collection):
+            return _compile_membership(operand, collection)
+        case ir.TextMatch():
+            return _compile_text_match(condition)
+        case _:
+            raise AssertionError(f"not a condition: {condition}")
+
+
+def _compile_compare(op: ir.CompareOp, left: ir.Expr, right: ir.Expr) -> Test:
+    if isinstance(left, ir.NodeRef) and isinstance(right, ir.NodeRef) and left.node_type == right.node_type:
+        # Dense ids of one type are equal exactly when the ids are.
+        first, second = left.variable, right.variable
+        return lambda run, rows: (rows.columns[first] == rows.columns[second]) & (rows.columns[first] >= 0)
+    evaluate_left, evaluate_right = compile_value(left), compile_value(right)
+    if isinstance(left, ir.PropertyRef) and left.type.is_text and isinstance(right, ir.Literal | ir.ParameterRef):
+        return _compile_text_test(
+            left, lambda run, rows, texts, count: compare(op, texts, evaluate_right(run, rows), count)
+        )
+    return lambda run, rows: compare(op, evaluate_left(run, rows), evaluate_right(run, rows), rows.count)
+
+
+def _compile_text_test(place: ir.PropertyRef, test: Callable[[Run, Rows, Vector, int], Mask]) -> Test:
+    """Return a test of one text with constants; where texts repeat, each distinct one is tested once."""
+    (key, property_), variable = place_of(place), place.variable
+
+    def run_test(run: Run, rows: Rows) -> Mask:
+        entities, ids = run.entities(key), rows.columns[variable]
+        coded = entities.coded(property_, ids)
+        if coded is None:
+            return test(run, rows, entities.values(property_, ids), rows.count)
+        texts, codes = coded
+        truth = test(run, rows, Texts(texts), len(texts))
+        true = np.flatnonzero(truth)
+        if len(true) == 1:
+            found: Mask = codes == true[0]
+            return found
+        # The extra last place is what a null reads.
+        return np.append(truth, False).take(codes, mode="wrap")
+
+    return run_test
+
+
+def _compile_null_test(operand: ir.Expr, negated: bool) -> Test:
+    if isinstance(operand, ir.NodeRef | ir.HopsRef):
+        variable = operand.variable
+        return lambda run, rows: (rows.columns[variable] < 0) ^ negated
+    if isinstance(operand, ir.PropertyRef):
+        (key, property_), variable = place_of(operand), operand.variable
+        is_blob = operand.type.scalar is Scalar.BLOB
+
+        def test(run: Run, rows: Rows) -> Mask:
+            ids = rows.columns[variable]
+            if is_blob:
+                mask = run.entities(key).null_mask(property_)
+                missing = (mask[ids] if len(mask) else np.ones(len(ids), np.bool_)) | (ids < 0)
+            else:
+                missing = _missing(run.entities(key).values(property_, ids), rows.count)
+            return missing ^ negated
+
+        return test
+    evaluate = compile_value(operand)
+    return lambda run, rows: _missing(evaluate(run, rows), rows.count) ^ negated
+
+
+def _missing(vector: Vector, count: int) -> Mask:
+    if isinstance(vector, Constant):
+        return np.full(count, vector.value is None)
+    if isinstance(vector, Numbers):
+        return np.zeros(count, np.bool_) if vector.valid is None else ~vector.valid
+    mask: Mask = vector.array.is_null().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _compile_membership(operand: ir.Expr, collection: ir.Literal | ir.ParameterRef) -> Test:
+    evaluate, items = compile_value(operand), compile_value(collection)
+
+    def test(run: Run, rows: Rows, values: Vector, count: int) -> Mask:
+        found = items(run, rows)
+        assert isinstance(found, Constant)
+        if not isinstance(found.value, tuple):
+            return np.zeros(count, np.bool_)
+        return member_of(values, found.value, count)
+
+    if isinstance(operand, ir.PropertyRef) and operand.type.is_text:
+        return _compile_text_test(operand, test)
+    return lambda run, rows: test(run, rows, evaluate(run, rows), rows.count)
+
+
+def _compile_text_match(match: ir.TextMatch) -> Test:
+    field, function = match.field, match.function
+    query = compile_value(match.query)
+    edits = compile_value(match.max_edits) if match.max_edits is not None else None
+
+    def test(run: Run, rows: Rows) -> Mask:
+        from omnigraph.engine.query.search import text_matches
+
+        sought = query(run, rows)
+        assert isinstance(sought, Constant)
+        if not isinstance(sought.value, str):
+            return np.zeros(rows.count, np.bool_)
+        bound = edits(run, rows) if edits is not None else None
+        most = bound.value if isinstance(bound, Constant) and isinstance(bound.value, int) else None
+        entities = run.nodes(field.owner)
+        found = text_matches(run.view, field.owner, field.property, sought.value, function, most)
+        mask = np.zeros(entities.count + 1, np.bool_)
+        mask[entities.from_row_ids(np.asarray(found, np.uint64))] = True
+        # The extra last place is what a null id reads, and it matches nothing.
+        return mask[rows.columns[field.variable]]
+
+    return test
+
+
+def variables_of(expression: ir.Expr | None) -> set[str]:
+    """Return the variables that an expression reads."""
+    return {variable for part in walk(expression) if (variable := getattr(part, "variable", None)) is not None}
+
+
+def parameters_of(expression: ir.Expr | None) -> set[str]:
+    """Return the parameters that an expression reads."""
+    return {part.name for part in walk(expression) if isinstance(part, ir.ParameterRef)}
+
+
+def walk(expression: ir.Expr | None) -> Iterator[ir.Expr]:
+    """Yield an expression and all its parts."""
+    if expression is None:
+        return
+    yield expression
+    match expression:
+        case ir.And(conditions=parts) | ir.Or(conditions=parts):
+            children: tuple[ir.Expr | None, ...] = parts
+        case ir.Compare(left=left, right=right):
+            children = (left, right)
+        case ir.IsNull(operand=operand):
+            children = (operand,)
+        case ir.In(operand=operand, collection=collection):
+            children = (operand, collection)
+        case ir.TextMatch(field=field, query=query, max_edits=edits):
+            children = (field, query, edits)
+        case ir.Nearest(field=field, query=query) | ir.Bm25(field=field, query=query):
+            children = (field, query)
+        case ir.Rrf(first=first, second=second, k=k):
+            children = (first, second, k)
+        case ir.Aggregate(argument=argument):
+            children = (argument,)
+        case _:
+            children = ()
+    for child in children:
+        yield from walk(child)

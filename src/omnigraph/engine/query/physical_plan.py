@@ -1,0 +1,206 @@
+"""A physical plan: everything about a read that does not depend on data, parameters or time.
+
+Made once per compiled query and shared by all runs and threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.expressions import parameters_of, variables_of
+from omnigraph.engine.query.factorized import Tally
+from omnigraph.engine.query.operators import Scan
+from omnigraph.engine.query.ordering import top_places
+from omnigraph.engine.query.planning import Planner
+from omnigraph.engine.query.projection import Cut, Finish
+from omnigraph.engine.query.ranking import Ranked, Ranking
+from omnigraph.engine.query.vectors import UNIT, Ids, Rows
+from omnigraph.errors import BudgetExceeded, DataError
+from omnigraph.lang.catalog import Catalog
+from omnigraph.lang.query import ir
+
+_ARMS, _BEST, _WEIGHTS = "arms", "best", "weights"
+
+
+class ReadPlan:
+    """The plan of one read."""
+
+    def __init__(self, query: ir.ReadIR, catalog: Catalog) -> None:
+        self.query = query
+        self.tables = bound_tables(query.pipeline)
+        keys = {node.name: node.key[0] for node in catalog.nodes.values() if len(node.key) == 1}
+        self.finish = Finish(query, self.tables, keys)
+        self.ranking = Ranking(query.rank) if query.rank is not None else None
+        self.parameters = _parameters(query)
+        # A ranked variable is ranked where it is written: among all of its kind at a root, else among what is reached.
+        planner = Planner(catalog, keeps_roots=query.rank is not None)
+        self.pipeline = planner.pipeline(query.pipeline, (), self._needed(), as_set=self._is_set())
+        self.tally = Tally.of(query, self.pipeline)
+        self._root = self._ranked_scan()
+        # With nothing but the ranked nodes, one row each, the best of them are the result.
+        is_plain = not query.is_grouped and not query.is_distinct
+        self._is_alone = self._root is not None and len(self.pipeline.steps) == 1 and is_plain
+
+    def run(self, run: Run) -> pa.Table:
+        """Run the plan and return its columns."""
+        for name in self.parameters:
+            run.parameter(name)
+        cut = self.cut(run)
+        if self.uses_weights(run):
+            return self._tally(run, cut)
+        try:
+            return self._run_rows(run, cut)
+        except BudgetExceeded as error:
+            if self.tally is None or error.context["limit"] == "seconds":
+                raise
+        # What is too much as rows may still be counted.
+        return self._tally(run, cut)
+
+    def _tally(self, run: Run, cut: Cut) -> pa.Table:
+        assert self.tally is not None
+        columns, count = self.tally.columns(run, self.finish)
+        return self.finish.run_grouped(columns, count, cut)
+
+    def _run_rows(self, run: Run, cut: Cut) -> pa.Table:
+        if self._root is not None:
+            run.scratch[_ARMS] = None
+        rows = self.pipeline.run(run, UNIT)
+        if self.ranking is None:
+            return self.finish.run(run, rows, cut, None, None)
+        rows, ranked = (rows, run.scratch[_BEST]) if self._is_alone else self._rank(run, self.ranking, rows, cut)
+        return self.finish.run(run, rows, cut, ranked, self.ranking)
+
+    def uses_weights(self, run: Run) -> bool:
+        """Tell whether a run counts by weights; decided once for each."""
+        if _WEIGHTS not in run.scratch:
+            run.scratch[_WEIGHTS] = self.tally is not None and self.tally.is_worthwhile(run)
+        return bool(run.scratch[_WEIGHTS])
+
+    def cut(self, run: Run) -> Cut:
+        """Return what `skip` and `limit` mean for this run."""
+        skip, limit = _bound(run, self.query.skip, "skip"), _bound(run, self.query.limit, "limit")
+        if limit == 0 and self.query.rank is not None and not isinstance(self.query.rank, ir.Bm25):
+            raise DataError("ordering by `nearest` or `rrf` needs a limit of at least 1", rule="E4", limit=0)
+        return Cut(skip or 0, limit)
+
+    def _needed(self) -> set[str]:
+        query = self.query
+        needed = {name for column in query.columns for name in variables_of(column.expression)}
+        needed |= {name for key in query.order for name in variables_of(key.expression)}
+        needed |= variables_of(query.rank)
+        has_rows = not query.is_grouped and not query.is_distinct
+        if has_rows and (query.order or query.rank is not None):
+            # Rows that the keys leave equal are put in order by all that is bound.
+            needed |= self.tables.keys()
+        return needed
+
+    def _is_set(self) -> bool:
+        aggregates = [item.expression for item in self.query.columns if isinstance(item.expression, ir.Aggregate)]
+        if aggregates:
+            return all(item.function in ("min", "max") for item in aggregates)
+        return self.query.is_distinct
+
+    # -- ranking -----------------------------------------------------------------------------------------------
+
+    def _ranked_scan(self) -> Scan | None:
+        """Let the scan of the ranked variable take the best of what its own conditions leave."""
+        for step in self.pipeline.steps if self.ranking is not None else ():
+            if isinstance(step, Scan) and step.variable == self.ranking.variable:  # type: ignore[union-attr]
+                step.narrow = self._narrow
+                return step
+        return None
+
+    def _narrow(self, run: Run, ids: Ids) -> Ids:
+        assert self.ranking is not None
+        if self._is_alone:
+            run.scratch[_BEST] = ranked = self.ranking.best(run, ids, self.cut(run).end)
+            return ranked.ids
+        arms = self.ranking.arms(run, ids, self.cut(run).end)
+        run.scratch[_ARMS] = arms
+        return np.unique(np.concatenate([arm.ids for arm in arms]))
+
+    def _rank(self, run: Run, ranking: Ranking, rows: Rows, cut: Cut) -> tuple[Rows, Ranked]:
+        ids = rows.columns[ranking.variable]
+        present = np.unique(ids[ids >= 0])
+        count = run.nodes(ranking.node_type).count
+        arms = run.scratch.get(_ARMS)
+        if self._root is None:
+            arms = ranking.arms(run, present, cut.end)
+        ranked = ranking.fuse(run, [arm.among(present, count) for arm in arms or ()] if arms else [])
+        if not isinstance(ranking.rank, ir.Bm25) and cut.end is not None:
+            ranked = Ranked(ranked.ids[: cut.end], ranked.scores[: cut.end])
+        positions = np.full(count + 1, count, np.int64)
+        positions[ranked.ids] = np.arange(len(ranked.ids))
+        rows = rows.where(positions[ids] < count)
+        if self.query.is_grouped:
+            return rows, ranked
+        keys = [positions[rows.columns[ranking.variable]]]
+        wanted = None if self.query.is_distinct else cut.end
+
+        def ties(places: Ids) -> list[Ids]:
+            return [] if self.query.is_distinct else self.finish.ties(run, rows, places)
+
+        return rows.take(top_places(keys, rows.count, wanted, ties)), ranked
+
+
+def bound_tables(pipeline: Iterable[ir.Operator]) -> dict[str, str | None]:
+    """Return the variables that a pattern binds by name, with their types; hops have none."""
+    found: dict[str, str | None] = {}
+    for operator in pipeline:
+        match operator:
+            case ir.NodeScan(variable=variable, node_type=node_type):
+                found[variable] = f"node:{node_type}"
+            case ir.Expand():
+                found[operator.target] = f"node:{operator.target_type}"
+                if operator.edge_variable is not None:
+                    found[operator.edge_variable] = f"edge:{operator.edge}"
+                if operator.hops_variable is not None:
+                    found[operator.hops_variable] = None
+            case ir.OptionalJoin(bindings=bindings):
+                for item in bindings:
+                    found[item.variable] = None if item.type_name is None else f"{item.kind}:{item.type_name}"
+            case _:
+                pass
+    # Temporaries have names that no source can spell, and what cannot be named breaks no ties.
+    return {name: table for name, table in found.items() if not name.startswith("~")}
+
+
+def _parameters(query: ir.ReadIR) -> tuple[str, ...]:
+    """Return the parameters that a read uses, in name order."""
+    used = {name for expression in _expressions(query) for name in parameters_of(expression)}
+    return tuple(sorted(used))
+
+
+def _expressions(query: ir.ReadIR) -> Iterator[ir.Expr]:
+    yield from _conditions(query.pipeline)
+    yield from (column.expression for column in query.columns)
+    yield from (key.expression for key in query.order)
+    if query.rank is not None:
+        yield query.rank
+    yield from (bound for bound in (query.skip, query.limit) if isinstance(bound, ir.ParameterRef))
+
+
+def _conditions(operators: Sequence[ir.Operator]) -> Iterator[ir.Expr]:
+    for operator in operators:
+        if isinstance(operator, ir.NodeScan | ir.Expand):
+            yield from operator.filters
+        elif isinstance(operator, ir.Filter):
+            yield operator.condition
+        else:
+            yield from _conditions(operator.inner)
+
+
+def _bound(run: Run, bound: int | ir.ParameterRef | None, word: str) -> int | None:
+    if bound is None or isinstance(bound, int):
+        return bound
+    value = run.parameter(bound.name)
+    assert isinstance(value, int)
+    if value < 0:
+        raise DataError(
+            f"`{word} ${bound.name}` is {value}; it must not be negative", rule="E4", parameter=bound.name, value=value
+        )
+    return value

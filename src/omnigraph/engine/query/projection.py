@@ -1,0 +1,309 @@
+"""The end of a read: from the rows of the pattern to the returned columns, grouped, distinct, ordered and cut.
+
+Values are read here at last, and only for the rows that are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.query.aggregate import Codes, Groups, OneGroup, aggregate, encode
+from omnigraph.engine.query.context import Run
+from omnigraph.engine.query.expressions import Evaluate, compile_value, place_of, variables_of
+from omnigraph.engine.query.ordering import Places, SortKey, sort_keys, text_ranks, top_places
+from omnigraph.engine.query.ranking import Ranked, Ranking, spread
+from omnigraph.engine.query.vectors import Constant, Numbers, Rows, Texts, Vector, arrow_of, distinct, vector_of
+from omnigraph.errors import DataError
+from omnigraph.lang.query import ir
+from omnigraph.lang.schema.arrow_schema import arrow_type
+
+# So many rows are worth an estimate of their size before their values are read.
+_MANY: Final = 100_000
+
+# A column of a result, read only at the places that are asked for; all when None.
+Deferred: TypeAlias = Callable[[Places | None], Any]
+Project: TypeAlias = Callable[[Run, Rows], Any]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which rows of the ordered result are returned."""
+
+    skip: int
+    limit: int | None
+
+    @property
+    def end(self) -> int | None:
+        return None if self.limit is None else self.skip + self.limit
+
+
+class Finish:
+    """The compiled end of one read. `tables` names the type of every variable that breaks ties, None for hops."""
+
+    def __init__(self, query: ir.ReadIR, tables: Mapping[str, str | None], keys: Mapping[str, str]) -> None:
+        self.query = query
+        self._is_identified = _is_identified(query, keys)
+        self._tables = tables
+        self.values = [_compile_column(column.expression) for column in query.columns]
+        self._arrays = [_compile_array(column) for column in query.columns]
+        self._names = [column.name for column in query.columns]
+        self._scores = [
+            Ranking(column.expression) if isinstance(column.expression, ir.Nearest | ir.Bm25 | ir.Rrf) else None
+            for column in query.columns
+        ]
+        self._keys = [self._order_key(key.expression) for key in query.order]
+
+    def run(self, run: Run, rows: Rows, cut: Cut, ranked: Ranked | None, ranking: Ranking | None) -> pa.Table:
+        if self.query.is_grouped:
+            columns, count = self._group(run, rows)
+            return self.run_grouped(columns, count, cut)
+        if self.query.is_distinct:
+            if self._is_identified and ranking is None:
+                # Entities tell the rows apart, so their values need not be compared.
+                rows = distinct(rows)
+                arrays = self._project(run, rows, ranked, ranking)
+            else:
+                arrays = _distinct(self._project(run, rows, ranked, ranking), rows.count)
+            return self._cut_table([ready(array) for array in arrays], len(arrays[0]), cut, ranking is not None)
+        if ranking is None and self.query.order:
+            keys = [key for place, order in zip(self._keys, self.query.order, strict=True)
+                    for key in sort_keys(place(run, rows), order.descending)]  # fmt: skip
+            rows = rows.take(top_places(keys, rows.count, cut.end, lambda places: self.ties(run, rows, places)))
+        rows = _slice(rows, cut)
+        return self._table(self._project(run, rows, ranked, ranking))
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def _project(self, run: Run, rows: Rows, ranked: Ranked | None, ranking: Ranking | None) -> list[Any]:
+        is_many = rows.count > _MANY
+        width = sum(self._width(run, column) if is_many else 1 for column in self.query.columns)
+        run.spending.reserve(rows.count, width, "the result")
+        columns = []
+        for column, project, score in zip(self.query.columns, self._arrays, self._scores, strict=True):
+            if score is not None:
+                vector = self._score(run, rows, score, ranked, ranking)
+                columns.append(arrow_of(vector, arrow_type(column.type), rows.count))
+            else:
+                assert project is not None
+                columns.append(project(run, rows))
+        return columns
+
+    def _width(self, run: Run, column: ir.Column) -> int:
+        """Return about how many bytes one value of a column takes."""
+        expression = column.expression
+        if column.type.dimension is not None:
+            return 4 * column.type.dimension
+        if isinstance(expression, ir.NodeRef):
+            entities, name = run.nodes(expression.node_type), "id"
+        elif isinstance(expression, ir.PropertyRef) and (column.type.is_text or column.type.is_list):
+            entities, name = run.entities(f"{expression.owner_kind}:{expression.owner}"), expression.property
+        else:
+            return 8
+        return int(entities.column(name).array.nbytes) // max(entities.count, 1) + 8
+
+    def _score(self, run: Run, rows: Rows, score: Ranking, ranked: Ranked | None, ranking: Ranking | None) -> Vector:
+        ids = rows.columns[score.variable]
+        if ranked is not None and ranking is not None and score.rank == ranking.rank:
+            return spread(ranked, ids, run.nodes(score.node_type).count)
+        return score.scores(run, ids)
+
+    def _table(self, columns: list[Any]) -> pa.Table:
+        return pa.Table.from_arrays(columns, names=self._names)
+
+    # -- groups ------------------------------------------------------------------------------------------------
+
+    def _group(self, run: Run, rows: Rows) -> tuple[list[Deferred], int]:
+        keys = self.group_keys(run, rows)
+        groups = Groups(keys, rows.count) if keys else OneGroup(rows.count)
+        run.spending.reserve(groups.size, 8 * len(self.query.columns), "grouping")
+        made: list[Deferred] = []
+        for place, (column, evaluate) in enumerate(zip(self.query.columns, self.values, strict=True)):
+            if isinstance(column.expression, ir.Aggregate):
+                vector = evaluate(run, rows) if evaluate is not None else None
+                values = aggregate(column.expression.function, vector, groups)
+                made.append(ready(arrow_of(vector_of(values), arrow_type(column.type), groups.size)))
+            else:
+                made.append(self.deferred(run, place, rows, groups.first))
+        return made, groups.size
+
+    def deferred(self, run: Run, place: int, rows: Rows, firsts: Places) -> Deferred:
+        """Return a group key whose values are read only for the groups that are returned."""
+        project = self._arrays[place]
+        assert project is not None
+        return lambda places: project(run, rows.take(firsts if places is None else firsts[places]))
+
+    def run_grouped(self, columns: list[Deferred], count: int, cut: Cut) -> pa.Table:
+        """Return grouped columns as the result."""
+        if self.query.is_distinct:
+            arrays = _distinct([column(None) for column in columns], count)
+            columns, count = [ready(array) for array in arrays], len(arrays[0])
+        return self._cut_table(columns, count, cut, False)
+
+    def group_keys(self, run: Run, rows: Rows) -> list[tuple[Codes, int]]:
+        """Return the codes of every column that is not an aggregate."""
+        return [
+            self._key_codes(run, rows, column.expression, evaluate)
+            for column, evaluate in zip(self.query.columns, self.values, strict=True)
+            if not isinstance(column.expression, ir.Aggregate)
+        ]
+
+    def _key_codes(self, run: Run, rows: Rows, key: ir.Expr, evaluate: Evaluate | None) -> tuple[Codes, int]:
+        if isinstance(key, ir.NodeRef | ir.HopsRef):
+            ids = rows.columns[key.variable]
+            return ids.astype(np.int64) + 1, int(ids.max(initial=-1)) + 2
+        if isinstance(key, ir.PropertyRef) and key.type.is_text:
+            entities = run.entities(f"{key.owner_kind}:{key.owner}")
+            if rows.count * 4 >= entities.count > 0:
+                # Codes of the whole column are kept, and gathering them is cheaper than coding the texts again.
+                column = entities.column(key.property)
+                return column.codes_of(rows.columns[key.variable]).astype(np.int64) + 1, len(column.dictionary) + 1
+        assert evaluate is not None
+        return encode(evaluate(run, rows), rows.count)
+
+    # -- order -------------------------------------------------------------------------------------------------
+
+    def _order_key(self, expression: ir.Expr) -> Evaluate:
+        if isinstance(expression, ir.ColumnRef):
+            place = named_column(self.query, expression)
+            if place is None:
+                raise DataError(
+                    f"no column is called `{expression.name}`, so nothing can be ordered by it; return it under that"
+                    " name, or order by a property",
+                    rule="E2",
+                    column=expression.name,
+                )
+            expression = self.query.columns[place].expression
+        if isinstance(expression, ir.Aggregate | ir.Nearest | ir.Bm25 | ir.Rrf):
+            return lambda run, rows: Constant(None, expression.type)
+        evaluate = compile_value(expression)
+        if isinstance(expression, ir.PropertyRef) and expression.type.is_text:
+            return _by_ranks(expression, evaluate)
+        return evaluate
+
+    def ties(self, run: Run, rows: Rows, places: Places) -> list[SortKey]:
+        """Return the ids of all bound variables, in the order of their names, hops last."""
+        keys: list[SortKey] = []
+        for name, table in sorted(self._tables.items(), key=lambda item: (item[1] is None, item[0])):
+            ids = rows.columns[name][places]
+            if table is None:
+                keys.append(ids)
+                continue
+            entities = run.entities(table)
+            if len(ids) * 4 >= entities.count:
+                keys.append(np.append(entities.id_ranks, entities.dtype(-1))[ids])
+            else:
+                texts = entities.values("id", ids)
+                assert isinstance(texts, Texts)
+                keys.append(text_ranks(texts.array))
+        return keys
+
+    def _cut_table(self, columns: list[Deferred], count: int, cut: Cut, is_ordered: bool) -> pa.Table:
+        """Order and cut rows that are columns already; what the keys leave equal is settled by the columns."""
+        places = np.arange(count, dtype=np.int64)
+        if self.query.order and not is_ordered:
+            keys: list[SortKey] = []
+            for order in self.query.order:
+                array = columns[self._column_of(order.expression)](None)
+                keys.extend(sort_keys(vector_of(array), order.descending))
+            places = top_places(keys, count, cut.end, lambda among: _settle(columns, among))
+        places = places[cut.skip : cut.end]
+        return self._table([column(places if len(places) < count or self.query.order else None) for column in columns])
+
+    def _column_of(self, expression: ir.Expr) -> int:
+        if isinstance(expression, ir.ColumnRef):
+            found = named_column(self.query, expression)
+        else:
+            found = next((n for n, column in enumerate(self.query.columns) if column.expression == expression), None)
+        assert found is not None, "the checker lets only returned columns order groups and distinct rows"
+        return found
+
+
+def _by_ranks(place: ir.PropertyRef, evaluate: Evaluate) -> Evaluate:
+    """Return a text as its rank where rows are many, and as it is where ranking all entities would cost more."""
+    (key, property_), variable = place_of(place), place.variable
+
+    def values(run: Run, rows: Rows) -> Vector:
+        entities = run.entities(key)
+        if rows.count * 4 < entities.count:
+            return evaluate(run, rows)
+        return Numbers(entities.column(property_).ranks_of(rows.columns[variable]), None)
+
+    return values
+
+
+def ready(array: Any) -> Deferred:
+    """Return a column that is there already."""
+    return lambda places: array if places is None else array.take(pa.array(places))
+
+
+def _settle(columns: list[Deferred], places: Places) -> list[SortKey]:
+    return [key for column in columns for key in sort_keys(vector_of(column(places)), False)]
+
+
+def named_column(query: ir.ReadIR, reference: ir.ColumnRef) -> int | None:
+    """Return the place of the column that an alias means."""
+    if reference.type is None:
+        return None
+    return next(place for place, column in enumerate(query.columns) if column.name == reference.name)
+
+
+def _is_identified(query: ir.ReadIR, keys: Mapping[str, str]) -> bool:
+    """Tell whether every variable that is returned is also returned by its id or key."""
+    used: set[str] = set()
+    known: set[str] = set()
+    for column in query.columns:
+        expression = column.expression
+        used |= variables_of(expression)
+        if isinstance(expression, ir.NodeRef | ir.HopsRef):
+            known.add(expression.variable)
+        elif isinstance(expression, ir.PropertyRef) and expression.owner_kind == "node":
+            known |= {expression.variable} if keys.get(expression.owner) == expression.property else set()
+    return used == known
+
+
+def _compile_column(expression: ir.Expr) -> Evaluate | None:
+    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf):
+        return None
+    if isinstance(expression, ir.Aggregate):
+        argument = expression.argument
+        if expression.function == "count" and isinstance(argument, ir.NodeRef):
+            # Which nodes are there is known without their ids.
+            variable = argument.variable
+            return lambda run, rows: Numbers(rows.columns[variable], rows.columns[variable] >= 0)
+        return None if argument is None else compile_value(argument)
+    return compile_value(expression)
+
+
+def _compile_array(column: ir.Column) -> Project | None:
+    """Return a function from rows to a returned column; None for scores and aggregates, which are no value of a row."""
+    expression, wanted = column.expression, arrow_type(column.type)
+    if isinstance(expression, ir.Nearest | ir.Bm25 | ir.Rrf | ir.Aggregate):
+        return None
+    if isinstance(expression, ir.PropertyRef | ir.NodeRef):
+        key, property_ = place_of(expression)
+        variable = expression.variable
+        return lambda run, rows: run.entities(key).arrow(property_, rows.columns[variable], wanted)
+    evaluate = compile_value(expression)
+    return lambda run, rows: arrow_of(evaluate(run, rows), wanted, rows.count)
+
+
+def _distinct(columns: list[Any], count: int) -> list[Any]:
+    """Return equal rows once, the first of them each."""
+    if count < 2:
+        return columns
+    groups = Groups([encode(vector_of(column), count) for column in columns], count)
+    places = pa.array(np.sort(groups.first))
+    return [column.take(places) for column in columns]
+
+
+def _slice(rows: Rows, cut: Cut) -> Rows:
+    if cut.skip == 0 and (cut.limit is None or cut.limit >= rows.count):
+        return rows
+    end = rows.count if cut.end is None else min(cut.end, rows.count)
+    start = min(cut.skip, rows.count)
+    return Rows(max(end - start, 0), {name: array[start:end] for name, array in rows.columns.items()})

@@ -1,0 +1,282 @@
+"""Results: the rows of a read as Arrow, with the forms that callers ask for made on demand.
+
+Conversions to other libraries import them late and say what to install.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+
+from omnigraph.engine.json_text import NULL, json_text
+from omnigraph.errors import UsageError
+from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS, RESULT_BATCH_ROWS
+
+if TYPE_CHECKING:
+    from omnigraph.engine.query.budget import Spending
+
+
+_SHOWN_ROWS: Final = 20
+_INSTANT: Final[Any] = pa.timestamp("ms", "UTC")
+_SAFE_INTEGER: Final = 2**53 - 1
+
+
+class Result:
+    """The rows of one read, and where they were read."""
+
+    __slots__ = ("_spending", "_table", "branch", "graph_commit_id", "query_name")
+
+    def __init__(
+        self,
+        table: pa.Table,
+        query_name: str,
+        branch: str,
+        graph_commit_id: str | None,
+        spending: Spending | None = None,
+    ) -> None:
+        self._table = table
+        self._spending = spending
+        self.query_name = query_name
+        self.branch = branch
+        self.graph_commit_id = graph_commit_id
+
+    @property
+    def columns(self) -> list[str]:
+        """The column names, in order; no two are equal."""
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def to_arrow(self) -> pa.Table:
+        return self._table
+
+    def batches(self, rows: int = RESULT_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows in batches of at most so many, none of them empty; nothing is copied."""
+        if rows < 1:
+            raise UsageError("a batch holds at least 1 row", rows=rows)
+        yield from self._table.to_batches(max_chunksize=rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows as dictionaries of Python values; instants are aware datetimes."""
+        values = [_python_values(column) for column in self._table.columns]
+        names = self.columns
+        return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+
+    def to_json_rows(self, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
+        """Return the rows as JSON spells them: dates and instants as text, NaN and infinities as text.
+
+        `integers_as_text` writes integers beyond 2^53 - 1 as text, for readers whose numbers are floats.
+        """
+        return json_rows(self._table, integers_as_text=integers_as_text)
+
+    def json_pieces(self) -> Iterator[bytes]:
+        """Yield the rows as JSON text in pieces, with commas between rows, inside the budget of the query.
+
+        Its time goes on while pieces are taken: whoever takes them too slowly gets `BudgetExceeded`, and after a cancel
+        `QueryCancelled`.
+        """
+
+        return json_pieces(self._table, self._spending)
+
+    def arrow_pieces(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow batches of bounded size, inside the budget of the query."""
+
+        for part in pieces(self._table):
+            if self._spending is not None:
+                self._spending.check("the answer")
+            yield from part.to_batches()
+
+    @property
+    def is_one_piece(self) -> bool:
+        """Whether the rows fit into one piece of an answer."""
+
+        return is_one_piece(self._table)
+
+    def to_pandas(self) -> Any:
+        """Return a pandas DataFrame."""
+        try:
+            import pandas  # type: ignore[import-untyped]  # noqa: F401 - Arrow needs it to be there
+        except ImportError:
+            raise UsageError("`to_pandas` needs pandas; install it with `pip install pandas`") from None
+        return _with_instants(self._table).to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return a polars DataFrame."""
+        try:
+            import polars  # type: ignore[import-not-found,unused-ignore]  # not a dependency
+        except ImportError:
+            raise UsageError("`to_polars` needs polars; install it with `pip install polars`") from None
+        return polars.from_arrow(_with_instants(self._table))
+
+    def __repr__(self) -> str:
+        return f"<Result of {self.query_name}: {len(self)} rows × {len(self.columns)} columns>"
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        shown = Result(self._table.slice(0, _SHOWN_ROWS), self.query_name, self.branch, self.graph_commit_id)
+        cells = zip(*(_json_values(column, False) for column in shown._table.columns), strict=True)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{'' if cell is None else html.escape(str(cell))}</td>" for cell in row) + "</tr>"
+            for row in cells
+        )
+        more = f"<p>{len(self)} rows, the first {_SHOWN_ROWS} shown</p>" if len(self) > _SHOWN_ROWS else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def json_rows(table: pa.Table, *, integers_as_text: bool = False) -> list[dict[str, Any]]:
+    """Return the rows of a table as dictionaries of what JSON has for their values."""
+    values = [_json_values(column, integers_as_text) for column in table.columns]
+    names = table.column_names
+    return [dict(zip(names, row, strict=True)) for row in zip(*values, strict=True)] if names else []
+
+
+def _with_instants(table: pa.Table) -> pa.Table:
+    """Return the table with instants as timestamps; other libraries read Arrow's date64 as whole days."""
+    return pa.table([_timestamps(column) for column in table.columns], names=table.column_names)
+
+
+def _timestamps(column: Any) -> Any:
+    if column.type == pa.date64():
+        return _cast(column, pa.int64(), _INSTANT)
+    if pa.types.is_list(column.type) and column.type.value_type == pa.date64():
+        return _cast(column, pa.list_(pa.int64()), pa.list_(_INSTANT))
+    return column
+
+
+def _cast(column: Any, stored: Any, wanted: Any) -> Any:
+    # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
+    return pa.chunked_array([chunk.view(stored).cast(wanted) for chunk in column.chunks], wanted)
+
+
+def _python_values(column: Any) -> list[Any]:
+    values: list[Any] = _timestamps(column).to_pylist()
+    return values
+
+
+def _json_values(column: Any, integers_as_text: bool) -> list[Any]:
+    type_ = column.type
+    if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
+        spell = _spelling(type_.value_type, integers_as_text)
+        values = _python_values(column)
+        return values if spell is None else [None if row is None else [spell(item) for item in row] for row in values]
+    spell = _spelling(type_, integers_as_text)
+    values = _python_values(column)
+    return values if spell is None else [spell(value) for value in values]
+
+
+def _spelling(type_: pa.DataType, integers_as_text: bool) -> Any:
+    if type_ == pa.date32():
+        return lambda value: None if value is None else value.isoformat()
+    if type_ == pa.date64():
+        return _spell_instant
+    if pa.types.is_floating(type_):
+        return _spell_float
+    if integers_as_text and pa.types.is_integer(type_):
+        return lambda value: str(value) if value is not None and abs(value) > _SAFE_INTEGER else value
+    return None
+
+
+def _spell_instant(value: Any) -> str | None:
+    if value is None:
+        return None
+    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1_000:03d}Z"
+
+
+def _spell_float(value: float | None) -> float | str | None:
+    if value is None or math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+# From so many rows on the kernels win, if not each of many columns has to start them for a few rows.
+_KERNEL_ROWS: Final = 1_024
+_WHERE: Final = "the answer"
+_INSTANT_FORMAT: Final = "%Y-%m-%dT%H:%M:%SZ"
+# A value has at least this many characters, and a comma or bracket.
+_CELL_BYTES_MIN: Final = 2
+
+
+def json_pieces(table: pa.Table, spending: Spending | None = None) -> Iterator[bytes]:
+    """Yield the rows of a table as JSON objects with commas between them, without the brackets of the list.
+
+    Raises `BudgetExceeded` before the first piece when the whole cannot fit into what the query may hold.
+    """
+    if spending is not None:
+        spending.reserve_bytes(_json_bytes_min(table), _WHERE)
+    total, is_first = 0, True
+    for part in pieces(table):
+        if spending is not None:
+            spending.check(_WHERE)
+        text = _spell(part)
+        total += len(text) + 1
+        if spending is not None:
+            spending.reserve_bytes(total, _WHERE)
+        yield text if is_first else b"," + text
+        is_first = False
+
+
+def is_one_piece(table: pa.Table) -> bool:
+    """Whether a table is small enough to be answered at once."""
+    return table.num_rows <= _piece_rows(table)
+
+
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Yield the rows of a table in parts of bounded size; of bytes on average, of cells always."""
+    step = _piece_rows(table)
+    for start in range(0, table.num_rows, step):
+        yield table.slice(start, step)
+
+
+def _piece_rows(table: pa.Table) -> int:
+    row_bytes = table.nbytes // max(table.num_rows, 1) + 1
+    return max(1, min(ANSWER_PIECE_CELLS // max(table.num_columns, 1), ANSWER_PIECE_BYTES // row_bytes))
+
+
+def _json_bytes_min(table: pa.Table) -> int:
+    """Return how long the text is at least: names and signs of every row, and what texts hold."""
+    names = sum(len(name.encode()) + 3 + _CELL_BYTES_MIN for name in table.column_names)
+    texts = [column for column in table.columns if pa.types.is_string(column.type)]
+    return table.num_rows * names + sum(max(column.nbytes - 5 * len(column), 0) for column in texts)
+
+
+def _spell(part: pa.Table) -> bytes:
+    if part.num_rows < _KERNEL_ROWS or not part.num_columns:
+        return orjson.dumps(json_rows(part))[1:-1]
+    parts: list[Any] = []
+    for place, (name, column) in enumerate(zip(part.column_names, part.columns, strict=True)):
+        parts.append(("," if place else "{") + orjson.dumps(name).decode() + ":")
+        parts.append(_column_text(column.combine_chunks()))
+    rows = pc.binary_join_element_wise(*parts, "}", "")
+    ends: Any = pa.array([0, len(rows)], pa.int32())
+    return bytes(pc.binary_join(pa.ListArray.from_arrays(ends, rows), ",")[0].as_buffer())
+
+
+def _column_text(values: Any) -> Any:
+    """Return the JSON text of each value; dates and instants as ISO 8601."""
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks)
+    type_ = values.type
+    is_list = pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_)
+    if is_list and type_.value_type in (pa.date32(), pa.date64()):
+        texts = [orjson.dumps(row["v"]).decode() for row in json_rows(pa.table([values], names=["v"]))]
+        return pa.array(texts, pa.string())
+    if type_ == pa.date32():
+        return _quoted(pc.cast(values, pa.string()))
+    if type_ == pa.date64():
+        # Arrow takes date64 for whole days wherever it converts it, so the milliseconds are cast as numbers.
+        return _quoted(pc.strftime(values.view(pa.int64()).cast(pa.timestamp("ms")), _INSTANT_FORMAT))
+    return json_text(values)
+
+
+def _quoted(texts: Any) -> Any:
+    return pc.fill_null(pc.binary_join_element_wise('"', texts, '"', ""), NULL)

@@ -1,0 +1,249 @@
+"""Applies a new schema: every dataset, every name and the accepted schema itself change in one publish.
+
+Columns change by metadata alone, so nothing here stages more than a few kilobytes and no intent is needed: what a
+crash leaves behind is swept by age.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import orjson
+
+from omnigraph import clock
+from omnigraph.engine.authorization import onto
+from omnigraph.engine.catalog_diff import Reshaping, compare, compare_columns
+from omnigraph.engine.session import Core
+from omnigraph.errors import GraphError, OmniGraphError
+from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
+from omnigraph.lang.diagnostic import LanguageError
+from omnigraph.lang.migrate import MigrationPlan, Step, plan_migration
+from omnigraph.lang.schema import SchemaIR, catalog_of
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.source import Source
+from omnigraph.manifest.create import SCHEMA_COPY, accepted
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
+from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.requirements import HeadIs, SchemaIs
+from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
+from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.store import LostRace
+from omnigraph.store.write.schema_change import reshape
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReceipt:
+    """The outcome of an apply; without a step nothing was applied, and there is no commit.
+
+    `purge_pending` names what was dropped for good: no commit, branch or tag shows it from now on, and the next
+    cleanup removes its bytes.
+    """
+
+    supported: bool
+    applied: bool
+    graph_manifest_version: int
+    steps: tuple[Step, ...]
+    commit: Commit | None = None
+    purge_pending: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        return {
+            "supported": self.supported,
+            "applied": self.applied,
+            "graph_manifest_version": self.graph_manifest_version,
+            "step_count": len(self.steps),
+            "steps": [step.to_json() for step in self.steps],
+            "commit": self.commit.to_json(MAIN) if self.commit else None,
+            "purge_pending": list(self.purge_pending),
+        }
+
+
+def plan(core: Core, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
+    """Plan the way from the accepted schema to a new one; raises `LanguageError` when the new one is not a schema."""
+    core.require("schema_apply", onto(MAIN))
+    return _plan(core.kernel.snapshot(MAIN), _source(text), allow_data_loss)
+
+
+# Takes the catalogs before and after a change, and raises when the change must not happen.
+SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
+
+
+def apply(
+    core: Core,
+    text: str | Source,
+    allow_data_loss: bool = False,
+    actor: str | None = None,
+    check: SchemaCheck | None = None,
+) -> SchemaReceipt:
+    """Make a schema the accepted one, and the data obey it; refused as a whole when one step is not supported.
+
+    `check` sees both catalogs before anything is staged, and may refuse.
+    """
+    core = core.acting_as(actor)
+    core.require("schema_apply", onto(MAIN))
+    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor, check)
+    # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
+    # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
+    receipt = core.kernel.commit(MAIN, work.prepare, Work.CONTROL)
+    after = receipt.snapshot if receipt else work.base
+    _refresh_copy(core.kernel, after.state.schema.source)
+    return SchemaReceipt(
+        True,
+        receipt is not None,
+        after.version,
+        work.migration.steps,
+        receipt.commit if receipt else None,
+        _hard_drops(work.migration),
+    )
+
+
+class _Apply:
+    """One apply, which may be prepared several times before it is published."""
+
+    def __init__(
+        self, kernel: Kernel, source: Source, allow_data_loss: bool, actor: str | None, check: SchemaCheck | None
+    ) -> None:
+        self.kernel = kernel
+        self.source = source
+        self.allow_data_loss = allow_data_loss
+        self.actor = actor
+        self.check = check
+        self.base: Snapshot
+        self.migration: MigrationPlan
+        self._planned_on: str | None = None
+        self._created: dict[str, Pin] = {}
+
+    def prepare(self, snapshot: Snapshot) -> Plan | None:
+        self._planned_on = self._planned_on or snapshot.state.schema.ir_hash
+        schema_is_ours = SchemaIs(self._planned_on)
+        # Checked before planning: a schema that someone else applied meanwhile would give steps nobody asked for.
+        schema_is_ours.check(snapshot)
+        self.base = snapshot
+        self.migration = _plan(snapshot, self.source, self.allow_data_loss)
+        if not self.migration.steps:
+            return None
+        if not self.migration.supported:
+            raise LanguageError(diagnostics=self.migration.refusals)
+        _refuse_branches(snapshot)
+        before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
+        if self.check is not None:
+            self.check(before, after)
+        reshaping = compare(before, after)
+        hard = _hard_drops(self.migration)
+        return Plan(
+            "schema_apply",
+            self._effects(snapshot, reshaping),
+            (
+                *self._renames(reshaping),
+                SetSchema(accepted(self.migration.compiled)),
+                *_purges(self.kernel, snapshot, reshaping, hard),
+            ),
+            (schema_is_ours, HeadIs(snapshot.head)),
+            actor=self.actor,
+            properties={HARD_DROPS: ",".join(hard)} if hard else {},
+        )
+
+    def _effects(self, snapshot: Snapshot, reshaping: Reshaping) -> tuple[Effect, ...]:
+        effects = []
+        for old, new in reshaping.kept:
+            columns = compare_columns(old, new)
+            if columns.changed:
+                dataset = self.kernel.writable(snapshot, old.table_key)
+                change = reshape(dataset, add=columns.added, drop=columns.dropped, rename=columns.renamed)
+                assert change is not None, "columns that change are a change"
+                effects.append(Effect(old.table_key, dataset, (change,)))
+        return tuple(effects)
+
+    def _renames(self, reshaping: Reshaping) -> list[Update]:
+        """Return what happens to names. Old names go before new ones come, so that a name may change hands."""
+        updates: list[Update] = [Drop(one.table_key) for one in reshaping.dropped]
+        updates += [Rename(old.table_key, new.table_key) for old, new in reshaping.kept if old.name != new.name]
+        updates += [Register(self._create(one)) for one in reshaping.added]
+        return updates
+
+    def _create(self, one: NodeType | EdgeType) -> Pin:
+        """Create the empty dataset of a new type; the same one serves when the work is prepared again."""
+        if one.table_key not in self._created:
+            identity = TypeIdentity(one.type_id, one.incarnation_id)
+            path = identity.path(one.table_key)
+            schema = physical_schema(arrow_schema(one))
+            try:
+                created = self.kernel.store.create(path, schema)
+            except LostRace:
+                # An apply that died, or one that is racing us, has been here. Its dataset may have another shape, and
+                # a sweep may be about to remove it, so we neither use it nor wait for it.
+                path = f"{path}-{new_ulid()}"
+                created = self.kernel.store.create(path, schema)
+            self._created[one.table_key] = Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
+        return self._created[one.table_key]
+
+
+def _source(text: str | Source) -> Source:
+    return text if isinstance(text, Source) else Source("schema.pg", text)
+
+
+def _ir(snapshot: Snapshot) -> SchemaIR:
+    return SchemaIR.from_json(orjson.loads(snapshot.state.schema.ir))
+
+
+def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> MigrationPlan:
+    return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss)
+
+
+def _refuse_branches(main: Snapshot) -> None:
+    names = sorted(main.state.branches)
+    if names:
+        listed = ", ".join(f"`{name}`" for name in names)
+        raise GraphError(
+            f"the schema cannot change while other branches exist: {listed}; merge or delete them first",
+            code="schema.branches_exist",
+            branches=names,
+        )
+
+
+def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
+    """Record what is dropped for good, so that no read shows it any more and cleanup knows what to remove."""
+    if not hard:
+        # Drops are all soft or all hard.
+        return []
+    now, pins = clock.now_us(), snapshot.state.pins
+    purges = [
+        Purge(
+            pins[one.table_key].identity, None, one.table_key, pins[one.table_key].path, now, is_embedded=_embeds(one)
+        )
+        for one in reshaping.dropped
+    ]
+    for old, new in reshaping.kept:
+        pin = pins[old.table_key]
+        for name in compare_columns(old, new).dropped:
+            property_ = old.properties[name]
+            fields = kernel.dataset(snapshot, old.table_key).family_ids(name)
+            is_blob = property_.type.scalar is Scalar.BLOB
+            label = f"{old.table_key}.{name}"
+            purges.append(
+                Purge(pin.identity, property_.property_id, label, pin.path, now, fields, is_blob, _embeds(old, name))
+            )
+    return [SetPurges(tuple(purges))]
+
+
+def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
+    """Tell whether vectors are made from a property or for it; without a name, for any of the type."""
+    return any(
+        one.embed is not None and name in (None, one.name, one.embed.source) for one in type_.properties.values()
+    )
+
+
+def _hard_drops(migration: MigrationPlan) -> tuple[str, ...]:
+    return tuple(step.entity for step in migration.steps if step.mode == "hard")
+
+
+def _refresh_copy(kernel: Kernel, source: str) -> None:
+    """Keep the copy for people in step; the catalog holds the schema that counts, so a failure here fails nothing."""
+    with suppress(OmniGraphError):
+        if kernel.store.objects.read_if_exists(SCHEMA_COPY) != source.encode():
+            kernel.store.objects.write(SCHEMA_COPY, source.encode())

@@ -1,0 +1,236 @@
+"""The committed rows of one snapshot, as set rules and statements ask for them.
+
+Reads only what a question names, and remembers where it lies for the staging that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, isnan
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.session import View
+from omnigraph.lang.catalog import FLOATS, INTEGERS, EdgeType, NodeType, PropertyType, Scalar
+from omnigraph.lang.query.ir import CompareOp
+from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
+from omnigraph.rules.arrow_typing import Column, Numbers, arrays, pc
+from omnigraph.rules.coerce_column import from_fitted
+from omnigraph.rules.coerce_value import RANGES
+from omnigraph.rules.delta import Ids, one_array, without
+from omnigraph.store.blobs.cells import blob_columns, without_blob_bytes
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.lookup import PLACE, find, find_rows, is_filterable
+
+_COMPARE: Final = {
+    CompareOp.EQ: "equal",
+    CompareOp.NE: "not_equal",
+    CompareOp.GT: "greater",
+    CompareOp.LT: "less",
+    CompareOp.GE: "greater_equal",
+    CompareOp.LE: "less_equal",
+}
+# How filter texts call the types that typed filters cannot name.
+_WORDS: Final = {"uint32": "UInt32", "uint64": "UInt64", "date64[ms]": "Date64"}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnTest:
+    """A comparison of one column with a constant of its type. Without a constant: any value, or none at all."""
+
+    column: str
+    stored: pa.DataType
+    op: CompareOp | None
+    constant: Any = None
+
+    @property
+    def is_never(self) -> bool:
+        return self.op is None and self.constant is None
+
+    def condition(self) -> Any:
+        """Return the test as a filter for Lance."""
+        if not is_filterable(self.stored):
+            return self._text()
+        field = pc.field(self.column)
+        if self.op is None:
+            return field.is_valid()
+        if pa.types.is_floating(self.constant.type) and self.constant.as_py() == 0:
+            return self._zero(field)
+        return getattr(pc, _COMPARE[self.op])(field, self.constant)
+
+    def _text(self) -> str:
+        if self.op is None:
+            return f"`{self.column}` IS NOT NULL"
+        number = self.constant.cast(pa.int64() if pa.types.is_date64(self.stored) else self.stored).as_py()
+        return f"`{self.column}` {self.op} arrow_cast({number}, '{_WORDS[str(self.stored)]}')"
+
+    def _zero(self, field: Any) -> Any:
+        """Return the comparison with zero, which has two signs that the filter engine tells apart and we do not."""
+        below, above = (pa.scalar(number, self.constant.type) for number in (-0.0, 0.0))
+        return {
+            CompareOp.EQ: (field >= below) & (field <= above),
+            CompareOp.NE: (field < below) | (field > above),
+            CompareOp.GT: field > above,
+            CompareOp.LT: field < below,
+            CompareOp.GE: field >= below,
+            CompareOp.LE: field <= above,
+        }[self.op or CompareOp.EQ]
+
+    def mask(self, rows: pa.Table) -> Numbers:
+        """Return for each row whether it passes; null does not."""
+        column: Column = rows.column(self.column)
+        if self.op is None:
+            return np.asarray(pc.is_valid(column)) & (not self.is_never)
+        passed = getattr(pc, _COMPARE[self.op])(column, self.constant)
+        return np.asarray(pc.fill_null(passed, False), bool)
+
+
+def comparison(column: str, type_: PropertyType, op: CompareOp, value: Any) -> ColumnTest:
+    """Return the test that compares a column with a value that `fit` or a parameter gave; null passes nothing."""
+    if value is None or type_.is_list or type_.scalar is Scalar.VECTOR or (isinstance(value, float) and isnan(value)):
+        return ColumnTest(column, arrow_type(type_), None)
+    if type_.scalar in INTEGERS:
+        return _folded(column, type_, *_integer(op, value, *RANGES[type_.scalar]))
+    if type_.scalar in FLOATS:
+        width = np.float32 if type_.scalar is Scalar.F32 else np.float64
+        return _folded(column, type_, *_float(op, value, width))
+    return ColumnTest(column, arrow_type(type_), op, from_fitted([value], type_)[0])
+
+
+def _folded(column: str, type_: PropertyType, verdict: bool | CompareOp, value: Any) -> ColumnTest:
+    if isinstance(verdict, CompareOp):
+        return ColumnTest(column, arrow_type(type_), verdict, pa.scalar(value, arrow_type(type_)))
+    return ColumnTest(column, arrow_type(type_), None, True if verdict else None)
+
+
+def _integer(op: CompareOp, value: float, low: int, high: int) -> tuple[bool | CompareOp, Any]:
+    """Return a comparison with an integer in range that means the same, or a verdict for every value."""
+    if value in (float("inf"), float("-inf")):
+        value = high + 1 if value > 0 else low - 1
+    if value != floor(value):
+        if op in (CompareOp.EQ, CompareOp.NE):
+            return op is CompareOp.NE, None
+        # Between two integers, `less` and `greater` mean the nearest one on their side, itself included.
+        op, value = (CompareOp.GT, floor(value)) if op in (CompareOp.GT, CompareOp.GE) else (CompareOp.LE, floor(value))
+    value = int(value)
+    if low <= value <= high:
+        return op, value
+    above = value > high
+    if op in (CompareOp.EQ, CompareOp.NE):
+        return op is CompareOp.NE, None
+    return (op in (CompareOp.LT, CompareOp.LE)) is above, None
+
+
+def _float(op: CompareOp, value: Any, width: Any) -> tuple[bool | CompareOp, Any]:
+    """Return a comparison with a float that means the same; an integer may lie between two of them."""
+    with np.errstate(over="ignore"):
+        if isinstance(value, float):
+            return op, float(width(value))
+        try:
+            number = width(value)
+        except OverflowError:
+            number = width("inf") if value > 0 else width("-inf")
+    # Python compares a float with an integer exactly; numpy would round the integer first.
+    if float(number) == value:
+        return op, float(number)
+    if op in (CompareOp.EQ, CompareOp.NE):
+        return op is CompareOp.NE, None
+    below = number if float(number) < value else np.nextafter(number, width("-inf"))
+    return (CompareOp.GT if op in (CompareOp.GT, CompareOp.GE) else CompareOp.LE), float(below)
+
+
+class CommittedRows:
+    """The rows of a view. What was read once for a write is not read again for the same write."""
+
+    def __init__(self, view: View) -> None:
+        self.view = view
+        self.types_read: set[str] = set()
+        self._seen: dict[str, list[pa.Table]] = {}
+        self._answers: dict[tuple[str, ...], tuple[Mapping[str, Column], pa.Table]] = {}
+
+    def existing(self, table_key: str, ids: Ids) -> Ids:
+        """Return those of the ids that exist in a type."""
+        return one_array(self.places(table_key, ids).column("id"))
+
+    def places(self, table_key: str, ids: Ids) -> pa.Table:
+        """Return id, row id and row address of those of the ids that exist in a type, each once."""
+        if table_key in self._seen:
+            seen = pa.concat_tables(self._seen[table_key]).combine_chunks()
+            # A row that was met by two roads was seen twice.
+            met = pc.index_in(pc.unique(ids), value_set=one_array(seen.column("id"))).drop_null()
+            known = seen.take(met)
+            others = find(self._dataset(table_key), without(ids, one_array(known.column("id"))))
+            return pa.concat_tables([known, others])
+        return find(self._dataset(table_key), ids)
+
+    def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        """Return columns of the rows in which each column of `where` holds one of its values."""
+        question = (table_key, *columns, "where", *where)
+        asked, answer = self._answers.get(question, (None, None))
+        # A delete looks for edges to take along, and the rules look for those that were forgotten.
+        if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
+            found = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
+            self._see(table_key, found)
+            answer = found.select(list(columns))
+            self._answers[question] = (where, answer)
+        return answer
+
+    def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
+        """Stream whole rows that pass a test, in the type's own columns; of a blob only whether there is one."""
+        dataset = self._dataset(type_.table_key)
+        logical = arrow_schema(type_)
+        where = _looked_up(type_, test)
+        parts: Iterator[pa.Table]
+        if where is not None:
+            parts = iter([find_rows(dataset, logical.names, where)])
+        else:
+            parts = _scan(dataset, logical.names, test.condition())
+        for found in parts:
+            if found.num_rows:
+                self._see(type_.table_key, found)
+                yield without_blob_bytes(found.select(logical.names), blob_columns(dataset)).cast(logical)
+
+    def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
+        """Return the ids of the rows that pass a test."""
+        dataset = self._dataset(type_.table_key)
+        where = _looked_up(type_, test)
+        if where is not None:
+            found = find_rows(dataset, ["id"], where)
+        else:
+            found = dataset.read(["id"], test.condition(), with_row_id=True, with_row_address=True)
+        self._see(type_.table_key, found)
+        return one_array(found.column("id"))
+
+    def _dataset(self, table_key: str) -> Dataset:
+        self.types_read.add(table_key)
+        return self.view.sound_dataset(table_key)
+
+    def _see(self, table_key: str, found: pa.Table) -> None:
+        if found.num_rows:
+            self._seen.setdefault(table_key, []).append(found.select(list(PLACE)))
+
+
+def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+    """Return the one value that a test asks for, if its column is one whose rows are looked up value by value."""
+    keys = {"id", *(("src", "dst") if isinstance(type_, EdgeType) else ()), *sum(type_.unique, ())}
+    if test.op is not CompareOp.EQ or test.column not in keys:
+        return None
+    return {test.column: arrays.repeat(test.constant, 1)}
+
+
+def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[pa.Table]:
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        scanner = dataset.lance.scanner(
+            columns=list(columns),
+            filter=condition,
+            with_row_id=True,
+            with_row_address=True,
+            # A write may touch few rows, so the other columns are fetched for those alone.
+            late_materialization=True,
+        )
+        for batch in scanner.to_batches():
+            yield pa.Table.from_batches([batch])

@@ -1,0 +1,1 @@
+"""NDJSON input decoded into typed tables."""

@@ -1,0 +1,124 @@
+"""Lines of a text that lies in one buffer, by their places: cut, chosen and counted with numpy, never one by one.
+
+Knows bytes and line ends, neither JSON nor graphs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.limits import DECODE_BLOCK_BYTES
+from omnigraph.rules.arrow_typing import Numbers
+
+_LINE_END: Final = 0x0A
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines of a buffer: line `i` is `data[starts[i]:ends[i]]`, without its end, and its number `numbers[i]`."""
+
+    data: Numbers
+    starts: Numbers
+    ends: Numbers
+    numbers: Numbers
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def take(self, chosen: Numbers) -> Lines:
+        """Return some of the lines, chosen by a mask, by places or by a slice."""
+        return Lines(self.data, self.starts[chosen], self.ends[chosen], self.numbers[chosen])
+
+    def each(self) -> Iterator[tuple[int, bytes]]:
+        """Yield the number and the text of each line."""
+        text = memoryview(self.data)
+        for number, start, end in zip(self.numbers.tolist(), self.starts.tolist(), self.ends.tolist(), strict=True):
+            yield number, text[start:end].tobytes()
+
+
+def blocks_of(buffer: bytes | memoryview, first: int) -> Iterator[Lines]:
+    """Yield the lines of a buffer, many at a time; the first one has the number `first`.
+
+    >>> [(lines.numbers.tolist(), list(lines.each())[-1]) for lines in blocks_of(b"a\\nbc", 7)]
+    [([7, 8], (8, b'bc'))]
+    """
+    data = np.frombuffer(buffer, np.uint8)
+    start = 0
+    while start < len(data):
+        block = data[start : start + DECODE_BLOCK_BYTES]
+        ends = np.flatnonzero(block == _LINE_END)
+        if start + len(block) == len(data) and block[-1] != _LINE_END:
+            ends = np.append(ends, len(block))
+        if not len(ends):
+            # One line is longer than a block.
+            end = _find_end(data, start + len(block))
+            block, ends = data[start : end + 1], np.array([end - start])
+        starts = np.concatenate(([0], ends[:-1] + 1))
+        yield Lines(block, starts, ends, np.arange(first, first + len(ends)))
+        first += len(ends)
+        start += int(ends[-1]) + 1
+
+
+def _find_end(data: Numbers, start: int) -> int:
+    """Return where the line ends that goes on at a place, looked for block by block: a mask of it all is as large."""
+    for place in range(start, len(data), DECODE_BLOCK_BYTES):
+        ends = np.flatnonzero(data[place : place + DECODE_BLOCK_BYTES] == _LINE_END)
+        if len(ends):
+            return place + int(ends[0])
+    return len(data)
+
+
+Type: TypeAlias = NodeType | EdgeType
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some entities of one type, in the layout of the type, and the line of each."""
+
+    type: Type
+    rows: pa.Table
+    numbers: Numbers
+
+
+@dataclass(slots=True)
+class Loaded:
+    """All entities of one type that an input holds. `rows` and `lines` are in the order of the input."""
+
+    type: Type
+    parts: list[Part] = field(default_factory=list)
+    count: int = 0
+    size: int = 0
+
+    def add(self, part: Part) -> None:
+        """Add entities; parts may come in any order."""
+        self.parts.append(part)
+        self.count += part.rows.num_rows
+        self.size += part.rows.nbytes
+
+    @property
+    def rows(self) -> pa.Table:
+        order = self._order()
+        if len(self.parts) == 1 and order is None:
+            return self.parts[0].rows
+        rows = pa.concat_tables([arrow_schema(self.type).empty_table(), *(part.rows for part in self.parts)])
+        return rows.combine_chunks() if order is None else rows.take(order).combine_chunks()
+
+    @property
+    def lines(self) -> Numbers:
+        order = self._order()
+        return self._numbers() if order is None else self._numbers()[order]
+
+    def _numbers(self) -> Numbers:
+        return np.concatenate([np.empty(0, np.int64), *(part.numbers for part in self.parts)])
+
+    def _order(self) -> Numbers:
+        """Return the rows in the order of their lines; None if they are in it already."""
+        numbers = self._numbers()
+        return None if (numbers[1:] >= numbers[:-1]).all() else np.argsort(numbers, kind="stable")

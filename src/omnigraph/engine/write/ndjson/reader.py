@@ -1,0 +1,244 @@
+"""Input of an ingest: from a path, bytes, a file object or dictionaries to numbered JSON objects.
+
+Knows JSON and lines, not graphs. The strict dialect is exact: one object a line, and no member twice at any depth.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import orjson
+
+from omnigraph.engine.write.ndjson.blocks import Lines
+from omnigraph.errors import UsageError
+from omnigraph.limits import DECODE_BLOCK_BYTES, INGEST_LINE_BYTES_MAX, INGEST_LINE_TOKENS_MAX, LOAD_LINE_BYTES_MAX
+from omnigraph.rules.violations import Findings, Violation
+
+# A path, bytes, a file object, or an iterable of dictionaries; a file object has no better type than `Any`.
+Data: TypeAlias = Any
+Numbered: TypeAlias = tuple[int, Any]
+_BLANK: Final = b" \t\r\n"
+_BOM: Final = b"\xef\xbb\xbf"
+# How gzip and Zstandard files begin.
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+_STRING: Final = re.compile(rb'"(?:[^"\\]+|\\.)*"', re.DOTALL)
+_TOKENS: Final = b"{}[]:,"
+
+
+def read_blocks(data: Data) -> Iterator[bytes]:
+    """Yield an input in pieces that end with a line; of a line that is too long only as much as shows that it is."""
+    with _stream(data) as stream:
+        rest = b""
+        while raw := _bytes(stream.read(DECODE_BLOCK_BYTES)):
+            cut = raw.rfind(b"\n") + 1
+            if cut:
+                yield rest + raw[:cut]
+                rest = raw[cut:]
+            elif len(rest) <= INGEST_LINE_BYTES_MAX:
+                rest += raw
+        if rest:
+            yield rest
+
+
+def line_too_long(number: int, limit: int) -> Violation:
+    """Return the refusal of a line."""
+    remedy = "give large blobs as Parquet"
+    if limit < LOAD_LINE_BYTES_MAX:
+        remedy = f"`load` the file, which takes lines of {LOAD_LINE_BYTES_MAX} bytes"
+    message = f"the line is longer than {limit} bytes; {remedy}"
+    return Violation("N11", message, line=number)
+
+
+def parse_lines(lines: Lines, findings: Findings, line_bytes_max: int | None = None) -> Iterator[Numbered]:
+    """Yield the object of each line that is not blank, with the number of the line, one by one."""
+    limit = INGEST_LINE_BYTES_MAX if line_bytes_max is None else line_bytes_max
+    for number, raw in lines.each():
+        line = raw.strip(_BLANK) if number != 1 else raw.removeprefix(_BOM).strip(_BLANK)
+        if len(line) > limit:
+            findings.add(line_too_long(number, limit))
+        elif line:
+            value, problem = _parse(line)
+            if problem is None:
+                yield number, value
+            else:
+                findings.add(Violation(*problem, line=number))
+        if findings.is_full:
+            return
+
+
+def read_compatible(data: Data, findings: Findings) -> Iterator[Numbered]:
+    """Yield JSON objects separated by any white space, with their numbers; of a repeated member the last one wins."""
+    if is_records(data):
+        yield from enumerate(records(data), start=1)
+        return
+    with _stream(data) as stream:
+        number = 0
+        while raw := _bytes(stream.readline()):
+            line = raw.removeprefix(_BOM).strip(_BLANK) if number == 0 else raw.strip(_BLANK)
+            if not line:
+                continue
+            try:
+                value = orjson.loads(line)
+            except orjson.JSONDecodeError:
+                # An object may span lines, or share one: from here on the text is read as a whole.
+                yield from _objects(line + b"\n" + _bytes(stream.read()), number, findings)
+                return
+            number += 1
+            yield number, value
+
+
+def is_records(data: Data) -> bool:
+    """Tell whether the input is made of dictionaries instead of text."""
+    return not isinstance(data, str | Path | bytes) and not hasattr(data, "readline")
+
+
+def records(data: Data) -> Iterable[Any]:
+    """Return an input of dictionaries, or refuse what is none."""
+    if not isinstance(data, Iterable):
+        raise UsageError(
+            f"`{type(data).__name__}` is no input; give a path, bytes, a file object or dictionaries", argument="data"
+        )
+    return data
+
+
+def _stream(data: Data) -> Any:
+    if isinstance(data, bytes):
+        return io.BytesIO(data)
+    if not isinstance(data, str | Path):
+        return _Borrowed(data)
+    try:
+        return Path(data).open("rb")
+    except (OSError, ValueError) as error:
+        reason = (getattr(error, "strerror", None) or str(error) or "it cannot be opened").lower()
+        raise UsageError(f"cannot read `{data}`: {reason}; check the path", path=str(data)) from error
+
+
+class _Borrowed:
+    """A file object of the caller, who also closes it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def __enter__(self) -> Any:
+        return self._file
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+def _bytes(raw: str | bytes) -> bytes:
+    return raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
+
+
+def _parse(line: bytes) -> tuple[Any, tuple[str, str] | None]:
+    if len(line) > INGEST_LINE_TOKENS_MAX and (tokens := _count(line, _TOKENS)) > INGEST_LINE_TOKENS_MAX:
+        return None, (
+            "N11",
+            f"the line holds {tokens} brackets, commas and colons; {INGEST_LINE_TOKENS_MAX} may be; split it",
+        )
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        return None, _why(line, error)
+    # Each member has a colon of its own outside of texts, so fewer members than colons means that one was overwritten.
+    members = _members(value, line)
+    if not _has_no_repeats(line, members) and _count(line, b":") != members:
+        return None, ("N2", f"member `{_repeated(line)}` comes twice in one object; keep one of them")
+    return value, None
+
+
+def _has_no_repeats(line: bytes, members: int) -> bool:
+    """Tell, for sure only if true, that no object of a line holds a member twice, given how many were parsed.
+
+    Where nothing is escaped and no blank stands before a colon, a quote followed by a colon ends the name of a member
+    or begins a text. So a line has at least as many of them as members, and equal numbers mean that none was lost.
+    """
+    is_odd = b"\\" in line or b" :" in line or b"\t:" in line or b"\r:" in line
+    return not is_odd and line.count(b'":') == members
+
+
+def _why(line: bytes, error: orjson.JSONDecodeError) -> tuple[str, str]:
+    try:
+        text = line.decode()
+        _, end = json.JSONDecoder().raw_decode(text)
+        if text[end:].strip():
+            return (
+                "N2",
+                f"the line holds more than one JSON value, the second at character {end + 1}; use a line for each",
+            )
+    except (ValueError, RecursionError):
+        pass
+    if line.startswith(_COMPRESSED):
+        return "N1", "this is compressed data, not lines of JSON; decompress it first, or use a load, which reads `.gz`"
+    try:
+        line.decode()
+    except UnicodeDecodeError as wrong:
+        return "N1", f"byte {wrong.start + 1} is not UTF-8 text; save the input as UTF-8"
+    reason = str(error).partition(": line")[0]
+    return "N1", f"this is not valid JSON: {reason} at character {error.pos + 1}; write one JSON object a line"
+
+
+def _members(value: Any, line: bytes) -> int:
+    """Return how many members all objects of a parsed value have."""
+    data = value.get("data") if type(value) is dict else None
+    if type(data) is dict and line.count(b"{") == 2:
+        return len(value) + len(data)
+    total, stack = 0, [value]
+    while stack:
+        one = stack.pop()
+        if type(one) is dict:
+            total += len(one)
+            stack.extend(one.values())
+        elif type(one) is list:
+            stack.extend(one)
+    return total
+
+
+def _count(line: bytes, tokens: bytes) -> int:
+    """Return how many of some characters a line has outside of its strings."""
+    bare = _STRING.sub(b"", line)
+    return len(bare) - len(bare.translate(None, tokens))
+
+
+def _repeated(line: bytes) -> str:
+    found: list[str] = []
+
+    def pairs(members: list[tuple[str, object]]) -> dict[str, object]:
+        names = [name for name, _ in members]
+        found.extend(name for place, name in enumerate(names) if name in names[:place])
+        return dict(members)
+
+    json.loads(line, object_pairs_hook=pairs)
+    return found[0]
+
+
+def _objects(raw: bytes, number: int, findings: Findings) -> Iterator[Numbered]:
+    decoder = json.JSONDecoder(parse_constant=_refuse_constant)
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        findings.add(Violation("N1", f"the input is not valid UTF-8: {error.reason}", line=number + 1))
+        return
+    place, end = 0, len(text)
+    while True:
+        while place < end and text[place] in " \t\r\n":
+            place += 1
+        if place == end:
+            return
+        number += 1
+        try:
+            value, place = decoder.raw_decode(text, place)
+        except (ValueError, RecursionError) as error:
+            reason = str(error).partition(": line")[0].lower()
+            findings.add(Violation("N1", f"this is not valid JSON: {reason}", line=number))
+            return
+        yield number, value
+
+
+def _refuse_constant(word: str) -> object:
+    raise ValueError(f"{word} is no JSON value")

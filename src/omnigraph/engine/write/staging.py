@@ -1,0 +1,142 @@
+"""Staging: from checked deltas to the effects of a plan.
+
+New rows become an append, which a retry can reuse; known ones an upsert by id. Small fragments that earlier commits
+left at the end of a dataset are folded in the same commit, so that a history of small writes stays cheap to read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from omnigraph.engine.session import View
+from omnigraph.engine.write.committed_rows import CommittedRows
+from omnigraph.errors import LimitExceeded
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.limits import TAIL_FRAGMENTS_MAX, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
+from omnigraph.manifest.plan import Effect
+from omnigraph.rules.arrow_typing import arrays, pc
+from omnigraph.rules.delta import Delta, Intent, is_among, one_array
+from omnigraph.store.blobs.rows import StoredBlobs
+from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.read.lookup import PLACE, ROW_ID
+from omnigraph.store.store import Staged, StaleBase
+from omnigraph.store.write.compaction import fold_tail
+from omnigraph.store.write.transaction import Change, append, overwrite
+from omnigraph.store.write.upsert import delete_found, upsert
+
+
+@dataclass(slots=True)
+class Stager:
+    """Stages the deltas of one write, and remembers appends so that a retry does not write them again."""
+
+    appended: dict[str, tuple[pa.Table, str, Change]] = field(default_factory=dict)
+
+    def stage(self, view: View, deltas: dict[str, Delta], committed: CommittedRows) -> tuple[Effect, ...]:
+        """Return one effect for each type that changes."""
+        effects = [self._effect(view, delta, committed) for delta in deltas.values()]
+        return tuple(effect for effect in effects if effect is not None)
+
+    def _effect(self, view: View, delta: Delta, committed: CommittedRows) -> Effect | None:
+        if delta.intent is not Intent.REPLACE and delta.rows.num_rows == 0 and len(delta.deleted) == 0:
+            return None
+        dataset = view.kernel.writable(view.snapshot, delta.key)
+        if delta.intent is Intent.REPLACE:
+            return Effect(delta.key, dataset, (overwrite(dataset, physical(delta.rows, dataset)),))
+        found = committed.places(delta.key, delta.gone) if delta.intent is Intent.UPSERT else None
+        is_append = len(delta.deleted) == 0 and (found is None or found.num_rows == 0)
+        fold = fold_tail(dataset, TAIL_FRAGMENTS_MAX, moves_blobs=is_append)
+        if is_append:
+            change = self._append(dataset, delta)
+            return Effect(delta.key, dataset, (change,) if fold is None else (fold, change.following(fold)))
+        assert found is not None, "a strict insert takes nothing out"
+        return _on_top(delta, dataset, _begin(dataset, fold), found)
+
+    def _append(self, dataset: Dataset, delta: Delta) -> Change:
+        # The same rows on the same branch of the dataset need only be moved to its newest version.
+        earlier = self.appended.get(delta.key)
+        if earlier is not None and earlier[1] == dataset.ref.directory and earlier[0].equals(delta.rows):
+            return earlier[2].rebased(dataset)
+        change = append(dataset, physical(delta.rows, dataset))
+        self.appended[delta.key] = (delta.rows, dataset.ref.directory, change)
+        return change
+
+
+def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
+    """Commit a fold, invisibly, so that updates and deletes can be staged on top of it."""
+    if fold is None:
+        return None
+    try:
+        return dataset.store.commit(dataset, [fold], {})
+    except StaleBase:
+        # The dataset moved by path; the publish will find out why, and folding can wait.
+        return None
+
+
+def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, found: pa.Table) -> Effect | None:
+    base = dataset
+    if begun is not None:
+        # Folding has moved some of the rows; their row ids are what stays.
+        base = begun.dataset
+        found = base.take(found.column(ROW_ID).to_numpy().tolist(), PLACE)
+    if len(delta.deleted):
+        assert delta.rows.num_rows == 0, "one write does not mix deletes with other changes of a type"
+        change = delete_found(base, found)
+    else:
+        change = upsert(base, physical(delta.rows, base), found, kept_blobs(base, delta, found))
+    return Effect(delta.key, dataset, (change,), begun) if change is not None else None
+
+
+def kept_blobs(base: Dataset, delta: Delta, found: pa.Table) -> list[StoredBlobs]:
+    """Return the blobs that rows of a delta keep; `found` says where the rows that they replace lie."""
+    if not delta.kept:
+        return []
+    rows = pc.index_in(delta.ids, value_set=one_array(found.column("id")))
+    places = np.flatnonzero(pc.is_valid(rows))
+    ids, row_ids = delta.ids.take(pa.array(places)), one_array(found.column(ROW_ID)).take(rows.drop_null())
+    columns = {name: np.asarray(is_among(ids, kept), np.bool_) for name, kept in delta.kept.items()}
+    is_kept = np.logical_or.reduce(list(columns.values()))
+    assert is_kept.sum() == len(pc.unique(pa.concat_arrays(list(delta.kept.values())))), "what is kept is there"
+    columns = {name: mask[is_kept] for name, mask in columns.items()}
+    return [StoredBlobs(base, places[is_kept], row_ids.to_numpy()[is_kept], columns)]
+
+
+def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:
+    """Return rows in the columns and types that a dataset stores: blobs become Lance blobs."""
+    columns: list[Any] = []
+    for target in dataset.schema:
+        column: Any = rows.column(target.name).combine_chunks()
+        columns.append(_blobs(column, target.type) if BLOB_MARK in (target.metadata or {}) else column)
+    return pa.Table.from_arrays(columns, schema=dataset.schema)
+
+
+def _blobs(values: Any, target: Any) -> Any:
+    storage = target.storage_type
+    fields = [storage.field(place) for place in range(storage.num_fields)]
+    children = [values if one.name == "data" else pa.nulls(len(values), one.type) for one in fields]
+    struct = arrays.StructArray.from_arrays(children, fields=fields, mask=pc.is_null(values))
+    return arrays.ExtensionArray.from_storage(target, struct)
+
+
+def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
+    """Refuse more entities or bytes of one type than one write may hold (E12); blobs that are kept do not count."""
+    if entities > WRITE_ENTITIES_MAX:
+        raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")
+    if size > WRITE_BYTES_MAX:
+        raise too_large(f"keyed write bytes for {type_.table_key}", WRITE_BYTES_MAX, size, type_.name, "bytes")
+
+
+def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule: str = "E12") -> LimitExceeded:
+    """Return the refusal of a write that holds too much of one type."""
+    return LimitExceeded(
+        f"this write holds at least {actual} {unit} of `{name}`, and one write may hold {limit}; split it, or load it"
+        " with the pipeline",
+        rule=rule,
+        resource=resource,
+        limit=limit,
+        actual=actual,
+    )

@@ -1,0 +1,347 @@
+"""Expressions: variables, properties, literals and parameters, resolved and typed.
+
+Pure. Returns None after reporting, so that callers stay silent about what is already said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Final
+
+from omnigraph.lang.catalog import NUMBERS, PropertyType, Scalar
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, with_null
+from omnigraph.lang.query.syntax_errors import listed, suggestion
+
+# How a Date and a DateTime begin.
+_DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")
+
+
+def type_literal(ctx: Context, value: ast.Literal | ast.ListLiteral) -> ir.Literal | None:
+    """Give a literal its type; a nested or mixed list is T28."""
+    if isinstance(value, ast.Literal):
+        return ir.Literal(value.value, PropertyType(value.scalar))
+    values: list[ir.LiteralValue] = []
+    scalar = Scalar.STRING
+    is_unsigned = _is_unsigned(value)
+    for position, item in enumerate(value.items):
+        if isinstance(item, ast.ListLiteral):
+            ctx.report("T28", item.span, "a list cannot hold lists")
+            return None
+        own = Scalar.U64 if is_unsigned and item.scalar is Scalar.I64 else item.scalar
+        if position == 0:
+            scalar = own
+        elif own is not scalar:
+            numbers = {own, scalar} <= NUMBERS
+            hint = "write all of them with a decimal point" if numbers else "keep one type in a list"
+            ctx.report("T28", item.span, f"a list of {scalar.value} cannot hold a {item.scalar.value}", hint)
+            return None
+        values.append(item.value)
+    return ir.Literal(tuple(values), PropertyType(scalar, is_list=True))
+
+
+def _is_unsigned(value: ast.ListLiteral) -> bool:
+    """Tell whether integers of a list are all unsigned because some of them fit nothing else."""
+    integers = [one for one in value.items if isinstance(one, ast.Literal) and one.scalar in (Scalar.I64, Scalar.U64)]
+    is_positive = all(isinstance(one.value, int) and one.value >= 0 for one in integers)
+    return is_positive and any(one.scalar is Scalar.U64 for one in integers)
+
+
+def is_compatible(a: PropertyType, b: PropertyType) -> bool:
+    """Tell whether values of two types may be compared or assigned; nullability does not matter.
+
+    >>> is_compatible(PropertyType(Scalar.I32), PropertyType(Scalar.F64, nullable=True))
+    True
+    """
+    if a.is_list is not b.is_list or a.dimension != b.dimension:
+        return False
+    return a.scalar is b.scalar or (a.scalar in NUMBERS and b.scalar in NUMBERS)
+
+
+def element_type(type_: PropertyType) -> PropertyType:
+    """Return the type of a list's items."""
+    return PropertyType(type_.scalar, enum_values=type_.enum_values)
+
+
+def misfit(literal: ir.Literal, type_: PropertyType) -> str | None:
+    """Say why a literal does not fit a property's type, or None when it does."""
+    if type_.scalar is Scalar.BLOB:
+        return "a Blob has no literal"
+    if type_.scalar is Scalar.VECTOR and not type_.is_list:
+        if not (literal.type.is_list and literal.type.scalar in NUMBERS):
+            return f"{literal.type} is not a {type_}"
+        assert isinstance(literal.value, tuple)
+        length = len(literal.value)
+        return None if length == type_.dimension else f"it has {length} numbers, not {type_.dimension}"
+    if not is_compatible(literal.type, type_):
+        return f"{literal.type} is not {type_}"
+    if type_.enum_values is not None:
+        items = literal.value if isinstance(literal.value, tuple) else (literal.value,)
+        unknown = next((str(item) for item in items if item not in type_.enum_values), None)
+        if unknown is not None:
+            return f'"{unknown}" is not one of {", ".join(type_.enum_values)}'
+    return None
+
+
+def match_value(ctx: Context, scope: Scope, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
+    """Check the value of a property match; a list property takes one item, meaning membership."""
+    wanted = element_type(type_) if type_.is_list else type_
+    if type_.scalar is Scalar.BLOB:
+        ctx.report("T3", value.span, f"`{name}` is a Blob, which cannot be matched")
+        return None
+    if isinstance(value, ast.Variable) and value.name not in ctx.params:
+        _report_not_parameter(ctx, scope, value)
+        return None
+    return fit_value(ctx, value, name, wanted, listed_in=type_ if type_.is_list else None)
+
+
+def fit_value(
+    ctx: Context, value: ast.Value, name: str, wanted: PropertyType, *, listed_in: PropertyType | None = None
+) -> ir.Expr | None:
+    """Check a literal (T3), parameter or `now()` (T7) against the type a property wants."""
+    shown = listed_in or wanted
+    if isinstance(value, ast.Literal | ast.ListLiteral):
+        literal = type_literal(ctx, value)
+        if literal is None:
+            return None
+        reason = misfit(literal, wanted)
+        if reason is None:
+            return literal
+        hint = f"`{name}` is {shown}"
+        if listed_in is not None and literal.type.is_list:
+            hint += "; match one item of it, or filter with `contains`"
+        ctx.report(
+            "T3", value.span, f"this value does not fit `{name}`: {reason}", _value_hint(literal, wanted) or hint
+        )
+        return None
+    if isinstance(value, ast.Call):
+        if wanted.scalar is Scalar.DATETIME and not wanted.is_list:
+            return ir.Now()
+        ctx.report("T7", value.span, f"`now()` is a DateTime, but `{name}` is {shown}")
+        return None
+    return _fit_parameter(ctx, value, name, wanted, shown)
+
+
+def _fit_parameter(
+    ctx: Context, value: ast.Variable, name: str, wanted: PropertyType, shown: PropertyType
+) -> ir.Expr | None:
+    parameter = ctx.params[value.name]
+    is_blob_text = wanted.scalar is Scalar.BLOB and parameter.type.is_text
+    if is_blob_text or is_compatible(parameter.type, wanted):
+        return ir.ParameterRef(parameter.name, parameter.type)
+    message = f"parameter `${value.name}` is {parameter.type}, but `{name}` is {shown}"
+    ctx.report("T7", value.span, message, "change the type of the parameter")
+    return None
+
+
+def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> None:
+    if value.name in scope:
+        message = f"`${value.name}` is a variable of the pattern, not a value to match on"
+        ctx.report("T7", value.span, message, "compare properties with a filter: `$a.p = $b.q`")
+        return
+    hint = suggestion(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
+    ctx.report("T26", value.span, f"`${value.name}` is not a parameter of this query", hint)
+
+
+def _value_hint(literal: ir.Literal, wanted: PropertyType) -> str | None:
+    if wanted.enum_values is not None and isinstance(literal.value, str):
+        return suggestion(literal.value, wanted.enum_values)
+    if wanted.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
+        return date_hint(wanted.scalar, literal.value)
+    return None
+
+
+def date_hint(scalar: Scalar, text: object) -> str:
+    """Return how a text is written as a date, or how dates are written if it is none.
+
+    >>> date_hint(Scalar.DATE, "2026-01-31"), date_hint(Scalar.DATE, "yesterday")
+    ('write date("2026-01-31")', 'a Date is written as date("2026-01-31")')
+    """
+    if _DATE.match(str(text)):
+        return f'write {scalar.value.lower()}("{text}")'
+    example = "2026-01-31" if scalar is Scalar.DATE else "2026-01-31T12:00:00Z"
+    return f'a {scalar.value} is written as {scalar.value.lower()}("{example}")'
+
+
+def resolve(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr | None:
+    """Resolve anything but an alias or a call other than `now()`; those depend on where they stand."""
+    if isinstance(expression, ast.PropertyAccess):
+        return resolve_property(ctx, scope, expression, code="T6")
+    if isinstance(expression, ast.Variable):
+        return resolve_variable(ctx, scope, expression)
+    if isinstance(expression, ast.Literal | ast.ListLiteral):
+        return type_literal(ctx, expression)
+    assert isinstance(expression, ast.Call)
+    assert expression.function == "now"
+    return ir.Now()
+
+
+def resolve_variable(ctx: Context, scope: Scope, variable: ast.Variable) -> ir.Expr | None:
+    """Resolve a bare `$x`: a parameter first, then a node or a number of hops."""
+    parameter = ctx.params.get(variable.name)
+    if parameter is not None:
+        return ir.ParameterRef(parameter.name, parameter.type)
+    found = scope.get(variable.name)
+    if found is None:
+        hint = _variable_hint(ctx, scope, variable.name)
+        ctx.report("T26", variable.span, f"`${variable.name}` is neither bound here nor a parameter", hint)
+        return None
+    if found.kind is Kind.EDGE:
+        ctx.report(
+            "T23", variable.span, f"`${variable.name}` is an edge and has no value of its own", _edge_hint(ctx, found)
+        )
+        return None
+    if found.kind is Kind.BROKEN:
+        return None
+    if found.kind is Kind.HOPS:
+        return ir.HopsRef(found.name, with_null(ir.I64, found.nullable))
+    assert found.type_name is not None
+    return ir.NodeRef(found.name, found.type_name, with_null(ir.ID, found.nullable))
+
+
+def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, code: str) -> ir.PropertyRef | None:
+    """Resolve `$v.p`, reporting an unbound variable or an unknown property under the given code."""
+    variable, name = access.variable, access.property
+    found = scope.get(variable.text)
+    if found is None:
+        if variable.text in ctx.params:
+            message = f"`${variable.text}` is a parameter and has no properties"
+            ctx.report(code, variable.span, message, "use it without `.`")
+        else:
+            message = f"`${variable.text}` is not bound here"
+            ctx.report(code, variable.span, message, _variable_hint(ctx, scope, variable.text))
+        return None
+    if found.kind is Kind.BROKEN:
+        return None
+    if found.kind is Kind.HOPS:
+        ctx.report(code, name.span, f"`${variable.text}` is a number of hops and has no properties")
+        return None
+    properties = ctx.properties(found)
+    property_ = properties.get(name.text)
+    assert found.type_name is not None
+    if property_ is None:
+        hint: str | None = suggestion(name.text, properties, otherwise=_known_hint(found.type_name, list(properties)))
+        if name.text == "id" and found.kind is Kind.NODE:
+            hint = f"return `${variable.text}` to get the id"
+        ctx.report(code, name.span, f"`{found.type_name}` has no property `{name.text}`", hint)
+        return None
+    type_ = with_null(property_.type, found.nullable)
+    return ir.PropertyRef(variable.text, found.kind.value, found.type_name, name.text, type_)
+
+
+def describe(expression: ir.Expr) -> str:
+    """Name a typed expression in a message."""
+    if isinstance(expression, ir.NodeRef):
+        return f"`${expression.variable}` is a node"
+    if isinstance(expression, ir.PropertyRef):
+        return f"`${expression.variable}.{expression.property}` is {expression.type}"
+    if isinstance(expression, ir.ParameterRef):
+        return f"`${expression.name}` is {expression.type}"
+    if isinstance(expression, ir.HopsRef):
+        return f"`${expression.variable}` is {expression.type}"
+    return f"the value is {expression.type}"
+
+
+def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
+    if name == "_":
+        return "`$_` matches anything and binds nothing; give the variable a name"
+    known = [*scope, *ctx.params]
+    otherwise = f"bind it before it is used, as in `${name}: SomeType`"
+    return suggestion(name, known, prefix="$") or otherwise
+
+
+def _edge_hint(ctx: Context, edge: Variable) -> str | None:
+    first = next(iter(ctx.properties(edge)), None)
+    return f"use one of its properties, such as `${edge.name}.{first}`" if first else None
+
+
+def _known_hint(owner: str, names: list[str]) -> str:
+    if not names:
+        return f"`{owner}` has no properties"
+    shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
+    return f"`{owner}` has {shown}"
+
+
+# A prefix or a part of a word need not be one.
+_BY_PART: Final = (ir.CompareOp.STARTS_WITH, ir.CompareOp.STRING_CONTAINS)
+
+
+def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, place: ast.Expression) -> bool:
+    """Report T3 for a literal that an enum property can never hold, and return whether there was none."""
+    if not isinstance(property_, ir.PropertyRef) or not isinstance(other, ir.Literal):
+        return True
+    words = property_.type.enum_values
+    if words is None:
+        return True
+    values = other.value if isinstance(other.value, tuple) else (other.value,)
+    unknown = next((value for value in values if value not in words), None)
+    if unknown is None:
+        return True
+    name = property_.property
+    message = f'`{name}` is never "{unknown}": "{unknown}" is not one of {", ".join(words)}'
+    hint = suggestion(str(unknown), words, otherwise=f"`{name}` is {property_.type}")
+    ctx.report("T3", place.span, message, hint)
+    return False
+
+
+def restrict_parameters(query: ir.QueryIR) -> tuple[ir.Parameter, ...]:
+    """Return the parameters of a query; one that is used with enum properties alone has their words as `words`."""
+    words: dict[str, set[str] | None] = {}
+    for name, type_ in _uses(query):
+        known = words.setdefault(name, set())
+        if type_ is None or type_.enum_values is None:
+            words[name] = None
+        elif known is not None:
+            known.update(type_.enum_values)
+    # A value may be meant for one of several enums, as the sides of an `or`, so it has to fit one of them.
+    return tuple(
+        replace(one, words=tuple(sorted(found))) if (found := words.get(one.name)) else one for one in query.params
+    )
+
+
+def refuse_word(value: object, words: tuple[str, ...]) -> str | None:
+    """Return why a bound value cannot be one of the words, or None when it is.
+
+    >>> refuse_word("tanker", ("bulk", "tanker")), refuse_word("ferry", ("bulk", "tanker"))
+    (None, 'it is compared with an enum, whose values are bulk and tanker')
+    """
+    values = value if isinstance(value, tuple) else (value,)
+    unknown = next((one for one in values if one is not None and one not in words), None)
+    if unknown is None:
+        return None
+    near = suggestion(str(unknown), words)
+    told = f"it is compared with an enum, whose values are {listed(words, conjunction='and')}"
+    return f"{told}; {near}" if near else told
+
+
+def _uses(part: object) -> Iterator[tuple[str, PropertyType | None]]:
+    """Yield each use of a parameter, with the type of the property that it is compared with, if that is its use."""
+    if isinstance(part, ir.Compare) and part.op not in _BY_PART:
+        yield from _pair(part.left, part.right)
+        yield from _pair(part.right, part.left)
+    elif isinstance(part, ir.In):
+        yield from _pair(part.collection, part.operand)
+        yield from _pair(part.operand, part.collection)
+    elif isinstance(part, ir.Predicate) and part.op not in _BY_PART:
+        yield from _use(part.value, part.type)
+    elif isinstance(part, ir.IsNull) and isinstance(part.operand, ir.ParameterRef):
+        return
+    else:
+        yield from _use(part, None)
+
+
+def _pair(side: ir.Expr, other: ir.Expr) -> Iterator[tuple[str, PropertyType | None]]:
+    yield from _use(side, other.type if isinstance(other, ir.PropertyRef) else None)
+
+
+def _use(part: object, type_: PropertyType | None) -> Iterator[tuple[str, PropertyType | None]]:
+    if isinstance(part, ir.ParameterRef):
+        yield part.name, type_
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _uses(item)
+    elif is_dataclass(part) and not isinstance(part, type | PropertyType | ir.Parameter):
+        for member in fields(part):
+            yield from _uses(getattr(part, member.name))

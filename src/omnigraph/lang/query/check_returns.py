@@ -1,0 +1,305 @@
+"""What a read gives back: columns, aggregates, and their static description.
+
+Pure. Ordering and paging are in `orders`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from omnigraph.lang.catalog import INTEGERS, PropertyType, Scalar
+from omnigraph.lang.query import ast, ir
+from omnigraph.lang.query.check_context import Context, Scope, with_null
+from omnigraph.lang.query.check_expressions import describe, resolve
+from omnigraph.lang.query.check_filters import rank
+from omnigraph.lang.query.syntax_errors import AGGREGATES, RANKS, TEXT_PREDICATES, suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class DescribedColumn:
+    """A column as tools see it before the query runs: `type` is a property type, or `object` for a node."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Returned:
+    """One checked column with its alias and its place."""
+
+    column: ir.Column
+    alias: str | None
+    described: DescribedColumn
+
+
+def check_projections(
+    ctx: Context, scope: Scope, projections: tuple[ast.Projection, ...]
+) -> tuple[tuple[Returned, ...], bool]:
+    """Check `return`; tells also whether it aggregates."""
+    is_grouped = any(_is_aggregate(projection.expression) for projection in projections)
+    returned: list[Returned] = []
+    aliases: set[str] = set()
+    for projection in projections:
+        if projection.alias is not None and projection.alias.text in aliases:
+            message = f"another column is called `{projection.alias.text}` already"
+            ctx.report("T39", projection.alias.span, message, "give each column a name of its own")
+        aliases |= {projection.alias.text} if projection.alias is not None else set()
+        typed = _project(ctx, scope, projection)
+        if typed is None or typed.type is None:
+            continue
+        groups = isinstance(typed, ir.PropertyRef | ir.NodeRef | ir.HopsRef | ir.Aggregate)
+        if is_grouped and not groups:
+            message = "beside an aggregate, a column must be a variable or a property of one"
+            ctx.report("T9", projection.expression.span, message, "return `$v.property` or `$v`, or aggregate it")
+            continue
+        alias = projection.alias.text if projection.alias else None
+        column = ir.Column(alias or _column_name(typed), typed, typed.type)
+        type_name = "object" if isinstance(typed, ir.NodeRef) else str(typed.type)
+        returned.append(Returned(column, alias, DescribedColumn(alias or _described_name(typed), type_name)))
+    return _distinctly_named(returned, aliases), is_grouped
+
+
+def _distinctly_named(returned: list[Returned], taken: set[str]) -> tuple[Returned, ...]:
+    """Return the columns under names that differ: an alias stays, any other name that is taken gets a number."""
+    made: list[Returned] = []
+    # Where to go on counting, so that many columns of one name do not start from the first number each.
+    numbers: dict[str, int] = {}
+    for one in returned:
+        name = own = one.column.name
+        while one.alias is None and name in taken:
+            numbers[own] = numbers.get(own, 1) + 1
+            name = f"{own}_{numbers[own]}"
+        taken.add(name)
+        made.append(replace(one, column=replace(one.column, name=name)))
+    return tuple(made)
+
+
+def refuse_blob(ctx: Context, place: ast.Expression, typed: ir.Expr, what: str) -> bool:
+    """Report a Blob where values are shown or compared (T24)."""
+    if typed.type is None or typed.type.scalar is not Scalar.BLOB:
+        return False
+    ctx.report("T24", place.span, f"{describe(typed)}, which cannot be {what}", "read Blobs one by one through the API")
+    return True
+
+
+def _is_aggregate(expression: ast.Expression) -> bool:
+    return isinstance(expression, ast.Call) and expression.function in AGGREGATES
+
+
+def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
+    expression = projection.expression
+    if isinstance(expression, ast.Alias):
+        message = f"`{expression.name}` is not a value: a column cannot refer to another column"
+        ctx.report("T33", expression.span, message, f'write `$v.{expression.name}`, or `"{expression.name}"`')
+        return None
+    if isinstance(expression, ast.Call):
+        if expression.function in AGGREGATES:
+            return _aggregate(ctx, scope, expression)
+        if expression.function in TEXT_PREDICATES:
+            message = f"`{expression.function}` is a condition and cannot be returned"
+            ctx.report("T33", expression.span, message, "put it in `match`; to return a score, use `bm25`")
+            return None
+        if expression.function in RANKS:
+            return _score(ctx, scope, expression, projection.alias)
+    typed = resolve(ctx, scope, expression)
+    if typed is None or refuse_blob(ctx, expression, typed, "returned"):
+        return None
+    return typed
+
+
+def _score(ctx: Context, scope: Scope, call: ast.Call, alias: ast.Name | None) -> ir.Expr | None:
+    typed = rank(ctx, scope, call)
+    if typed is not None and alias is None:
+        ctx.report("T32", call.span, "a score column needs a name", f"write `{call.function}(…) as score`")
+        return None
+    return typed
+
+
+def _aggregate(ctx: Context, scope: Scope, call: ast.Call) -> ir.Expr | None:
+    if not call.arguments:
+        return ir.Aggregate("count", None, ir.I64)
+    place, function = call.arguments[0], call.function
+    if isinstance(place, ast.Alias) or (isinstance(place, ast.Call) and place.function != "now"):
+        what = f"`{place.name}`" if isinstance(place, ast.Alias) else f"`{place.function}(…)`"
+        ctx.report("T8", place.span, f"`{function}` aggregates values of the pattern, not {what}")
+        return None
+    typed = resolve(ctx, scope, place)
+    if typed is None or typed.type is None or refuse_blob(ctx, place, typed, "aggregated"):
+        return None
+    if function == "count":
+        return ir.Aggregate(function, typed, ir.I64)
+    type_ = typed.type
+    is_node = isinstance(typed, ir.NodeRef)
+    if function in ("sum", "avg"):
+        if not type_.is_number:
+            ctx.report("T8", place.span, f"`{function}` adds numbers, but {describe(typed)}")
+            return None
+        scalar = _sum_scalar(type_.scalar) if function == "sum" else Scalar.F64
+        return ir.Aggregate(function, typed, PropertyType(scalar, nullable=True))
+    if not (is_node or type_.is_number or type_.is_text):
+        message = f"`{function}` compares numbers or Strings, but {describe(typed)}"
+        ctx.report("T8", place.span, message, "order by it and take `limit 1`")
+        return None
+    return ir.Aggregate(function, typed, with_null(type_, nullable=True))
+
+
+def _sum_scalar(scalar: Scalar) -> Scalar:
+    """Return the type of a sum: integers add up exactly in 64 bits, everything else in floats."""
+    if scalar in (Scalar.U32, Scalar.U64):
+        return Scalar.U64
+    return Scalar.I64 if scalar in (Scalar.I32, Scalar.I64) else Scalar.F64
+
+
+def _column_name(expression: ir.Expr) -> str:
+    if isinstance(expression, ir.PropertyRef):
+        return f"{expression.variable}.{expression.property}"
+    if isinstance(expression, ir.Aggregate):
+        return "count" if expression.argument is None else _column_name(expression.argument)
+    return _described_name(expression)
+
+
+def _described_name(expression: ir.Expr) -> str:
+    if isinstance(expression, ir.PropertyRef):
+        return expression.property
+    if isinstance(expression, ir.NodeRef | ir.HopsRef):
+        return expression.variable
+    if isinstance(expression, ir.ParameterRef):
+        return expression.name
+    if isinstance(expression, ir.Aggregate):
+        return expression.function
+    return "now" if isinstance(expression, ir.Now) else "literal"
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """The checked order of a read: a ranking, or keys."""
+
+    rank: ir.Rank | None
+    keys: tuple[ir.OrderKey, ...]
+
+
+def check_order(ctx: Context, scope: Scope, read: ast.Read, returned: tuple[Returned, ...], grouped: bool) -> Ordered:
+    """Check `order`, with the limits that rankings need."""
+    by_alias = {item.alias: item.column for item in reversed(returned) if item.alias is not None}
+    remaining = _Remaining(returned, grouped) if grouped or read.distinct else None
+    found: ir.Rank | None = None
+    keys: list[ir.OrderKey] = []
+    has_nearest = any(_is_call(key.expression, "nearest") for key in read.order)
+    for position, key in enumerate(read.order):
+        if isinstance(key.expression, ast.Alias) and has_nearest:
+            hint = "return the call with an alias and order by that alone"
+            ctx.report("T18", key.expression.span, "a column cannot order together with `nearest`", hint)
+            continue
+        typed = _key(ctx, scope, key.expression, by_alias)
+        if typed is None:
+            continue
+        ranking = _ranking(typed, by_alias)
+        if ranking is None:
+            if remaining is not None and not isinstance(typed, ir.ColumnRef):
+                remaining.check(ctx, key.expression, typed)
+            keys.append(ir.OrderKey(typed, key.direction is not None and key.direction.text == "desc"))
+            continue
+        if position > 0:
+            ctx.report("T33", key.expression.span, "a ranking must be the first order key", "move it to the front")
+            continue
+        if read.distinct and not isinstance(typed, ir.ColumnRef):
+            message = "`distinct` orders by returned columns only"
+            ctx.report("T38", key.expression.span, message, "return the call with an alias and order by that")
+        if isinstance(typed, ir.ColumnRef):
+            _check_direction(ctx, key, ranking)
+        _check_limit(ctx, key.expression, ranking, read.limit)
+        found = ranking
+    return Ordered(found, () if found is not None else tuple(keys))
+
+
+def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.ParameterRef | None:
+    """Check the operand of `skip` or `limit`."""
+    if bound is None:
+        return None
+    if isinstance(bound.value, int):
+        return bound.value
+    name = bound.value.name
+    parameter = ctx.params.get(name)
+    if parameter is None:
+        hint = suggestion(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
+        ctx.report("T36", bound.span, f"`${name}` is not a parameter of this query", hint)
+        return None
+    type_ = parameter.type
+    if type_.scalar not in INTEGERS or type_.is_list or type_.nullable:
+        message = f"`{word}` needs a required whole number, but `${name}` is {type_}"
+        ctx.report("T36", bound.span, message, f"declare `${name}: I64`")
+        return None
+    return ir.ParameterRef(name, type_)
+
+
+def _is_call(expression: ast.Expression, function: str) -> bool:
+    return isinstance(expression, ast.Call) and expression.function == function
+
+
+def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mapping[str, ir.Column]) -> ir.Expr | None:
+    if isinstance(expression, ast.Alias):
+        # A name that no column has is left to the run, as the language always did.
+        match = by_alias.get(expression.name)
+        return ir.ColumnRef(expression.name, match.type if match else None)
+    if isinstance(expression, ast.Call) and expression.function in RANKS:
+        return rank(ctx, scope, expression)
+    if isinstance(expression, ast.Call) and expression.function in AGGREGATES | TEXT_PREDICATES:
+        hint = "return it with an alias and order by that" if expression.function in AGGREGATES else "put it in `match`"
+        ctx.report("T33", expression.span, f"`{expression.function}` cannot stand in `order`", hint)
+        return None
+    typed = resolve(ctx, scope, expression)
+    if typed is None or refuse_blob(ctx, expression, typed, "ordered by"):
+        return None
+    if not isinstance(typed, ir.PropertyRef | ir.HopsRef):
+        hint = "order by a property, a column alias, or a rank call"
+        ctx.report("T33", expression.span, f"{describe(typed)}, which is not an order key", hint)
+        return None
+    if typed.type.is_list or typed.type.scalar is Scalar.VECTOR:
+        ctx.report("T33", expression.span, f"{describe(typed)}, which has no order", "order by a single value")
+        return None
+    return typed
+
+
+def _ranking(typed: ir.Expr, by_alias: Mapping[str, ir.Column]) -> ir.Rank | None:
+    if isinstance(typed, ir.ColumnRef) and typed.name in by_alias:
+        typed = by_alias[typed.name].expression
+    return typed if isinstance(typed, ir.Nearest | ir.Bm25 | ir.Rrf) else None
+
+
+def _check_direction(ctx: Context, key: ast.Ordering, ranking: ir.Rank) -> None:
+    best_first = "asc" if isinstance(ranking, ir.Nearest) else "desc"
+    if key.direction is not None and key.direction.text != best_first:
+        message = f"a ranking puts the best first, which is `{best_first}` here"
+        ctx.report("T32", key.direction.span, message, f"drop the direction or write `{best_first}`")
+
+
+def _check_limit(ctx: Context, place: ast.Expression, ranking: ir.Rank, limit: ast.Bound | None) -> None:
+    if isinstance(ranking, ir.Bm25):
+        return
+    code, word = ("T17", "nearest") if isinstance(ranking, ir.Nearest) else ("T21", "rrf")
+    if limit is None:
+        ctx.report(code, place.span, f"ordering by `{word}` needs a limit", "add `limit 10` after `order`")
+    elif limit.value == 0:
+        ctx.report(code, limit.span, f"ordering by `{word}` needs a limit of at least 1")
+
+
+class _Remaining:
+    """The columns that an aggregate or `distinct` leaves to order by."""
+
+    def __init__(self, returned: tuple[Returned, ...], grouped: bool) -> None:
+        self._word = "an aggregate" if grouped else "`distinct`"
+        self._aliases: dict[ir.Expr, str | None] = {}
+        for item in returned:
+            # A group key with an alias is known by that alias alone.
+            alias = item.alias if grouped else None
+            if alias is None or item.column.expression not in self._aliases:
+                self._aliases[item.column.expression] = alias
+
+    def check(self, ctx: Context, place: ast.Expression, typed: ir.Expr) -> None:
+        alias = self._aliases.get(typed, "")
+        if alias is None:
+            return
+        hint = f"order by `{alias}`" if alias else "return it too"
+        message = f"{describe(typed)}; after {self._word} only returned columns can be ordered by"
+        ctx.report("T38", place.span, message, hint)

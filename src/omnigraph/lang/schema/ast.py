@@ -1,0 +1,124 @@
+"""The syntax tree of a `.pg` source: what was written, and where.
+
+Pure values; nothing here has been checked beyond the grammar.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, Literal
+
+from omnigraph.lang.catalog import PropertyType
+from omnigraph.lang.source import Span
+
+Kind = Literal["interface", "node", "edge"]
+ArgumentKind = Literal["name", "string", "number", "bool", "range", "keyword"]
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    text: str
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class TypeExpression:
+    """A written type; `dimension` and `values` keep the words that the checks point at."""
+
+    type: PropertyType
+    span: Span
+    dimension: Word | None = None
+    values: tuple[Word, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an `@item`. `low` and `high` are set on ranges, `key` on keywords."""
+
+    kind: ArgumentKind
+    text: str
+    span: Span
+    low: str | None = None
+    high: str | None = None
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An `@word` with or without arguments: an annotation, a constraint or a cardinality, by its place and word."""
+
+    word: str
+    span: Span
+    arguments: tuple[Argument, ...] | None = None
+
+    @property
+    def value(self) -> str | None:
+        """The first positional argument as text, if there is one."""
+        if not self.arguments or self.arguments[0].kind == "keyword":
+            return None
+        return self.arguments[0].text
+
+    @property
+    def keywords(self) -> tuple[Argument, ...]:
+        return tuple(argument for argument in self.arguments or () if argument.kind == "keyword")
+
+
+@dataclass(frozen=True, slots=True)
+class PropertyDeclaration:
+    name: Word
+    type: TypeExpression
+    annotations: tuple[Item, ...] = ()
+
+    def annotated(self, word: str) -> tuple[Item, ...]:
+        """Return the annotations with this word, in source order."""
+        return tuple(item for item in self.annotations if item.word == word)
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """A declared type. The fields that its kind does not use are empty."""
+
+    kind: Kind
+    name: Word
+    properties: tuple[PropertyDeclaration, ...]
+    annotations: tuple[Item, ...] = ()
+    constraints: tuple[Item, ...] = ()
+    implements: tuple[Word, ...] = ()
+    cardinality: Item | None = None
+    source: Word | None = None
+    target: Word | None = None
+
+    def annotated(self, word: str) -> tuple[Item, ...]:
+        """Return the annotations with this word, in source order."""
+        return tuple(item for item in self.annotations if item.word == word)
+
+
+COUNT_MAX: Final = 2**32 - 1
+_COUNT_DIGITS_MAX: Final = 10
+_EXACT_MAX: Final = 2**53
+
+
+def parse_bound(text: str) -> int | float | None:
+    """Return the bound as an int where that is exact, else as a float; None when it is no finite float.
+
+    >>> parse_bound("-1.0"), parse_bound("0.5"), parse_bound("9" * 400)
+    (-1, 0.5, None)
+    """
+    value = float(text)
+    if not isfinite(value):
+        return None
+    return int(value) if value.is_integer() and abs(value) <= _EXACT_MAX else value
+
+
+def parse_count(digits: str) -> int | None:
+    """Return a cardinality bound, or None when it does not fit 32 bits.
+
+    >>> parse_count("007"), parse_count("4294967296"), parse_count("0" * 9_999)
+    (7, None, 0)
+    """
+    # Python refuses to read very long numbers, so leading zeros go first and length decides next.
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > _COUNT_DIGITS_MAX or int(significant) > COUNT_MAX:
+        return None
+    return int(significant)

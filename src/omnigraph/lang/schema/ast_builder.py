@@ -1,0 +1,258 @@
+"""Builds the syntax tree while Lark parses, and puts every `@item` in its place.
+
+Pure. Raises `SyntaxFault` for what the grammar lets through and the language does not.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, TypeAlias
+
+from lark import Token
+
+from omnigraph.lang.catalog import PropertyType, Scalar
+from omnigraph.lang.schema.ast import Argument, Declaration, Item, PropertyDeclaration, TypeExpression, Word
+from omnigraph.lang.source import Span
+
+CONSTRAINT_WORDS: Final = frozenset({"key", "unique", "index", "range", "check"})
+_ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPED: Final = {'"': '"', "\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
+_DIGITS_MAX: Final = 10
+
+Children: TypeAlias = list[Any]
+Body: TypeAlias = tuple[tuple[PropertyDeclaration, ...], tuple[Item, ...]]
+
+
+class SyntaxFault(Exception):
+    """A syntax error with its words; the parser turns it into an S1 diagnostic."""
+
+    def __init__(self, message: str, span: Span, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.span = span
+        self.hint = hint
+
+
+class Builder:
+    """Lark's parse-time transformer: one method per grammar rule, no state between calls."""
+
+    def start(self, children: Children) -> tuple[Declaration, ...]:
+        return tuple(children)
+
+    def interface(self, children: Children) -> Declaration:
+        properties, constraints = _body(children[2:])
+        if constraints:
+            raise SyntaxFault(
+                f"an interface takes no `@{constraints[0].word}(…)` constraint",
+                constraints[0].span,
+                "write the property form (`name: String @key`), or move the constraint into the nodes",
+            )
+        return Declaration("interface", _word(children[1]), properties)
+
+    def node(self, children: Children) -> Declaration:
+        _, name, annotations, implements, *members = children
+        properties, constraints = _body(members)
+        for item in annotations:
+            _refuse_constraint(item, "node")
+        return Declaration("node", _word(name), properties, annotations, constraints, implements or ())
+
+    def edge(self, children: Children) -> Declaration:
+        _, name, source, target, items, members = children
+        properties, constraints = _body(members or [])
+        cardinality = items[0] if items and _is_cardinality(items[0]) else None
+        annotations = items[1:] if cardinality else items
+        for item in annotations:
+            _refuse_constraint(item, "edge")
+        return Declaration(
+            "edge",
+            _word(name),
+            properties,
+            annotations,
+            constraints,
+            cardinality=cardinality,
+            source=_word(source),
+            target=_word(target),
+        )
+
+    def implements(self, children: Children) -> tuple[Word, ...]:
+        return tuple(_word(token) for token in children[1:])
+
+    def body(self, children: Children) -> Children:
+        return children
+
+    def items(self, children: Children) -> tuple[Item, ...]:
+        return tuple(children)
+
+    def property(self, children: Children) -> PropertyDeclaration:
+        return PropertyDeclaration(_word(children[0]), children[1])
+
+    def type(self, children: Children) -> TypeExpression:
+        expression, mark = children
+        if mark is None:
+            return expression  # type: ignore[no-any-return]
+        plain: PropertyType = expression.type
+        nullable = PropertyType(plain.scalar, plain.is_list, True, plain.enum_values, plain.dimension)
+        return TypeExpression(nullable, expression.span, expression.dimension, expression.values)
+
+    def base(self, children: Children) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(children[0])), _span(children[0]))
+
+    def list(self, children: Children) -> TypeExpression:
+        return TypeExpression(PropertyType(Scalar(children[0]), is_list=True), _span(children[0]))
+
+    def enum(self, children: Children) -> TypeExpression:
+        values = tuple(_word(token) for token in children[1:])
+        type_ = PropertyType(Scalar.STRING, enum_values=tuple(sorted({value.text for value in values})))
+        return TypeExpression(type_, _span(children[0]).to(values[-1].span), values=values)
+
+    def vector(self, children: Children) -> TypeExpression:
+        keyword, size = children
+        # Past ten digits any number is refused by S3 alike, and Python itself refuses to read very long ones.
+        digits = size.lstrip("0") or "0"
+        dimension = int(digits) if len(digits) <= _DIGITS_MAX else 10**_DIGITS_MAX
+        span = _span(keyword).to(_span(size))
+        return TypeExpression(PropertyType(Scalar.VECTOR, dimension=dimension), span, dimension=_word(size))
+
+    def item(self, children: Children) -> Item:
+        at, word, *rest = children
+        if rest[-1] is None:
+            return Item(str(word), Span(at.start_pos, word.end_pos))
+        item = Item(str(word), Span(at.start_pos, rest[-1].end_pos), tuple(rest[:-1]))
+        _check_arguments(item)
+        return item
+
+    def name(self, children: Children) -> Argument:
+        return Argument("name", str(children[0]), _span(children[0]))
+
+    def value(self, children: Children) -> Argument:
+        return _literal(children[0])
+
+    def keyword(self, children: Children) -> Argument:
+        key, token = children
+        value = _literal(token)
+        return Argument("keyword", value.text, Span(key.start_pos, token.end_pos), key=str(key))
+
+    def range(self, children: Children) -> Argument:
+        low, high = None, None
+        if isinstance(children[0], Token):
+            dots, high = children
+            span = Span(dots.start_pos, high.span.end)
+        else:
+            low, dots, high = children
+            span = Span(low.span.start, high.span.end if high else dots.end_pos)
+        return Argument("range", "..", span, low=low and low.text, high=high and high.text)
+
+    def bound(self, children: Children) -> Word:
+        sign, number = children
+        return Word(f"{sign or ''}{number}", Span((sign or number).start_pos, number.end_pos))
+
+
+def _span(token: Token) -> Span:
+    return Span(token.start_pos or 0, token.end_pos or 0)
+
+
+def _word(token: Token) -> Word:
+    return Word(str(token), _span(token))
+
+
+def _literal(token: Token) -> Argument:
+    if token.type == "STRING":
+        return Argument("string", _unescape(token), _span(token))
+    return Argument("number" if token.type in ("INT", "FLOAT") else "bool", str(token), _span(token))
+
+
+def _unescape(token: Token) -> str:
+    def replace(match: re.Match[str]) -> str:
+        if match[1] not in _ESCAPED:
+            start = (token.start_pos or 0) + 1 + match.start()
+            raise SyntaxFault(
+                f"unsupported escape `{match[0]}` in a string",
+                Span(start, start + 2),
+                'the escapes are \\" \\\\ \\n \\r and \\t; write `\\\\` for a backslash, also in a regular expression',
+            )
+        return _ESCAPED[match[1]]
+
+    return _ESCAPE.sub(replace, token[1:-1])
+
+
+def _check_arguments(item: Item) -> None:
+    assert item.arguments is not None
+    for position, argument in enumerate(item.arguments):
+        if item.word in CONSTRAINT_WORDS:
+            if argument.kind == "keyword":
+                raise SyntaxFault(f"`@{item.word}` takes no keyword arguments", argument.span)
+        elif argument.kind == "range" and item.word != "card":
+            raise SyntaxFault(
+                f"`@{item.word}` is an annotation and takes no range",
+                argument.span,
+                "ranges belong to `@range(property, low..high)` and `@card(min..max)`",
+            )
+        elif position > 0 and argument.kind != "keyword":
+            raise SyntaxFault(
+                f"`@{item.word}` takes one value; what follows must be `name=literal`",
+                argument.span,
+            )
+        elif position == 0 and argument.kind == "keyword":
+            raise SyntaxFault(f"`@{item.word}` needs a value before its first keyword argument", argument.span)
+
+
+def _is_cardinality(item: Item) -> bool:
+    if item.word != "card" or not item.arguments or item.arguments[0].kind != "range":
+        return False
+    bounds = item.arguments[0]
+    if bounds.low is None or not bounds.low.isdecimal() or not (bounds.high or "0").isdecimal():
+        raise SyntaxFault(
+            "a cardinality is written `min..max` or `min..`, in whole numbers",
+            bounds.span,
+            "write `@card(0..3)` for at most three, `@card(1..)` for at least one",
+        )
+    if len(item.arguments) > 1:
+        raise SyntaxFault("`@card` takes one range and nothing else", item.arguments[1].span)
+    return True
+
+
+def _refuse_constraint(item: Item, kind: str) -> None:
+    if item.word in CONSTRAINT_WORDS and item.arguments is not None:
+        raise SyntaxFault(
+            f"the constraint `@{item.word}(…)` stands outside the body",
+            item.span,
+            f"move it between the braces of the {kind}",
+        )
+    _refuse_cardinality(item)
+
+
+def _refuse_cardinality(item: Item) -> None:
+    if item.word == "card" and item.arguments and item.arguments[0].kind == "range":
+        raise SyntaxFault(
+            "`@card(…)` is out of place",
+            item.span,
+            "it stands once, right after the target type of an edge: `edge E: A -> B @card(0..1)`",
+        )
+
+
+def _body(members: Children) -> Body:
+    properties: list[PropertyDeclaration] = []
+    constraints: list[Item] = []
+    annotations: list[Item] = []
+    is_after_property = False
+    for member in members:
+        if isinstance(member, PropertyDeclaration):
+            annotations = []
+            properties.append(member)
+            is_after_property = True
+        elif member.word in CONSTRAINT_WORDS and member.arguments is not None:
+            constraints.append(member)
+            is_after_property = False
+        elif is_after_property:
+            _refuse_cardinality(member)
+            annotations.append(member)
+            properties[-1] = PropertyDeclaration(properties[-1].name, properties[-1].type, tuple(annotations))
+        else:
+            raise SyntaxFault(
+                f"the annotation `@{member.word}` has no property in front of it",
+                member.span,
+                "annotations follow the type of their property, before any constraint"
+                if member.word not in CONSTRAINT_WORDS
+                else f"as a constraint of the type it needs arguments: `@{member.word}(property)`",
+            )
+    return tuple(properties), tuple(constraints)

@@ -1,0 +1,178 @@
+"""Checks the annotations of types and properties (S11 to S18).
+
+Pure. Words that the language does not know are for `unknown` to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from omnigraph.lang.catalog import Scalar
+from omnigraph.lang.diagnostic import Diagnostic, Severity
+from omnigraph.lang.schema.ast import Declaration, Item, PropertyDeclaration, parse_bound
+from omnigraph.lang.schema.expand import AnnotationPlace, Draft, Owner
+from omnigraph.lang.schema.suggestions import did_you_mean
+from omnigraph.lang.source import Source
+
+PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
+
+
+def check_annotations(draft: Draft) -> Iterator[Diagnostic]:
+    """Yield S11 to S18; an inherited property is checked where it is written."""
+    for owner in draft.owners:
+        declaration = owner.declaration
+        yield from _check_texts(declaration.annotations, draft.source)
+        for item in declaration.annotations:
+            if item.word in PROPERTY_WORDS:
+                message = f"`@{item.word}` belongs to a property, not to a type"
+                hint = f"put it behind the property's type, or write `@{item.word}(property)` in the body"
+                if item.word == "embed":
+                    hint = "put it behind the type of a Vector property"
+                yield Diagnostic("S14", message, draft.source, item.span, hint)
+        for property_ in declaration.properties:
+            yield from _check_texts(property_.annotations, draft.source)
+            yield from _check_property(owner, property_, draft.source)
+        for member in owner.members.values():
+            yield from _check_embed(owner, member.property, draft.source)
+
+
+def _check_texts(annotations: tuple[Item, ...], source: Source) -> Iterator[Diagnostic]:
+    seen: set[str] = set()
+    for item in annotations:
+        if item.word not in ("rename_from", "description", "instruction"):
+            continue
+        code = "S11" if item.word == "rename_from" else "S12"
+        if item.word in seen:
+            yield Diagnostic(code, f"`@{item.word}` is given twice", source, item.span, "keep one of them")
+        elif not (item.value or "").strip():
+            hint = f'write `@{item.word}("…")`'
+            yield Diagnostic(code, f"`@{item.word}` needs a text that is not blank", source, item.span, hint)
+        elif item.keywords:
+            message = f"`@{item.word}` takes no keyword arguments"
+            yield Diagnostic(code, message, source, item.keywords[0].span, "keep the text alone")
+        seen.add(item.word)
+
+
+def _check_property(owner: Owner, property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
+    name, type_ = property_.name.text, property_.type.type
+    seen: set[str] = set()
+    for item in property_.annotations:
+        if item.word == "instruction":
+            hint = "use `@description` here, or give the instruction to the type"
+            yield Diagnostic("S13", "a property takes no `@instruction`", source, item.span, hint)
+        if item.word not in PROPERTY_WORDS:
+            continue
+        if item.word in seen:
+            message = f"`@{item.word}` is given twice for `{name}`"
+            yield Diagnostic("S17", message, source, item.span, "remove one of them")
+            continue
+        seen.add(item.word)
+        if owner.declaration.kind == "edge" and item.word in ("key", "embed"):
+            message = f"`@{item.word}` works on node properties only"
+            advice = "use `@unique` to forbid duplicates among edges" if item.word == "key" else None
+            yield Diagnostic("S16", message, source, item.span, advice)
+            continue
+        is_refused = type_.is_list or type_.scalar is Scalar.BLOB
+        if is_refused or (type_.scalar is Scalar.VECTOR and item.word in ("key", "unique")):
+            message = f"`@{item.word}` cannot stand on `{name}` of type `{type_}`"
+            hint = f"`@{item.word}` takes a single scalar value" if item.word != "embed" else "it takes a `Vector(n)`"
+            yield Diagnostic("S15", message, source, item.span, hint)
+
+
+def _check_embed(owner: Owner, property_: PropertyDeclaration, source: Source) -> Iterator[Diagnostic]:
+    items, type_ = property_.annotated("embed"), property_.type.type
+    if not items or owner.declaration.kind == "edge" or type_.is_list or type_.scalar is Scalar.BLOB:
+        return
+    item = items[0]
+    for keyword in item.keywords:
+        if keyword.key != "model":
+            message = f"`@embed` does not know the keyword `{keyword.key}`"
+            yield Diagnostic("S18", message, source, keyword.span, 'its only keyword is `model="…"`')
+    if type_.scalar is not Scalar.VECTOR:
+        message = f"`@embed` fills vectors, but `{property_.name.text}` is `{type_}`"
+        yield Diagnostic("S18", message, source, item.span, "declare it as `Vector(n)`")
+    elif not (item.value or "").strip():
+        message = "`@embed` needs the String property that its vectors come from"
+        yield Diagnostic("S18", message, source, item.span, "write `@embed(title)`")
+    else:
+        yield from _check_embed_source(owner, item, source)
+
+
+def _check_embed_source(owner: Owner, item: Item, source: Source) -> Iterator[Diagnostic]:
+    assert item.arguments is not None
+    name, span = item.arguments[0].text, item.arguments[0].span
+    member = owner.members.get(name)
+    if member is None:
+        # A node may supply the source of an interface's vector, so an interface alone proves nothing.
+        if owner.declaration.kind == "node" and owner.is_complete:
+            message = f"`@embed` names `{name}`, which `{owner.declaration.name.text}` does not have"
+            yield Diagnostic("S18", message, source, span, did_you_mean(name, owner.members))
+    elif not member.property.type.type.is_text:
+        message = f"`@embed` reads `String`, but `{name}` is `{member.property.type.type}`"
+        yield Diagnostic("S18", message, source, span)
+
+
+KNOWN_ANNOTATIONS: Final = ("description", "embed", "index", "instruction", "key", "merge", "rename_from", "unique")
+_FORMS: Final = {
+    "range": "a range is a constraint: `@range(property, low..high)`",
+    "check": 'a check is a constraint: `@check(property, "pattern")`',
+    "card": "a cardinality is a range behind the target of an edge: `@card(0..1)`",
+}
+_ALL: Final = ", ".join(f"`@{word}`" for word in KNOWN_ANNOTATIONS[:-1]) + f" and `@{KNOWN_ANNOTATIONS[-1]}`"
+
+
+def check_unknown_annotations(draft: Draft) -> Iterator[Diagnostic]:
+    """Yield S32 for each unknown annotation that the accepted schema does not have at the same place."""
+    for place, item in _unknown(draft):
+        if place not in draft.legacy:
+            yield Diagnostic("S32", f"there is no annotation `@{item.word}`", draft.source, item.span, _hint(item.word))
+
+
+def note_legacy_annotations(draft: Draft) -> Iterator[Diagnostic]:
+    """Yield a note for each unknown annotation that stays because it was accepted before."""
+    for place, item in _unknown(draft):
+        if place in draft.legacy:
+            message = f"the annotation `@{item.word}` is unknown and has no effect"
+            hint = "it stays because this graph accepted it before; remove it"
+            yield Diagnostic("S29", message, draft.source, item.span, hint, Severity.INFO)
+
+
+def _unknown(draft: Draft) -> Iterator[tuple[AnnotationPlace, Item]]:
+    for owner in draft.owners:
+        declaration = owner.declaration
+        former = _former_name(declaration)
+        for item in declaration.annotations:
+            if item.word not in KNOWN_ANNOTATIONS:
+                yield AnnotationPlace(declaration.kind, former, None, item.word), item
+        for property_ in declaration.properties:
+            for item in property_.annotations:
+                if item.word not in KNOWN_ANNOTATIONS:
+                    yield AnnotationPlace(declaration.kind, former, _former_name(property_), item.word), item
+
+
+def _former_name(declared: Declaration | PropertyDeclaration) -> str:
+    """Return the name under which the accepted schema has this, if it has it."""
+    renames = declared.annotated("rename_from")
+    return (renames[0].value if renames else None) or declared.name.text
+
+
+def _hint(word: str) -> str:
+    near = did_you_mean(word, (*KNOWN_ANNOTATIONS, *_FORMS))
+    if near is not None and word not in _FORMS:
+        name = near.removeprefix("did you mean `").removesuffix("`?")
+        return _FORMS.get(name) or f"did you mean `@{name}`?"
+    return _FORMS.get(word) or f"the annotations are {_ALL}"
+
+
+def note_inert(draft: Draft) -> Iterator[Diagnostic]:
+    """Yield a note for every range that nothing can satisfy."""
+    for owner in draft.owners:
+        for item in owner.declaration.constraints:
+            bounds = (item.arguments or ())[-1]
+            if item.word != "range" or bounds.low is None or bounds.high is None:
+                continue
+            low, high = parse_bound(bounds.low), parse_bound(bounds.high)
+            if low is not None and high is not None and low > high:
+                message = "no value can be within this range: its lower bound is above its upper bound"
+                yield Diagnostic("S29", message, draft.source, bounds.span, severity=Severity.WARNING)

@@ -1,0 +1,217 @@
+"""Birth of a graph: claimed by one, finished by one commit, and undone if it fails before that.
+
+The first version of `__manifest` is the birth itself; everything written before it is nothing to any reader.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+import orjson
+import pyarrow as pa
+
+from omnigraph import clock, failpoints
+from omnigraph.errors import Effect, GraphError, OmniGraphError, StorageError
+from omnigraph.failpoints import Point
+from omnigraph.ids import CommitId, OperationId, new_ulid
+from omnigraph.lang.catalog import EdgeType, NodeType
+from omnigraph.lang.schema import CompiledSchema
+from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.manifest import encoding
+from omnigraph.manifest.intents import Owner, this_process
+from omnigraph.manifest.model import MANIFEST_PATH, AcceptedSchema, Commit, Pin, State, TypeIdentity
+from omnigraph.store.lance_schema import physical_schema
+from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.read.dataset import DatasetRef
+from omnigraph.store.store import LostRace, Store
+from omnigraph.store.write.file_proof import Proof
+
+SCHEMA_COPY = "_schema.pg"
+CLAIM_PREFIX = "__init_claim"
+
+
+def init(store: Store, schema: CompiledSchema, *, actor: str | None = None, force: bool = False) -> None:
+    """Create a graph; `force` may replace a stray schema copy, never a graph."""
+    _preflight(store, force)
+    operation_id = OperationId(new_ulid())
+    claims = _claim(store, operation_id)
+    failpoints.hit(Point.INIT_CLAIMED, operation_id)
+    try:
+        _preflight(store, force=True)
+    except GraphError:
+        _release(store, claims)
+        raise
+    try:
+        store.objects.write(SCHEMA_COPY, schema.source.text.encode())
+        pins = _create_datasets(store, schema)
+    except OmniGraphError:
+        _undo(store, claims)
+        raise
+    failpoints.hit(Point.INIT_DATASETS_CREATED, operation_id)
+    _create_manifest(store, _genesis(schema, pins, operation_id, actor), operation_id, claims)
+    failpoints.hit(Point.INIT_MANIFEST_CREATED, operation_id)
+    try:
+        encoding.check_stamp(store.open_latest(MANIFEST_PATH, None).schema, f"the graph at `{store.root.uri}`")
+    except OmniGraphError as error:
+        # That storage gave no answer says nothing against the graph.
+        if not (isinstance(error, StorageError) and error.retryable):
+            raise GraphError(
+                f"the graph was created, but reading it back failed: {error.message}. Open it, or look at its storage",
+                code="graph.initialization_committed",
+                effect=Effect.APPLIED,
+                operation_id=operation_id,
+            ) from error
+    store.objects.keep_reserve()
+    _release(store, claims)
+
+
+def _preflight(store: Store, force: bool) -> None:
+    taken = [MANIFEST_PATH] if store.has_versions(MANIFEST_PATH, None) else []
+    # Beside a claim, all the rest is part of a birth that did not finish; whether we may follow it, the claim decides.
+    if not claims_of(store):
+        taken.extend(folder for folder in ("nodes", "edges") if store.objects.list(folder))
+        if not force and store.objects.exists(SCHEMA_COPY):
+            taken.append(SCHEMA_COPY)
+    if taken:
+        parts = " and ".join(f"`{name}`" for name in taken)
+        what = "is already a graph" if MANIFEST_PATH in taken else f"already holds {parts}, a part of a graph"
+        raise GraphError(
+            f"`{store.root.uri}` {what}; open it, or choose another address",
+            code="graph.already_initialized",
+            uri=store.root.uri,
+        )
+
+
+def _claim(store: Store, operation_id: OperationId) -> list[str]:
+    """Take the next claim in line; one whose owner is certainly dead may be followed, a live one not.
+
+    Following a claim means writing the next number, so of several who find the same dead owner only one comes next.
+    """
+    own = this_process()
+    body = orjson.dumps({"operation_id": operation_id, "owner": own.to_json(), "started_at": clock.now_us()})
+    held = [info.path for info in claims_of(store)]
+    claimed = False
+    if not held or _is_abandoned(store, held[-1]):
+        # Older claims may be gone already, so the last number counts, not how many there are.
+        number = int(held[-1].split(".")[1]) + 1 if held else 1
+        held.append(f"{CLAIM_PREFIX}.{number:06d}.json")
+        claimed = store.objects.write_if_absent(held[-1], body)
+    if not claimed:
+        raise GraphError(
+            f"another process is creating a graph at `{store.root.uri}`; wait for it, then open the graph",
+            code="graph.initialization_claimed",
+            uri=store.root.uri,
+        )
+    if len(held) > 1:
+        # The dead owner's half-made datasets stand where ours will.
+        for folder in ("nodes", "edges"):
+            store.objects.delete_prefix(folder)
+    return held
+
+
+def claims_of(store: Store) -> list[ObjectInfo]:
+    """Return the claims that lie in storage, oldest first; once there is a manifest they mean nothing any more."""
+    return [info for info in store.objects.list("") if info.path.startswith(CLAIM_PREFIX)]
+
+
+def _is_abandoned(store: Store, claim: str) -> bool:
+    body, info = store.objects.read_if_exists(claim), store.objects.info(claim)
+    if body is None or info is None:
+        return False
+    try:
+        owner = Owner.from_json(orjson.loads(body)["owner"])
+        return owner.is_dead(0 if owner.is_here else store.objects.read_time() - info.modified_us)
+    except (ValueError, KeyError, TypeError) as error:
+        raise GraphError(
+            f"the claim `{claim}` cannot be read; if no process is creating a graph here, delete it",
+            code="graph.initialization_claimed",
+            object=claim,
+        ) from error
+
+
+def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
+    def create(one: NodeType | EdgeType) -> Pin:
+        identity = TypeIdentity(one.type_id, one.incarnation_id)
+        path = identity.path(one.table_key)
+        try:
+            created = store.create(path, physical_schema(arrow_schema(one)))
+        except LostRace as error:
+            raise GraphError(
+                f"`{path}` is taken by something that is not part of a graph; choose another address",
+                code="graph.already_initialized",
+                object=path,
+            ) from error
+        return Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
+
+    types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
+    pins = store.in_parallel([partial(create, one) for one in types])
+    return {pin.table_key: pin for pin in pins}
+
+
+def accepted(schema: CompiledSchema) -> AcceptedSchema:
+    """Return a compiled schema as the manifest keeps it."""
+    ir = orjson.dumps(schema.ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
+    return AcceptedSchema(schema.source.text, ir, schema.ir.hash, schema.shape_hash)
+
+
+def _genesis(schema: CompiledSchema, pins: dict[str, Pin], operation_id: OperationId, actor: str | None) -> State:
+    commit = Commit(CommitId(new_ulid()), None, 1, None, None, actor, clock.now_us(), "init", operation_id)
+    return State(None, commit.commit_id, accepted(schema), pins, (), (commit,))
+
+
+def _create_manifest(store: Store, state: State, operation_id: OperationId, claims: list[str]) -> None:
+    schema = encoding.schema_of(operation_id, None, ())
+
+    def sealed(proofs: list[Proof]) -> pa.Schema:
+        return encoding.schema_of(operation_id, None, (), encoding.FileChecksums(store.pack_checksums(proofs)))
+
+    try:
+        store.create(MANIFEST_PATH, schema, encoding.encode(state).replace_schema_metadata(schema.metadata), sealed)
+    except (OmniGraphError, LostRace) as error:
+        if _is_ours(store, operation_id, error):
+            return
+        if isinstance(error, OmniGraphError):
+            _undo(store, claims)
+            raise
+        # What stands here now belongs to the graph of whoever was faster.
+        _release(store, claims)
+        raise GraphError(
+            f"another process created a graph at `{store.root.uri}` in spite of our claim; open that one",
+            code="graph.already_initialized",
+        ) from error
+
+
+def _is_ours(store: Store, operation_id: OperationId, error: Exception) -> bool:
+    """Settle a lost acknowledgement: does the first version carry our own operation?"""
+    try:
+        if not store.has_version(DatasetRef(MANIFEST_PATH, None, 1)):
+            return False
+        found = store.open(DatasetRef(MANIFEST_PATH, None, 1)).schema.metadata or {}
+    except OmniGraphError as probe:
+        raise GraphError(
+            f"storage did not answer whether the graph at `{store.root.uri}` was created ({probe.message}); open it to"
+            " find out. Its claim is kept",
+            code="graph.initialization_indeterminate",
+            effect=Effect.UNKNOWN,
+            operation_id=operation_id,
+        ) from error
+    return bool(found.get(encoding.OPERATION_KEY, b"").decode() == operation_id)
+
+
+def _undo(store: Store, claims: list[str]) -> None:
+    """Take back what an unfinished birth has written; the claim goes last, so that nobody builds on the rest.
+
+    What failed before is what the caller hears of. A claim that stays is followed by the next who creates a graph here.
+    """
+    with suppress(StorageError):
+        for folder in ("nodes", "edges"):
+            store.objects.delete_prefix(folder)
+        store.objects.delete(SCHEMA_COPY)
+        _release(store, claims)
+
+
+def _release(store: Store, claims: list[str]) -> None:
+    # Newest last: while an older number is missing, the newest still stands for all of them.
+    for claim in claims:
+        store.objects.discard(claim)

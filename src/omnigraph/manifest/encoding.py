@@ -1,0 +1,459 @@
+"""The rows of `__manifest`: Arrow in, values out, and a refusal of everything that is not ours.
+
+Knows the format stamp. Reads and writes no storage itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+import pyarrow as pa
+
+from omnigraph import release
+from omnigraph.errors import GraphError
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.manifest import catalog_format
+from omnigraph.manifest.model import (
+    AcceptedSchema,
+    Branch,
+    Commit,
+    Link,
+    Pin,
+    Purge,
+    Snapshot,
+    State,
+    Tag,
+    Tombstone,
+    TypeIdentity,
+    share_values,
+)
+from omnigraph.store.read.dataset import DatasetRef
+
+STAMP_KEY = b"omnigraph:internal_schema_version"
+OPERATION_KEY = b"omnigraph:operation_id"
+LINKS_KEY = b"omnigraph:links"
+PREVIOUS_KEY = b"omnigraph:previous_operation_id"
+CHECKSUMS_KEY = b"omnigraph:checksums"
+SEAL_KEY = b"omnigraph:seal"
+
+SCHEMA = pa.schema(
+    [
+        pa.field("object_id", pa.string(), nullable=False, metadata={"lance-schema:unenforced-primary-key": "true"}),
+        pa.field("object_type", pa.string(), nullable=False),
+        pa.field("location", pa.string()),
+        pa.field("metadata", pa.string()),
+        pa.field("base_objects", pa.list_(pa.string())),
+        pa.field("table_key", pa.string(), nullable=False),
+        pa.field("stable_table_id", pa.uint64()),
+        pa.field("table_incarnation_id", pa.uint64()),
+        pa.field("table_version", pa.uint64()),
+        pa.field("table_branch", pa.string()),
+        pa.field("row_count", pa.uint64()),
+    ]
+)
+
+KINDS = {"graph_head", "schema", "table", "table_version", "table_tombstone", "branch", "tag", "graph_commit", "purge"}
+_Row = tuple[str, str, str | None, str | None, None, str, int | None, int | None, int | None, str | None, int | None]
+
+
+def operation_of(schema: pa.Schema) -> str:
+    """Return the operation that made a version of the catalog."""
+    return (schema.metadata or {}).get(OPERATION_KEY, b"").decode()
+
+
+@dataclass(frozen=True, slots=True)
+class FileChecksums:
+    """What a version of the catalog says about files: its own rows, the versions it publishes, and the one before it.
+
+    `rows` is packed by `store.checksums`; the others are by path. The commit names the other files.
+    """
+
+    rows: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+
+NO_CHECKSUMS: Final = FileChecksums()
+
+
+def checksums_of(schema: pa.Schema) -> FileChecksums:
+    """Return what the metadata of a version of the catalog says about files; nothing, if it is older than that.
+
+    `ValueError` when the metadata is not as it was written.
+    """
+    metadata = schema.metadata or {}
+    if metadata.get(SEAL_KEY, _seal(metadata)) != _seal(metadata):
+        raise ValueError("the seal of its metadata is broken")
+    members = orjson.loads(metadata.get(CHECKSUMS_KEY, b"{}"))
+    return FileChecksums(members.get("rows", ""), members.get("versions", {}))
+
+
+def schema_of(
+    operation_id: OperationId,
+    previous: OperationId | None,
+    links: tuple[Link, ...],
+    checksums: FileChecksums = NO_CHECKSUMS,
+) -> pa.Schema:
+    """Return the schema of a coming version.
+
+    Its metadata names its operation, the one before, what to link and checksums of files, under a seal of its own.
+    """
+    listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
+    metadata = {
+        STAMP_KEY: str(release.FORMAT_STAMP).encode(),
+        OPERATION_KEY: operation_id.encode(),
+        PREVIOUS_KEY: (previous or "").encode(),
+        LINKS_KEY: orjson.dumps(listed),
+        CHECKSUMS_KEY: orjson.dumps({"rows": checksums.rows, "versions": dict(checksums.versions)}),
+    }
+    return SCHEMA.with_metadata({**metadata, SEAL_KEY: _seal(metadata)})
+
+
+def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
+    """Return what tells whether metadata is as it was written: nothing else protects that of the newest version."""
+    keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
+    return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
+
+
+def encode(state: State) -> pa.Table:
+    """Return the complete state as rows, in a fixed order."""
+    rows: list[_Row] = [_head_row(state), _schema_row(state.schema)]
+    for key in sorted(state.pins):
+        rows.extend(_pin_rows(state.pins[key]))
+    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda one: one.identity))
+    rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
+    rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
+    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda one: one.object_id))
+    rows.extend(commit_row(commit) for commit in state.commits)
+    return as_table(rows)
+
+
+def as_table(rows: Iterable[_Row]) -> pa.Table:
+    """Return rows as a table of the manifest's schema."""
+    columns = zip(*rows, strict=True)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=SCHEMA)
+
+
+def _head_row(state: State) -> _Row:
+    metadata = _json({"head_commit_id": state.head})
+    return (f"graph_head:{state.branch_id or 'main'}", "graph_head", None, metadata, None, "", *_NOTHING)
+
+
+_NOTHING = (None, None, None, None, None)
+
+
+def _schema_row(schema: AcceptedSchema) -> _Row:
+    members = {"source": schema.source, "ir": schema.ir, "ir_hash": schema.ir_hash, "shape_hash": schema.shape_hash}
+    return ("schema", "schema", None, _json(members), None, "", *_NOTHING)
+
+
+def _pin_rows(pin: Pin) -> list[_Row]:
+    identity = (pin.identity.type_id, pin.identity.incarnation_id)
+    noted = {"adopted_at": pin.adopted_at, "checksum": pin.checksum}
+    notes = {name: value for name, value in noted.items() if value is not None}
+    return [
+        (f"table:{pin.identity}", "table", pin.path, None, None, pin.table_key, *identity, None, None, None),
+        (
+            f"table_version:{pin.identity}:{pin.version:020d}",
+            "table_version",
+            None,
+            _json(notes) if notes else None,
+            None,
+            pin.table_key,
+            *identity,
+            pin.version,
+            pin.fork,
+            pin.row_count,
+        ),
+    ]
+
+
+def _tombstone_row(tombstone: Tombstone) -> _Row:
+    identity = tombstone.identity
+    object_id = f"table_tombstone:{identity}:{tombstone.version:020d}"
+    key = tombstone.table_key
+    numbers = (identity.type_id, identity.incarnation_id, tombstone.version, None, None)
+    return (object_id, "table_tombstone", tombstone.path, None, None, key, *numbers)
+
+
+def _branch_row(branch: Branch) -> _Row:
+    members = {
+        "branch_id": branch.branch_id,
+        "parent": branch.parent,
+        "parent_version": branch.parent_version,
+        "created_at": branch.created_at_us,
+        "actor_id": branch.actor,
+        **({} if branch.recorded_names is None else {"names": list(branch.recorded_names)}),
+    }
+    return (f"branch:{branch.name}", "branch", None, _json(members), None, "", *_NOTHING)
+
+
+def _tag_row(tag: Tag) -> _Row:
+    members = {"commit_id": tag.commit_id, "created_at": tag.created_at_us, "actor_id": tag.actor}
+    return (
+        f"tag:{tag.name}",
+        "tag",
+        None,
+        _json(members),
+        None,
+        "",
+        None,
+        None,
+        tag.manifest_version,
+        tag.branch,
+        None,
+    )
+
+
+def _purge_row(purge: Purge) -> _Row:
+    members = {
+        "property_id": purge.property_id,
+        "name": purge.name,
+        "dropped_at": purge.dropped_at_us,
+        "field_ids": list(purge.field_ids),
+        "is_blob": purge.is_blob,
+        "is_embedded": purge.is_embedded,
+        "is_done": purge.is_done,
+    }
+    identity = (purge.identity.type_id, purge.identity.incarnation_id)
+    return (purge.object_id, "purge", purge.path, _json(members), None, "", *identity, None, None, None)
+
+
+def commit_row(commit: Commit) -> _Row:
+    members = {
+        "parent_commit_id": commit.parent,
+        "merged_parent_commit_id": commit.merged_parent,
+        "actor_id": commit.actor,
+        "created_at": commit.created_at_us,
+        "kind": commit.kind,
+        "operation_id": commit.operation_id,
+        "properties": dict(commit.properties),
+        **({"checksums": commit.checksums} if commit.checksums else {}),
+        **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
+        **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
+    }
+    place = (None, None, commit.manifest_version, commit.branch, None)
+    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
+
+
+def _json(members: Mapping[str, object]) -> str:
+    return orjson.dumps(members).decode()
+
+
+# -- reading ---------------------------------------------------------------------------------------------------
+
+
+def check_stamp(schema: pa.Schema, where: str) -> int:
+    """Return the format of a manifest; refuse one that this release cannot read, and say what to do about it."""
+    raw = (schema.metadata or {}).get(STAMP_KEY)
+    if raw is None and "stable_table_id" in schema.names:
+        raise GraphError(
+            f"{where} has no format stamp: an interrupted init, or damaged metadata. Restore it from a backup;"
+            " delete the directory only if you know that the graph was never finished",
+            code="graph.format",
+            found=None,
+        )
+    text = (b"1" if raw is None else raw).decode(errors="replace")
+    if not text.isdigit():
+        raise GraphError(
+            f"{where} carries the unreadable format stamp `{text}`; restore it from a backup",
+            code="graph.format",
+            found=text,
+        )
+    if int(text) > release.FORMAT_STAMP:
+        raise GraphError(
+            f"{where} has format {text}; this release reads format {release.FORMAT_STAMP}. Upgrade omnigraph first",
+            code="graph.format",
+            found=int(text),
+        )
+    if catalog_format.steps(int(text), release.FORMAT_STAMP) is None:
+        raise GraphError(
+            f"{where} has format {text}, written by an older release; this one reads format"
+            f" {release.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
+            code="graph.format",
+            found=int(text),
+        )
+    return int(text)
+
+
+def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
+    """Refuse a graph that has to be upgraded before this release may write to it."""
+    found = check_stamp(schema, where)
+    if found != release.FORMAT_STAMP:
+        raise GraphError(
+            f"{where} has format {found}, written by an older release; this one writes format"
+            f" {release.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            " older releases cannot open it then",
+            code="graph.format",
+            found=found,
+        )
+
+
+def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: int) -> Snapshot:
+    """Return what a version of the manifest says; rows that contradict themselves are corruption."""
+    metadata = table.schema.metadata or {}
+    where = f"`__manifest` version {version}"
+    with report_damage(where, "read an older version, or restore it from a backup"):
+        for step in catalog_format.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
+            table = step.rewrite(table)
+        checksums = checksums_of(table.schema)
+        operation_id = OperationId(metadata[OPERATION_KEY].decode())
+        listed = orjson.loads(metadata[LINKS_KEY])
+        links = tuple(Link(DatasetRef(path, owner, at), manifest) for path, owner, at, manifest in listed)
+        state = share_values(_decode_state(table, branch_id, checksums))
+    return Snapshot(branch, version, operation_id, state, links)
+
+
+@contextmanager
+def report_damage(where: str, remedy: str) -> Iterator[None]:
+    """Raise `graph.corrupt` for rows that cannot be decoded; flipped bits may make any text of any of them."""
+    try:
+        yield
+    except GraphError:
+        raise
+    except (KeyError, ValueError, TypeError) as error:
+        raise GraphError(f"{where} is damaged: {error!r}; {remedy}", code="graph.corrupt", object=where) from error
+
+
+def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileChecksums) -> State:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
+        found.setdefault(row["object_type"], []).append(row)
+    # Every publish writes all rows anew, so a kind that we do not know would be lost with the next one.
+    if unknown := sorted(found.keys() - KINDS):
+        raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
+    (head,), (schema,) = found["graph_head"], found["schema"]
+    names = ("source", "ir", "ir_hash", "shape_hash")
+    # A fork starts as a copy of main, but only main's own branches and tags count.
+    on_main = branch_id is None
+    return State(
+        branch_id,
+        head["json"]["head_commit_id"],
+        AcceptedSchema(**{name: schema["json"][name] for name in names}),
+        _decode_pins(found.get("table", []), found.get("table_version", []), checksums),
+        tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
+        tuple(decode_commit(row) for row in found.get("graph_commit", [])),
+        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
+        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))} if on_main else {},
+        tuple(_decode_purge(row) for row in found.get("purge", [])) if on_main else (),
+    )
+
+
+def _decode_pins(
+    tables: list[dict[str, Any]], versions: list[dict[str, Any]], checksums: FileChecksums
+) -> dict[str, Pin]:
+    paths = {_identity(row): row["location"] for row in tables if _owns(row, "table:{}")}
+    pins: dict[str, Pin] = {}
+    for row in versions:
+        identity = _identity(row)
+        assert_consistent(row["object_id"] == f"table_version:{identity}:{row['table_version']:020d}", row)
+        assert_consistent(identity in paths and row["table_key"] not in pins, row)
+        pin = Pin(
+            identity,
+            row["table_key"],
+            paths[identity],
+            row["table_version"],
+            row["table_branch"],
+            row["row_count"],
+            adopted_at=row["json"].get("adopted_at"),
+            checksum=row["json"].get("checksum"),
+        )
+        # A version that was published with these rows got its checksum when they were written already.
+        noted = checksums.versions.get(pin.ref.manifest_path)
+        pins[pin.table_key] = pin if noted is None else replace(pin, checksum=noted)
+    if len(pins) != len(paths):
+        raise ValueError(f"{len(paths)} registered types but {len(pins)} published versions")
+    return pins
+
+
+def _identity(row: dict[str, Any]) -> TypeIdentity:
+    return TypeIdentity(row["stable_table_id"], row["table_incarnation_id"])
+
+
+def _owns(row: dict[str, Any], pattern: str) -> bool:
+    assert_consistent(row["object_id"] == pattern.format(_identity(row)), row)
+    return True
+
+
+def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
+    """Refuse a row whose id does not follow from its columns: someone else wrote it."""
+    if not claim:
+        raise ValueError(f"row `{row['object_id']}` contradicts itself or another row")
+
+
+def _decode_tombstone(row: dict[str, Any]) -> Tombstone:
+    identity = _identity(row)
+    assert_consistent(row["object_id"] == f"table_tombstone:{identity}:{row['table_version']:020d}", row)
+    return Tombstone(identity, row["table_key"], row["location"], row["table_version"])
+
+
+def _decode_branch(row: dict[str, Any]) -> Branch:
+    members = row["json"]
+    name = row["object_id"].removeprefix("branch:")
+    names = members.get("names")
+    assert_consistent(names is None or (len(names) > 0 and names[-1] == name), row)
+    return Branch(
+        name,
+        members["branch_id"],
+        members["parent"],
+        members["parent_version"],
+        members["created_at"],
+        members["actor_id"],
+        None if names is None else tuple(names),
+    )
+
+
+def _decode_tag(row: dict[str, Any]) -> Tag:
+    members = row["json"]
+    return Tag(
+        row["object_id"].removeprefix("tag:"),
+        members["commit_id"],
+        row["table_branch"],
+        row["table_version"],
+        members["created_at"],
+        members["actor_id"],
+    )
+
+
+def _decode_purge(row: dict[str, Any]) -> Purge:
+    members = row["json"]
+    purge = Purge(
+        _identity(row),
+        members["property_id"],
+        members["name"],
+        row["location"],
+        members["dropped_at"],
+        tuple(members["field_ids"]),
+        members["is_blob"],
+        members["is_embedded"],
+        members["is_done"],
+    )
+    assert_consistent(row["object_id"] == purge.object_id, row)
+    return purge
+
+
+def decode_commit(row: dict[str, Any]) -> Commit:
+    """Return a commit from its row; `json` holds its parsed metadata."""
+    members = row["json"]
+    return Commit(
+        CommitId(row["object_id"]),
+        row["table_branch"],
+        row["table_version"],
+        members["parent_commit_id"],
+        members["merged_parent_commit_id"],
+        members["actor_id"],
+        members["created_at"],
+        members["kind"],
+        members["operation_id"],
+        members["properties"],
+        members.get("checksums", ""),
+        tuple(members.get("branch_names", ())),
+        members.get("corrected_at"),
+    )

@@ -1,0 +1,407 @@
+"""Intents: what long work says before it stages much, so that a sweep can tell live files from a dead worker's.
+
+An intent blocks nobody. Its owner keeps it fresh and removes it at the end; a sweep resolves it when the owner is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from functools import cache
+
+import orjson
+
+from omnigraph import clock
+from omnigraph.errors import ConflictError, OmniGraphError, StorageError, StorageKind
+from omnigraph.ids import BranchId, CommitId, OperationId, new_ulid, on_branch
+from omnigraph.limits import HEARTBEAT_LOST_SECONDS, HEARTBEAT_SECONDS
+from omnigraph.manifest.model import Snapshot
+from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """One run of one process; `started` tells it from a later process with the same number."""
+
+    host: str
+    pid: int
+    started: str
+
+    def to_json(self) -> dict[str, object]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, members: Mapping[str, object]) -> Owner:
+        return cls(str(members["host"]), int(str(members["pid"])), str(members["started"]))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it runs on this machine, where the process itself can be looked for."""
+        return self.host == _host()
+
+    @property
+    def is_proven_dead(self) -> bool:
+        """Whether it was a process of this machine that has ended."""
+        return self.is_here and _start_of(self.pid) != self.started
+
+    def is_dead(self, silent_us: int) -> bool:
+        """Tell whether nobody can be working on this any more; `silent_us` has passed by storage's clock since a beat.
+
+        Two machines never agree on the time, and either may be years off; so neither of their clocks is asked.
+        """
+        return self.is_proven_dead if self.is_here else silent_us > HEARTBEAT_LOST_SECONDS * 1_000_000
+
+
+def this_process() -> Owner:
+    """Return the owner that we are."""
+    pid = os.getpid()
+    return Owner(_host(), pid, _start_of(pid))
+
+
+@cache
+def _host() -> str:
+    # Containers share host names, and a machine keeps its name over a reboot; the boot id tells them apart.
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return f"{socket.gethostname()}/{file.read().strip()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _start_of(pid: int) -> str:
+    """Return when a process of this machine started, in its kernel's own words; empty when there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        # A zombie has stopped working, though its parent has not yet asked for its remains.
+        return "" if fields[0] == "Z" else fields[19]
+    except OSError:
+        pass
+    if os.path.isdir("/proc/self"):
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "alive"
+    return "alive"
+
+
+FOLDER = "__recovery"
+FORMAT = 1
+# The kind of work that names of old commits must look out for.
+CLEANUP = "cleanup"
+# The kind of work under which an old commit gets a name: cleanup spares what it starts from.
+NAMING = "naming"
+
+
+def path_of(operation_id: OperationId) -> str:
+    """Return where the intent of an operation lies."""
+    return f"{FOLDER}/{operation_id}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Who is doing what to which branch, and where the files lie that are nobody's until it publishes."""
+
+    operation_id: OperationId
+    kind: str
+    actor: str | None
+    branch: str
+    branch_id: BranchId | None
+    base_version: int
+    owner: Owner
+    started_at_us: int
+    heartbeat_us: int
+    paths: tuple[str, ...] = ()
+    # By storage's clock: when it was first written, and for how long it has been silent. The times above are the
+    # owner's own and only shown.
+    stored_at_us: int | None = None
+    silent_us: int = field(default=0, compare=False)
+
+    @property
+    def object_path(self) -> str:
+        return path_of(self.operation_id)
+
+    @property
+    def is_dead(self) -> bool:
+        return self.owner.is_dead(self.silent_us)
+
+    @property
+    def began_us(self) -> int:
+        """When the work began, by storage's clock: files of this work are not older."""
+        return self.started_at_us if self.stored_at_us is None else self.stored_at_us
+
+    def to_bytes(self) -> bytes:
+        members = {
+            "format": FORMAT,
+            "operation_id": self.operation_id,
+            "kind": self.kind,
+            "actor_id": self.actor,
+            "branch": self.branch,
+            "branch_id": self.branch_id,
+            "base_version": self.base_version,
+            "owner": self.owner.to_json(),
+            "started_at": self.started_at_us,
+            "heartbeat": self.heartbeat_us,
+            "stored_at": self.stored_at_us,
+            "paths": list(self.paths),
+        }
+        return orjson.dumps(members, option=orjson.OPT_INDENT_2)
+
+    @classmethod
+    def from_bytes(cls, body: bytes, modified_us: int = 0) -> Intent:
+        """Return an intent that was stored at a time; ValueError when it is not one that this release can judge."""
+        try:
+            members = orjson.loads(body)
+            if members["format"] != FORMAT:
+                raise ValueError(f"intent format {members['format']}")
+            return cls(
+                OperationId(members["operation_id"]),
+                members["kind"],
+                members["actor_id"],
+                members["branch"],
+                members["branch_id"],
+                members["base_version"],
+                Owner.from_json(members["owner"]),
+                members["started_at"],
+                members["heartbeat"],
+                tuple(members["paths"]),
+                # A first write does not know its time yet; then nothing of the work is older than the object itself.
+                members.get("stored_at") or min(members["started_at"], modified_us),
+            )
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not an intent: {error!r}") from error
+
+
+@dataclass
+class Declared:
+    """A live intent in the hands of its owner."""
+
+    store: Store
+    intent: Intent
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    # What storage may hold of it: the last body that was written, and all that were tried since.
+    _written: set[bytes] = field(default_factory=set)
+    _beaten_at: float = field(default_factory=clock.elapsed)
+    _is_lost: bool = False
+
+    @property
+    def operation_id(self) -> OperationId:
+        return self.intent.operation_id
+
+    def staging(self, *paths: str) -> None:
+        """Say, before writing there, which files or directories belong to this work until it publishes."""
+        with self._lock:
+            self.refuse_lost()
+            begun = clock.elapsed()
+            self.intent = replace(self.intent, paths=(*self.intent.paths, *paths), heartbeat_us=clock.now_us())
+            body = self.intent.to_bytes()
+            self._written.add(body)
+            self._write(body)
+            self._written = {body}
+            self._beaten_at = begun
+            if self.intent.stored_at_us is None:
+                # The next beat writes it down; until then the object's own time says the same.
+                info = self.store.objects.info(self.intent.object_path)
+                self.intent = replace(self.intent, stored_at_us=info.modified_us if info else None)
+
+    def _write(self, body: bytes) -> None:
+        # Only what frees room may take what was set aside; all else has to wait until there is some.
+        objects = self.store.objects
+        write = objects.write_from_reserve if self.intent.kind == CLEANUP else objects.write
+        write(self.intent.object_path, body)
+
+    @property
+    def now_us(self) -> int:
+        """Storage's time when the intent was written: what has an age is compared with it, never with our clock."""
+        assert self.intent.stored_at_us is not None, "an intent that is held was written"
+        return clock.storage_us(self.intent.stored_at_us)
+
+    def beat(self) -> None:
+        """Show that this work is alive."""
+        with self._lock:
+            begun = clock.elapsed()
+            try:
+                self.staging()
+            except StorageError as error:
+                is_stored = self.intent.stored_at_us is not None
+                # Cleanup stages nothing, so what it said first still holds; and a new time needs no room.
+                if error.storage_kind is not StorageKind.FULL or self.intent.kind != CLEANUP or not is_stored:
+                    raise
+                self.store.objects.touch(self.intent.object_path)
+                self._beaten_at = begun
+
+    def refuse_lost(self) -> None:
+        """Refuse to go on with work that was silent for so long that a sweep has taken it for dead."""
+        with self._lock:
+            silent = clock.elapsed() - self._beaten_at
+            if silent > HEARTBEAT_LOST_SECONDS - HEARTBEAT_SECONDS:
+                # As long as what we wrote last is there, nobody has rolled it back.
+                stored = self.store.objects.read_if_exists(self.intent.object_path)
+                self._is_lost |= stored is None or stored.rstrip() not in self._written
+            if self._is_lost:
+                raise ConflictError(
+                    f"this {self.intent.kind} was silent for so long that its files were taken for a dead worker's;"
+                    " nothing was published, run it again",
+                    operation_id=self.operation_id,
+                )
+
+
+class Busy(ConflictError):
+    """Another process may be doing what must be done by one at a time; `object` is an intent that cannot be judged."""
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        return (str(self.context["object"]),) if "object" in self.context else ()
+
+
+_held: dict[OperationId, Declared] = {}
+# Intents of work that has ended here, by the address of the graph: storage did not yet let go of them.
+_finished: set[tuple[str, str]] = set()
+
+
+def held_here(operation_id: OperationId) -> Declared | None:
+    """Return the live intent under which this process does an operation."""
+    return _held.get(operation_id)
+
+
+def finish(store: Store, intent: Intent) -> None:
+    """Take an intent back when its work has ended; what was published stands, so this never fails."""
+    _finished.add((store.root.uri, intent.object_path))
+    _discard_finished(store)
+
+
+def _discard_finished(store: Store) -> None:
+    """Remove the intents of work that has ended; one that storage does not let go of is tried again with the next."""
+    for uri, path in sorted(_finished):
+        if uri == store.root.uri:
+            with suppress(StorageError):
+                store.objects.delete_into_reserve(path)
+                _finished.discard((uri, path))
+
+
+@contextmanager
+def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
+    """Hold an intent while long work runs; publish under its `operation_id`."""
+    now = clock.now_us()
+    intent = Intent(
+        # Where it publishes is not certain, so this is a hint and no mark.
+        OperationId(on_branch(CommitId(new_ulid()), base.state.branch_id)),
+        kind,
+        actor,
+        base.branch,
+        base.state.branch_id,
+        base.version,
+        this_process(),
+        now,
+        now,
+    )
+    _discard_finished(store)
+    try:
+        with kept_fresh(store, intent) as held:
+            yield held
+    finally:
+        finish(store, intent)
+
+
+@contextmanager
+def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
+    """Hold an intent that nobody else holds of the same kind, in any process; `ConflictError` while another does.
+
+    Each says so before it looks around. So two who begin at once may both stand back, but never both go on.
+    """
+    with ExitStack() as stack:
+        try:
+            held = stack.enter_context(declared(store, kind, base, actor))
+        except StorageError as error:
+            if error.storage_kind is StorageKind.FULL:
+                # The one that is running may have taken the reserve.
+                _refuse_others(store, kind)
+            raise
+        _refuse_others(store, kind, held.operation_id)
+        yield held
+
+
+def _refuse_others(store: Store, kind: str, own: OperationId | None = None) -> None:
+    intents, unreadable = pending(store)
+    refuse_unreadable(unreadable, kind)
+    if any(one.kind == kind and one.operation_id != own and not one.is_dead for one in intents):
+        raise Busy(f"another {kind} of this graph is running; try again when it is done")
+
+
+@contextmanager
+def kept_fresh(store: Store, intent: Intent) -> Iterator[Declared]:
+    """Write an intent down and keep it fresh, for work that several processes share one after the other."""
+    held = Declared(store, intent)
+    held.beat()
+    _held[intent.operation_id] = held
+    stop = threading.Event()
+    thread = threading.Thread(target=_keep_fresh, args=(held, stop), name="omnigraph-heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield held
+    finally:
+        stop.set()
+        thread.join()
+        _held.pop(intent.operation_id, None)
+
+
+def _keep_fresh(held: Declared, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT_SECONDS):
+        try:
+            held.beat()
+        except OmniGraphError:
+            # A missed beat is made up for by the next; only a long silence lets a sweep elsewhere take over, and that
+            # the work itself finds out before it publishes.
+            continue
+
+
+def pending(store: Store) -> tuple[list[Intent], list[str]]:
+    """Return the intents that lie in storage, oldest first, and the names of those that this release cannot judge.
+
+    The latter count as live, whatever their kind. That storage did not give one out says nothing about it, so that is
+    an error.
+    """
+    _discard_finished(store)
+    intents: list[tuple[Intent, ObjectInfo]] = []
+    unreadable: list[str] = []
+    listed = [info for info in store.objects.list(FOLDER) if info.path.endswith(".json")]
+    for info in listed:
+        body = None if (store.root.uri, info.path) in _finished else store.objects.read_if_exists(info.path)
+        if body is None:
+            continue
+        try:
+            intents.append((Intent.from_bytes(body, info.modified_us), info))
+        except ValueError:
+            unreadable.append(info.path)
+    # Only owners elsewhere are judged by their silence, so storage's time is rarely needed.
+    now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
+    judged = [replace(intent, silent_us=now_us - info.modified_us) for intent, info in intents]
+    return sorted(judged, key=lambda one: one.operation_id), unreadable
+
+
+def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:
+    """Return storage's time; who may only read, or has no room, gets the youngest beat as a lower bound."""
+    try:
+        return store.objects.read_time()
+    except StorageError as error:
+        if error.storage_kind not in (StorageKind.CONFIGURATION, StorageKind.FULL):
+            raise
+        return clock.storage_us(max(info.modified_us for info in listed))
+
+
+def refuse_unreadable(paths: Sequence[str], kind: str) -> None:
+    """Refuse work that must not run beside another of its kind, while an intent might be one of those."""
+    if paths:
+        raise Busy(
+            f"`{paths[0]}` cannot be read, so another {kind} may be running; nothing was done. Remove it if no process"
+            " works under it",
+            object=paths[0],
+        )

@@ -1,0 +1,403 @@
+"""The sweep: finish what was published, remove what never was.
+
+Idempotent, safe beside live writers of any process, and never in anybody's way: it removes only files that nothing
+names, that no live intent claims, and that are older than any attempt could be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import inf
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph import clock, failpoints
+from omnigraph.errors import DriftDetected, StorageError, StorageKind
+from omnigraph.failpoints import Point
+from omnigraph.ids import BranchId, CommitId, OperationId
+from omnigraph.limits import CLOCK_SKEW_SECONDS, RESIDUE_AGE_SECONDS
+from omnigraph.manifest import claims as write_claims
+from omnigraph.manifest.create import CLAIM_PREFIX
+from omnigraph.manifest.file_removal import KeptVersions, Listing, Planner, RemovalPlan, delete_in_bulk, remove
+from omnigraph.manifest.history import LOG_PATH
+from omnigraph.manifest.intents import CLEANUP, Intent, path_of, pending
+from omnigraph.manifest.kernel import Kernel
+from omnigraph.manifest.model import MAIN, MANIFEST_PATH, Snapshot, fork_owner
+from omnigraph.store import append_log
+from omnigraph.store.files.reachability import StoredManifest, dataset_of
+from omnigraph.store.objects.backend import ObjectInfo
+from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX
+from omnigraph.store.store import Store
+
+AUDIT_PATH = "_graph_commit_recoveries.lance"
+
+_FIELDS: list[pa.Field[pa.DataType]] = [
+    pa.field("graph_commit_id", pa.string()),
+    pa.field("recovery_kind", pa.string(), nullable=False),
+    pa.field("recovery_for_actor", pa.string()),
+    pa.field("operation_id", pa.string(), nullable=False),
+    pa.field("writer_kind", pa.string(), nullable=False),
+    pa.field("created_at", pa.int64(), nullable=False),
+]
+SCHEMA = pa.schema(_FIELDS)
+
+
+class Outcome(StrEnum):
+    ROLLED_FORWARD = "RolledForward"
+    ROLLED_BACK = "RolledBack"
+    ORPHANED_BRANCH_DISCARDED = "OrphanedBranchDiscarded"
+    REPAIRED = "Repaired"
+    UPGRADED = "Upgraded"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditRow:
+    operation_id: str
+    outcome: Outcome
+    commit_id: str | None
+    actor: str | None
+    kind: str
+    created_at_us: int = field(default_factory=clock.now_us)
+
+
+def record(store: Store, row: AuditRow) -> None:
+    """Write a row, unless its operation has one: whoever settled it before may have died right after."""
+    if any(one.operation_id == row.operation_id for one in read(store)):
+        return
+    values = [row.commit_id, row.outcome.value, row.actor, row.operation_id, row.kind, row.created_at_us]
+    arrays = [pa.array([value], column.type) for value, column in zip(values, SCHEMA, strict=True)]
+    append_log.append(store, AUDIT_PATH, pa.Table.from_arrays(arrays, schema=SCHEMA))
+
+
+def read(store: Store) -> list[AuditRow]:
+    """Return the whole audit, oldest first."""
+    table = append_log.read(store, AUDIT_PATH)
+    if table is None:
+        return []
+    return [
+        AuditRow(
+            row["operation_id"],
+            Outcome(row["recovery_kind"]),
+            row["graph_commit_id"],
+            row["recovery_for_actor"],
+            row["writer_kind"],
+            row["created_at"],
+        )
+        for row in table.to_pylist()
+    ]
+
+
+# Later than any time that storage knows.
+NEVER_US: Final = 1 << 62
+
+
+@dataclass
+class SweepReport:
+    """What a sweep did, and what it left alone because it could not judge it."""
+
+    links_finished: int = 0
+    rolled_forward: int = 0
+    rolled_back: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
+    unreadable: list[str] = field(default_factory=list)
+    drifted: list[str] = field(default_factory=list)
+    disputed: list[str] = field(default_factory=list)
+    # What could not be finished because the disk is full; it can be as soon as there is room.
+    postponed: list[AuditRow] = field(default_factory=list)
+
+    def add(self, removed: Collection[ObjectInfo]) -> None:
+        self.files_removed += len(removed)
+        self.bytes_removed += sum(info.size_bytes for info in removed)
+
+    def count(self, outcome: Outcome) -> None:
+        if outcome is Outcome.ROLLED_FORWARD:
+            self.rolled_forward += 1
+        else:
+            self.rolled_back += 1
+
+
+def sweep(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
+    """Finish links, resolve the intents of dead owners, and remove residue older than the given age."""
+    report = SweepReport()
+    claims = settle(kernel, report)
+    if report.unreadable:
+        # What an unreadable intent claims is unknown, so everything might be claimed.
+        return report
+    snapshots, age = kernel.live_snapshots(), Age.of(kernel, claims, older_than_seconds)
+    plans, strays = plan_residue(kernel, snapshots, age)
+    for plan in plans:
+        if plan.error is not None or plan.missing is not None:
+            report.disputed.append(plan.path)
+            continue
+        remove(kernel.store, plan)
+        report.add([*plan.of_versions, *plan.residue])
+    delete_in_bulk(kernel.store, strays)
+    report.add(strays)
+    drop_empty_folders(kernel, snapshots, age)
+    return report
+
+
+def settle(kernel: Kernel, report: SweepReport) -> Claims:
+    """Finish links and the intents of dead owners; return what live ones claim."""
+    finish_links(kernel, report)
+    return resolve_intents(kernel, report)
+
+
+def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
+    """Tell what a sweep would do about intents and residue, without touching anything."""
+    intents, report, staged = preview_intents(kernel)
+    gone = {one.path: one for one in staged}
+    if not report.unreadable:
+        age = Age.of(kernel, Claims.of(intents), older_than_seconds)
+        plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
+        gone |= {one.path: one for plan in plans for one in (*plan.of_versions, *plan.residue)}
+        gone |= {one.path: one for one in strays}
+    report.add(gone.values())
+    return report
+
+
+def preview_intents(kernel: Kernel) -> tuple[list[Intent], SweepReport, list[ObjectInfo]]:
+    """Return all intents, what would become of the dead ones, and the files that would go with these."""
+    intents, unreadable = pending(kernel.store)
+    report = SweepReport(unreadable=unreadable)
+    claims, staged = Claims.of(intents), list[ObjectInfo]()
+    for intent in intents:
+        if intent.is_dead:
+            outcome, _ = _judge(kernel, intent)
+            report.count(outcome)
+            staged += _staged_by(kernel, intent, outcome, claims)
+    return intents, report, staged
+
+
+def read_time(kernel: Kernel) -> int:
+    """Return storage's time for a look that changes nothing.
+
+    Who may only read, or has no room, cannot ask for it. The youngest file gives a lower bound, so that less looks old.
+    """
+    if not kernel.read_only:
+        try:
+            return kernel.store.objects.read_time()
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.FULL:
+                raise
+    return clock.storage_us(max((one.modified_us for one in kernel.store.objects.list("")), default=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What live work may still need: the files it names, and all that was written since the oldest of it began."""
+
+    paths: tuple[str, ...] = ()
+    since_us: int | None = None
+
+    @classmethod
+    def of(cls, intents: list[Intent]) -> Claims:
+        alive = [one for one in intents if not one.is_dead]
+        paths = tuple(path for one in alive for path in one.paths)
+        return cls(paths, min((one.began_us for one in alive), default=None))
+
+    @property
+    def young_us(self) -> float:
+        """From when on anything might belong to live work; storage's own times are coarse and may be late."""
+        return inf if self.since_us is None else self.since_us - CLOCK_SKEW_SECONDS * 1_000_000
+
+    def spares(self, info: ObjectInfo) -> bool:
+        """Tell whether a file might belong to live work."""
+        return info.modified_us >= self.young_us or info.path.startswith(self.paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """Which files that nothing names are old enough to go, and claimed by nobody: all by storage's clock."""
+
+    claims: Claims
+    before_us: int
+
+    @classmethod
+    def of(cls, kernel: Kernel, claims: Claims, seconds: float) -> Age:
+        # Whatever is there is older than nothing, and storage need not be asked.
+        return cls(claims, NEVER_US) if seconds <= 0 else cls.at(read_time(kernel), claims, seconds)
+
+    @classmethod
+    def at(cls, now_us: int, claims: Claims, seconds: float) -> Age:
+        return cls(claims, now_us - int(seconds * 1_000_000))
+
+    def may_go(self, info: ObjectInfo) -> bool:
+        return info.modified_us <= self.before_us and not self.claims.spares(info)
+
+
+def finish_links(kernel: Kernel, report: SweepReport) -> None:
+    """Put what every branch has published in its place by path."""
+    for snapshot in kernel.live_snapshots():
+        try:
+            report.links_finished += kernel.finish_links(snapshot)
+        except DriftDetected as error:
+            # A foreign tool stands where a published version belongs; that is for repair to settle, not for us.
+            report.drifted.append(str(error.context["object"]))
+        except StorageError as error:
+            # A published version is complete without its name by path, and the name can need a block of the disk.
+            if error.storage_kind is not StorageKind.FULL:
+                raise
+
+
+def resolve_intents(kernel: Kernel, report: SweepReport) -> Claims:
+    """Settle every dead intent, and return what live ones claim."""
+    intents, report.unreadable = pending(kernel.store)
+    failpoints.hit(Point.SWEEP_LISTED, str(len(intents)))
+    claims = Claims.of(intents)
+    for intent in intents:
+        if intent.is_dead:
+            _resolve(kernel, intent, claims, report)
+    return claims
+
+
+def drop_empty_folders(kernel: Kernel, snapshots: list[Snapshot], age: Age) -> None:
+    """Remove what branches, types and indexes leave on a disk when all of their files are gone."""
+    pins = [pin for snapshot in snapshots for pin in snapshot.state.pins.values()]
+    folders = {"nodes", "edges", write_claims.FOLDER, f"{MANIFEST_PATH}/tree", *(f"{pin.path}/tree" for pin in pins)}
+    # Indexes and larger blobs have folders of their own.
+    places = {directory for pin in pins for directory in (pin.path, pin.ref.directory)}
+    folders |= {f"{directory}/{inside}" for directory in places for inside in ("_indices", "data")}
+    for folder in sorted(folders):
+        kernel.store.objects.drop_empty(folder, int(min(age.before_us, age.claims.young_us)))
+
+
+def _resolve(kernel: Kernel, intent: Intent, claims: Claims, report: SweepReport) -> None:
+    outcome, commit_id = _judge(kernel, intent)
+    report.count(outcome)
+    staged = _staged_by(kernel, intent, outcome, claims)
+    delete_in_bulk(kernel.store, staged)
+    report.add(staged)
+    row = AuditRow(intent.operation_id, outcome, commit_id, intent.actor, intent.kind)
+    try:
+        record(kernel.store, row)
+    except StorageError as error:
+        if error.storage_kind is not StorageKind.FULL:
+            raise
+        report.postponed.append(row)
+        if intent.kind != CLEANUP:
+            # It is not done with until that is recorded; meanwhile it is in nobody's way.
+            return
+        # What its room was set aside for is the next cleanup.
+    kernel.store.objects.delete_into_reserve(intent.object_path)
+
+
+def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
+    """Record what became of dead intents, now that there may be room for it; what is still postponed can wait."""
+    for row in report.postponed:
+        with suppress(StorageError):
+            record(kernel.store, row)
+            kernel.store.objects.delete_into_reserve(path_of(OperationId(row.operation_id)))
+    report.postponed.clear()
+
+
+def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
+    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
+    if intent.branch_id not in live:
+        return Outcome.ORPHANED_BRANCH_DISCARDED, None
+    commit_id = _published_as(kernel, intent)
+    return (Outcome.ROLLED_BACK if commit_id is None else Outcome.ROLLED_FORWARD), commit_id
+
+
+def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims) -> list[ObjectInfo]:
+    """Return what goes with a dead intent: only what it named, and of that only what nobody publishes or claims.
+
+    The same work may have been done again in the same place.
+    """
+    if outcome is Outcome.ROLLED_FORWARD or not intent.paths:
+        return []
+    # Its files have no age to wait for: that nobody works on them any more is known.
+    snapshots, of_intent = kernel.live_snapshots(), Age(Claims(claims.paths), NEVER_US)
+    plans, strays = plan_residue(kernel, snapshots, of_intent, {dataset_of(path) for path in intent.paths})
+    found = [*strays, *(one for plan in plans for one in (*plan.of_versions, *plan.residue))]
+    return [one for one in found if one.path.startswith(intent.paths)]
+
+
+def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
+    for commit in kernel.history(kernel.name_of(intent.branch_id)):
+        if commit.operation_id == intent.operation_id:
+            return commit.commit_id
+        if commit.branch == intent.branch_id and commit.manifest_version <= intent.base_version:
+            return None
+    return None
+
+
+def plan_residue(
+    kernel: Kernel, snapshots: list[Snapshot], age: Age, only: Collection[str] | None = None
+) -> tuple[list[RemovalPlan], list[ObjectInfo]]:
+    """Return what goes because no version of any live branch names it: by dataset, and what belongs to none."""
+    listing = Listing.read(kernel.store)
+    known = known_datasets(snapshots)
+    adopted = _adopted_forks(kernel, {snapshot.state.branch_id for snapshot in snapshots})
+    kept = {path: _every_version(listing, path, snapshots, adopted) for path in sorted(known)}
+    if only is not None:
+        kept = {path: versions for path, versions in kept.items() if path in only}
+    planner = Planner(kernel.store, listing, age.may_go, waiting_manifests(kernel, snapshots, listing))
+    return planner.plan(kept), find_strays(listing, known, age)
+
+
+def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
+    """Return the datasets that live branches know: the catalog, the logs, their types, and types that they dropped."""
+    known = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
+    for snapshot in snapshots:
+        known |= {pin.path for pin in snapshot.state.pins.values()}
+        known |= {one.path for one in snapshot.state.tombstones}
+    return known
+
+
+def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[ObjectInfo]:
+    """Return what goes and belongs to no dataset: types that no branch knows, control objects that nobody needs."""
+    # A graph that can be opened is born; whoever claimed its birth and died has nothing left to do.
+    leftovers = (TEMPORARY_PREFIX, CLAIM_PREFIX)
+    strays = []
+    for dataset, objects in listing.objects.items():
+        if dataset in known:
+            continue
+        is_whole = dataset.startswith(("nodes/", "edges/", write_claims.FOLDER))
+        strays += [info for info in objects if is_whole or info.path.rpartition("/")[2].startswith(leftovers)]
+    return [info for info in strays if age.may_go(info)]
+
+
+def waiting_manifests(kernel: Kernel, snapshots: Iterable[Snapshot], listing: Listing) -> list[StoredManifest]:
+    """Return the manifests of published versions that are not linked yet, or that a foreign tool keeps out."""
+    links = {link for snapshot in snapshots for link in snapshot.links if link.manifest in listing.names}
+    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.is_linked(link)]
+
+
+def _every_version(listing: Listing, path: str, snapshots: list[Snapshot], adopted: Collection[str]) -> KeptVersions:
+    """Return all versions of a dataset and of the forks that live branches have any use for."""
+    live = {snapshot.state.branch_id for snapshot in snapshots}
+    if path == MANIFEST_PATH:
+        forks: set[str | None] = set(live)
+    else:
+        forks = _live_forks(listing, path, snapshots) | {None}
+        forks |= listing.forks(path).intersection(adopted)
+    return {fork: list(listing.versions.get((path, fork), ())) for fork in forks}
+
+
+def _live_forks(listing: Listing, path: str, snapshots: list[Snapshot]) -> set[str | None]:
+    """Return the forks of a dataset that a live branch reads, or has ever published to."""
+    pinned = {pin.fork for snapshot in snapshots for pin in snapshot.state.pins.values() if pin.path == path}
+    live = {snapshot.state.branch_id for snapshot in snapshots}
+    published: set[str | None] = set()
+    for fork in listing.forks(path):
+        # The version that a fork was made of is not one that was published to it.
+        versions = listing.versions.get((path, fork), {}).keys()
+        if fork is not None and fork_owner(fork) in live and versions - {_base_version(fork)}:
+            published.add(fork)
+    return pinned | published
+
+
+def _base_version(fork: str) -> int:
+    return int((fork.split("-") + ["0"])[1] or 0)
+
+
+def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
+    """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
+    commits = (one for one in kernel.all_commits().values() if one.branch in live)
+    return {fork for one in commits for fork in one.adopted_forks}

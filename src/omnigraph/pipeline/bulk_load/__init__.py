@@ -1,0 +1,1 @@
+"""A load of any size: split, stage, check, publish once."""

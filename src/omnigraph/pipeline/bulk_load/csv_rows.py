@@ -1,0 +1,257 @@
+"""Rows of a CSV file as columns of texts, each with the line that it begins in; rows that are no rows are reported.
+
+Knows the format, not what columns mean. A file is read in blocks, so no more of it is held than one of them.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+
+from omnigraph.errors import UsageError
+from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX
+from omnigraph.pipeline.bulk_load.splits import Split, open_stream
+from omnigraph.rules.arrow_typing import Column, Numbers, pc
+from omnigraph.rules.violations import Findings, Violation
+
+_HEAD_BYTES: Final = 1024 * 1024
+_NEWLINE: Final = ord("\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Some rows, the lines they begin in, all lines up to the next rows, and the texts of refused rows by line."""
+
+    table: pa.Table
+    numbers: Numbers
+    lines: range
+    refused: dict[int, str]
+
+
+class _Valueless(Enum):
+    """What rows without any value are; a reader of CSV cannot tell an empty line from a row of empty fields."""
+
+    EMPTY_LINES = "empty lines"
+    ROWS = "rows"
+    MIXED = "mixed"
+
+
+def read_csv(split: Split, findings: Findings) -> Iterator[Rows]:
+    """Yield the rows of a file; ragged rows, and texts that are not UTF-8, go to the findings."""
+    reading = _Reading(split, findings, _header(split))
+    yield from reading.batches()
+
+
+def _header(split: Split) -> list[str]:
+    with open_stream(split.file, split.compression) as stream:
+        first = stream.read(_HEAD_BYTES)
+    if not first.strip():
+        raise UsageError(f"`{split.file}` is empty; a CSV file begins with the names of its columns", path=split.file)
+    return list(pyarrow.csv.read_csv(io.BytesIO(first.partition(b"\n")[0] + b"\n")).column_names)
+
+
+@dataclass
+class _Reading:
+    """One pass over a file: the row and the line that come next, rows that the reader refused, and what was decided."""
+
+    split: Split
+    findings: Findings
+    header: list[str]
+    next_row: int = 2
+    next_line: int = 2
+    ragged: list[Any] = field(default_factory=list)
+    valueless: _Valueless | None = None
+
+    def batches(self) -> Iterator[Rows]:
+        first = 1
+        for batch in self._open(self._skip_ragged, is_skipping_empty=False):
+            rows = self._rows(pa.Table.from_batches([batch]), first)
+            first = rows.lines.stop
+            yield rows
+        if self.ragged:
+            nothing = pa.schema([pa.field(name, pa.binary()) for name in self.header]).empty_table()
+            yield self._rows(nothing, first, is_last=True)
+
+    def _open(self, on_ragged: Any, *, is_skipping_empty: bool) -> Iterator[Any]:
+        # Texts become values by the rules of the schema, not by what they look like; bytes become texts here.
+        options = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(self.header, pa.binary()),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            null_values=[""],
+        )
+        read = pyarrow.csv.ReadOptions(use_threads=False, block_size=LOAD_CSV_ROW_BYTES_MAX)
+        parse = pyarrow.csv.ParseOptions(
+            newlines_in_values=True, ignore_empty_lines=is_skipping_empty, invalid_row_handler=on_ragged
+        )
+        with open_stream(self.split.file, self.split.compression) as stream:
+            source: Any = _WholeLineEnds(stream)
+            yield from pyarrow.csv.open_csv(source, read, parse, options)
+
+    def _skip_ragged(self, row: Any) -> str:
+        self.ragged.append(row)
+        return "skip"
+
+    def _rows(self, table: pa.Table, first: int, *, is_last: bool = False) -> Rows:
+        numbers, refused = self._number(table, is_last=is_last)
+        rows = Rows(table, numbers, range(first, self.next_line), refused)
+        return self._with_texts(self._without_valueless(rows))
+
+    def _number(self, table: pa.Table, *, is_last: bool) -> tuple[Numbers, dict[int, str]]:
+        """Return the line in which each row begins; refused rows, which stand between them, are told by theirs."""
+        # The reader may be ahead of the batch that it hands out: refused rows behind it are left for the next one.
+        count = table.num_rows + len(self.ragged)
+        places = np.arange(self.next_row, self.next_row + count)
+        is_ragged = np.isin(places, [row.number for row in self.ragged])
+        if not is_last:
+            stop = int(np.searchsorted(np.cumsum(~is_ragged), table.num_rows)) + 1 if table.num_rows else 0
+            places, is_ragged = places[:stop], is_ragged[:stop]
+        gone, self.ragged = self.ragged[: int(is_ragged.sum())], self.ragged[int(is_ragged.sum()) :]
+        taken = np.ones(len(places), np.int64)
+        taken[~is_ragged] += _newlines(table)
+        taken[is_ragged] += np.array([row.text.count("\n") for row in gone], np.int64)
+        starts = self.next_line + np.cumsum(taken) - taken
+        self.next_row += len(places)
+        self.next_line += int(taken.sum())
+        for row, line in zip(gone, starts[is_ragged].tolist(), strict=True):
+            message = f"this row has {row.actual_columns} fields, and the header has {row.expected_columns}; correct it"
+            self.findings.add(Violation("N1", message, self.split.table_key, line=line))
+        return starts[~is_ragged], {line: row.text for row, line in zip(gone, starts[is_ragged].tolist(), strict=True)}
+
+    # -- rows without any value --------------------------------------------------------------------------------
+
+    def _without_valueless(self, rows: Rows) -> Rows:
+        """Leave out empty lines; where a file has such rows and empty lines, all of them are reported."""
+        mask = _valueless(rows.table)
+        if not mask.any():
+            return rows
+        if self.valueless is None:
+            self.valueless = self._decide_valueless()
+        if self.valueless is _Valueless.ROWS:
+            return rows
+        lines = rows.numbers[mask].tolist() if self.valueless is _Valueless.MIXED else []
+        for line in lines:
+            message = (
+                "this is an empty line or a row without any value, and the file has both, which cannot be told apart;"
+                " remove the empty lines"
+            )
+            self.findings.add(Violation("N1", message, self.split.table_key, line=line))
+        return Rows(
+            rows.table.filter(pa.array(~mask)),
+            rows.numbers[~mask],
+            rows.lines,
+            rows.refused | dict.fromkeys(lines, ""),
+        )
+
+    def _decide_valueless(self) -> _Valueless:
+        """Read the file twice more, with empty lines and without: what stays are rows."""
+
+        def skip(_: Any) -> str:
+            return "skip"
+
+        with_lines, without = (
+            sum(int(_valueless(batch).sum()) for batch in self._open(skip, is_skipping_empty=is_skipping))
+            for is_skipping in (False, True)
+        )
+        if without == 0:
+            return _Valueless.EMPTY_LINES
+        return _Valueless.ROWS if with_lines == without else _Valueless.MIXED
+
+    # -- texts -------------------------------------------------------------------------------------------------
+
+    def _with_texts(self, rows: Rows) -> Rows:
+        """Return rows whose bytes are texts; rows in which some are not are reported and left out."""
+        is_bad = np.zeros(rows.table.num_rows, bool)
+        for name, column in zip(rows.table.column_names, rows.table.columns, strict=True):
+            for row in _not_texts(column):
+                if not is_bad[row]:
+                    message = f"column `{name}` is not UTF-8 text; save the file as UTF-8"
+                    line = int(rows.numbers[row])
+                    self.findings.add(Violation("N1", message, self.split.table_key, property=name, line=line))
+                is_bad[row] = True
+        refused = rows.refused | {
+            int(rows.numbers[row]): _shown(rows.table.slice(row, 1)) for row in np.flatnonzero(is_bad).tolist()
+        }
+        table = rows.table.filter(pa.array(~is_bad)) if is_bad.any() else rows.table
+        texts = pa.schema([pa.field(name, pa.string()) for name in table.column_names])
+        return Rows(table.cast(texts), rows.numbers[~is_bad], rows.lines, refused)
+
+
+class _WholeLineEnds(io.RawIOBase):
+    """A stream whose pieces never end between `\\r` and `\\n`.
+
+    Arrow drops a `\\n` that begins a block after a `\\r`, also inside quotes, where both belong to the value.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._held = b""
+
+    def read(self, size: int = -1) -> bytes:
+        piece = self._held + bytes(self._stream.read(max(size - len(self._held), 1)))
+        self._held = b""
+        if piece.endswith(b"\r") and len(piece) > 1:
+            piece, self._held = piece[:-1], b"\r"
+        return piece
+
+    def readable(self) -> bool:
+        return True
+
+
+def _newlines(table: pa.Table) -> Numbers:
+    """Return how many line ends the values of each row hold."""
+    total = np.zeros(table.num_rows, np.int64)
+    for column in table.columns:
+        for place, chunk in _chunks(column):
+            if (_bytes_of(chunk) == _NEWLINE).any():
+                found = pc.fill_null(pc.count_substring(chunk, "\n"), 0)
+                total[place : place + len(chunk)] += found.to_numpy(zero_copy_only=False)
+    return total
+
+
+def _chunks(column: Any) -> Iterator[tuple[int, Column]]:
+    place = 0
+    for chunk in column.chunks:
+        yield place, chunk
+        place += len(chunk)
+
+
+def _bytes_of(chunk: Column) -> Any:
+    """Return the bytes of all values of an array, one after the other."""
+    data = chunk.buffers()[2]
+    return np.frombuffer(data if data is not None else b"", np.uint8)
+
+
+def _valueless(rows: pa.Table | pa.RecordBatch) -> Any:
+    """Return which rows have no value in any column."""
+    masks = [np.asarray(pc.is_null(column), bool) for column in rows.columns]
+    return np.logical_and.reduce(masks)
+
+
+def _not_texts(column: Any) -> list[int]:
+    """Return the rows of a column whose bytes are not UTF-8; value by value only where there are some."""
+    try:
+        column.cast(pa.string())
+    except pa.ArrowInvalid:
+        return [row for row, value in enumerate(column.to_pylist()) if value is not None and not _is_text(value)]
+    return []
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _shown(row: pa.Table) -> str:
+    values = row.to_pylist()[0]
+    return str({name: value if value is None else value.decode(errors="replace") for name, value in values.items()})

@@ -1,0 +1,258 @@
+"""Key files: the hashes that set rules compare, written by tasks beside the data, read by whoever checks.
+
+One file for one type of one chunk of an input, or for one fragment of what is committed. Hashes lie in order, so that
+whoever checks a range of them reads that range alone; and each only once, so that no value fills a range by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from omnigraph.engine.write.ndjson.blocks import Type
+from omnigraph.ids import new_ulid
+from omnigraph.lang.catalog import Cardinality, EdgeType
+from omnigraph.limits import LOAD_BUCKETS_MAX
+from omnigraph.pipeline.bulk_load.key_hashes import Found, hash_column, hash_rows, is_among, later_rows
+from omnigraph.pipeline.bulk_load.splits import open_file
+from omnigraph.rules.arrow_typing import Column, Numbers, pc
+from omnigraph.rules.delta import one_array
+from omnigraph.store.read.dataset import lance_errors
+from omnigraph.store.store import Store
+
+# The arrays of one key: `hash` in order, `row` the first row that has it, and what else goes along with that row.
+Run: TypeAlias = dict[str, Numbers]
+
+_SHIFT: Final = np.uint64(64 - (LOAD_BUCKETS_MAX - 1).bit_length())
+# The directory of a file is read with its first bytes, unless a type has very many keys.
+_HEAD_BYTES: Final = 16 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Pile:
+    """A key file, the number of the row that its rows are counted from, and how many keys it holds."""
+
+    path: str
+    first: int
+    keys: int
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """One of several equal ranges of all hashes."""
+
+    number: int
+    count: int
+
+    def fences(self) -> tuple[int, int]:
+        step = LOAD_BUCKETS_MAX // self.count
+        return self.number * step, (self.number + 1) * step
+
+    def chosen(self, hashes: Numbers) -> Numbers:
+        """Return the hashes that are in the range."""
+        low, high = self.fences()
+        places = hashes >> _SHIFT
+        return hashes[(places >= low) & (places < high)]
+
+
+EVERYTHING: Final = Range(0, 1)
+
+
+def key_names(type_: Type) -> tuple[str, ...]:
+    """Return what set rules look at in a type: ids, ends, and each `@unique` by its place."""
+    ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
+    return ("id", *ends, *tuple_names(type_))
+
+
+def tuple_names(type_: Type) -> tuple[str, ...]:
+    return tuple(map(str, range(len(type_.unique))))
+
+
+def freed_names(type_: Type) -> tuple[str, ...]:
+    """Return the keys that an entity gives free when another one of its id comes in: values, and a source's edge."""
+    is_counted = isinstance(type_, EdgeType) and type_.cardinality != Cardinality()
+    return (*(("src",) if is_counted else ()), *tuple_names(type_))
+
+
+def columns_of(type_: Type, names: Sequence[str]) -> list[str]:
+    """Return the columns that keys are made of."""
+    tuples = {str(place): columns for place, columns in enumerate(type_.unique)}
+    return list(dict.fromkeys(column for name in names for column in tuples.get(name, (name,))))
+
+
+@dataclass(slots=True)
+class Keys:
+    """The keys of some rows, and what can be told from these rows alone.
+
+    `repeats` are the first rows that have the key of an earlier one, `odd` the first rows with values that a rule
+    refuses to compare.
+    """
+
+    runs: dict[str, Run] = field(default_factory=dict)
+    repeats: dict[str, Found] = field(default_factory=dict)
+    odd: dict[str, Numbers] = field(default_factory=dict)
+
+
+def keys_of(type_: Type, rows: pa.Table, names: Sequence[str], along: Sequence[str], seed: str, limit: int) -> Keys:
+    """Return the keys of rows; with ids go a second hash (`check`) and the keys that the rows would give free."""
+    keys = Keys()
+    for name in names:
+        if name.isdigit():
+            columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
+            complete, odd = _comparable(columns)
+            hashes = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
+            _add_distinct(keys, name, hashes, np.flatnonzero(complete), {}, limit)
+            keys.odd[name] = np.flatnonzero(odd)[:limit]
+        elif name == "id":
+            others = {one: _beside(type_, rows, one, seed) for one in along}
+            hashes = hash_column(rows.column("id"), seed)
+            _add_distinct(keys, name, hashes, np.arange(rows.num_rows), others, limit)
+        else:
+            keys.runs[name] = make_run(hash_column(rows.column(name), seed), np.arange(rows.num_rows), {})
+    return keys
+
+
+def _add_distinct(
+    keys: Keys, name: str, hashes: Numbers, rows: Numbers, others: Mapping[str, Numbers], limit: int
+) -> None:
+    """Add a key that no two rows should share, and tell which do."""
+    run = make_run(hashes, rows, others)
+    again = run["hash"][run.pop("count") > 1]
+    if len(again):
+        chosen = is_among(hashes, again)
+        keys.repeats[name] = later_rows(hashes[chosen], rows[chosen], limit)
+    keys.runs[name] = run
+
+
+def _beside(type_: Type, rows: pa.Table, name: str, seed: str) -> Numbers:
+    if name == "check":
+        return hash_column(rows.column("id"), f"{seed}/check")
+    if not name.isdigit():
+        return hash_column(rows.column(name), seed)
+    columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
+    complete, _ = _comparable(columns)
+    # Zero stands for a tuple that holds no value; one whose hash it is would only be looked at for nothing.
+    hashes = np.zeros(rows.num_rows, np.uint64)
+    hashes[complete] = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
+    return hashes
+
+
+def make_run(hashes: Numbers, rows: Numbers, others: Mapping[str, Numbers]) -> Run:
+    """Return keys in order, each once, with its first row, its count, and what else belongs to that row.
+
+    Keys of one hash are told apart by their `check`, if they have one.
+    """
+    order = np.argsort(hashes)
+    ordered = hashes[order]
+    is_new = np.ones(len(order), bool)
+    is_new[1:] = ordered[1:] != ordered[:-1]
+    if "check" in others and not is_new.all():
+        order = np.lexsort((others["check"], hashes))
+        ordered, check = hashes[order], others["check"][order]
+        is_new[1:] = (ordered[1:] != ordered[:-1]) | (check[1:] != check[:-1])
+    starts = np.flatnonzero(is_new)
+    places = np.minimum.reduceat(order, starts) if len(starts) else order
+    counts = np.diff(np.append(starts, len(order)))
+    run: Run = {"hash": ordered[starts], "row": rows[places].astype(np.uint32), "count": counts.astype(np.uint32)}
+    return run | {name: values[places] for name, values in others.items()}
+
+
+def _comparable(columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
+    """Return which rows hold a whole tuple, and which hold a value that the rule on tuples refuses to compare."""
+    complete = np.ones(len(columns[0]), bool)
+    odd = np.zeros(len(columns[0]), bool)
+    for column in columns:
+        complete &= np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False), bool)
+        odd |= _incomparable(column)
+    if any(pa.types.is_nested(column.type) for column in columns):
+        complete[:] = False
+    return complete, odd
+
+
+def _incomparable(column: Column) -> Numbers:
+    if pa.types.is_nested(column.type):
+        mask: Any = pc.is_valid(column)
+    elif pa.types.is_floating(column.type):
+        mask = pc.fill_null(pc.invert(pc.is_finite(column)), False)
+    else:
+        return np.zeros(len(column), bool)
+    return np.asarray(mask.to_numpy(zero_copy_only=False), bool)
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def write_keys(store: Store, folder: str, runs: Mapping[str, Run], first: int = 0) -> Pile:
+    """Write keys under a fresh name, of rows that are counted from a number.
+
+    Two attempts of one task write two files, and only the one that is told of counts.
+    """
+    pieces: list[bytes] = []
+    directory: dict[str, dict[str, tuple[str, int, int]]] = {}
+    place = 0
+    for name, run in runs.items():
+        places = directory.setdefault(name, {})
+        for array, values in {"fence": _fences(run["hash"]), **run}.items():
+            places[array] = (values.dtype.str, place, len(values))
+            pieces.append(np.ascontiguousarray(values).tobytes())
+            place += len(pieces[-1])
+    head = orjson.dumps(directory)
+    path = f"{folder}/{new_ulid()}.keys"
+    store.objects.write(path, b"".join([len(head).to_bytes(8, "little"), head, *pieces]))
+    return Pile(path, first, sum(len(run["hash"]) for run in runs.values()))
+
+
+def _fences(hashes: Numbers) -> Numbers:
+    starts = np.arange(LOAD_BUCKETS_MAX, dtype=np.uint64) << _SHIFT
+    return np.append(np.searchsorted(hashes, starts), len(hashes)).astype(np.uint32)
+
+
+def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within: Range = EVERYTHING) -> Run:
+    """Return arrays of one key, as far as they are in a range of hashes; nothing if the file does not have the key."""
+    with lance_errors(f"reading {path}"), open_file(store.root.child(path).uri) as file:
+        head: bytes = file.read_at(_HEAD_BYTES, 0)
+        length = int.from_bytes(head[:8], "little")
+        if length > len(head) - 8:
+            head += file.read_at(length + 8 - len(head), len(head))
+        places = orjson.loads(head[8 : 8 + length]).get(name)
+        if places is None:
+            return {array: np.zeros(0, np.uint64) for array in arrays}
+
+        def read(array: str, start: int, stop: int) -> Numbers:
+            kind, place, _ = places[array]
+            size = np.dtype(kind).itemsize
+            raw = file.read_at((stop - start) * size, 8 + length + place + start * size)
+            return np.frombuffer(raw, kind)
+
+        start, stop = 0, places["hash"][2]
+        if within.count > 1:
+            low, high = within.fences()
+            fences = read("fence", low, high + 1)
+            start, stop = int(fences[0]), int(fences[-1])
+        return {array: read(array, start, stop) for array in arrays}
+
+
+def write_numbers(store: Store, folder: str, numbers: Numbers) -> str:
+    """Write plain numbers under a fresh name and return its path."""
+    path = f"{folder}/{new_ulid()}.numbers"
+    store.objects.write(path, np.ascontiguousarray(numbers).tobytes())
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Some of the numbers in a file."""
+
+    path: str
+    start: int
+    stop: int
+
+    def read(self, store: Store, kind: str) -> Numbers:
+        with lance_errors(f"reading {self.path}"), open_file(store.root.child(self.path).uri) as file:
+            size = np.dtype(kind).itemsize
+            return np.frombuffer(file.read_at((self.stop - self.start) * size, self.start * size), kind)

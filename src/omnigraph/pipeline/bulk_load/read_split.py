@@ -1,0 +1,213 @@
+"""Reading: one split, wherever a task runs, as chunks of rows of the types that it holds.
+
+Reads no more at a time than a split may have. Lines are counted from the beginning of the split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet
+
+from omnigraph.engine.write.ingest import refuse_other_format
+from omnigraph.engine.write.ndjson.blocks import Loaded
+from omnigraph.engine.write.ndjson.decoder import decode
+from omnigraph.engine.write.ndjson.reader import line_too_long
+from omnigraph.errors import LimitExceeded, OmniGraphError, UsageError
+from omnigraph.lang.catalog import Catalog
+from omnigraph.limits import (
+    LOAD_CSV_ROW_BYTES_MAX,
+    LOAD_LINE_BYTES_MAX,
+    LOAD_REJECTED_CHARACTERS,
+    LOAD_SPLIT_BYTES,
+)
+from omnigraph.pipeline.bulk_load.column_mapping import Mapper
+from omnigraph.pipeline.bulk_load.csv_rows import Rows, read_csv
+from omnigraph.pipeline.bulk_load.splits import Split, open_file, open_stream
+from omnigraph.rules.arrow_typing import Numbers
+from omnigraph.rules.violations import Findings
+
+_STEP_BYTES: Final = 1024 * 1024
+_BATCH_ROWS: Final = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some entities of a split by type, the lines they took, and the text of any of these lines."""
+
+    loaded: Mapping[str, Loaded]
+    lines: range
+    text: Callable[[int], str]
+
+
+def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    """Yield the entities of a split; what is wrong with others goes to the findings."""
+    try:
+        if split.format == "ndjson":
+            yield from _ndjson(split, catalog, findings)
+        else:
+            yield from _columns(split, catalog, findings)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _unreadable(split, str(error).splitlines()[0].rstrip(".")) from error
+
+
+def _unreadable(split: Split, reason: str) -> OmniGraphError:
+    # A row that no block can hold has no error of its own in the reader.
+    if "straddles two block boundaries" in reason:
+        return LimitExceeded(
+            f"`{split.file}` has a row of more than {LOAD_CSV_ROW_BYTES_MAX} bytes; close a quote that is left open, or"
+            " give the rows as Parquet",
+            rule="N11",
+            path=split.file,
+            resource="bytes of a row",
+            limit=LOAD_CSV_ROW_BYTES_MAX,
+        )
+    return UsageError(f"cannot read `{split.file}`: {reason}; check the file", path=split.file)
+
+
+def first_line(split: Split) -> int:
+    """Return the number that the first line of a split goes by; only the first of a file may begin with a mark."""
+    return 1 if split.is_first else 2
+
+
+def _ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    line = first_line(split)
+    for buffer, is_cut in _whole_lines(split):
+        first = line
+        if first == 1:
+            refuse_other_format(buffer, split.file)
+        line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
+        whole = buffer
+        if is_cut:
+            # Of the last line only the beginning is here.
+            whole = buffer[: buffer.rfind(b"\n") + 1]
+            findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
+        loaded = decode(whole, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
+        yield Chunk(loaded, range(first, line), _line_texts(buffer, first))
+
+
+def _line_texts(buffer: bytes, first: int) -> Callable[[int], str]:
+    def text(line: int) -> str:
+        # Only rejected lines are asked for, so they may be looked for from the start.
+        found = buffer.split(b"\n", line - first + 1)[line - first]
+        # No character takes more than four bytes.
+        return found[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
+
+    return text
+
+
+def _whole_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
+    """Yield lines; of a last line that is too long only the beginning, which is then told."""
+    if split.compression is None:
+        yield _byte_range(split)
+        return
+    if not split.size:
+        raise UsageError(f"`{split.file}` is empty, which no compressed file is; check the file", path=split.file)
+    with open_stream(split.file, split.compression) as stream:
+        rest: list[bytes] = []
+        size = 0
+        while piece := stream.read(LOAD_SPLIT_BYTES):
+            head, end, tail = piece.rpartition(b"\n")
+            if end and size > LOAD_LINE_BYTES_MAX:
+                yield _beginning(rest), True
+                rest, size = [], 0
+                _, has_more, head = head.partition(b"\n")
+                end = end if has_more else b""
+            if end:
+                yield b"".join((*rest, head, end)), False
+                rest, size = [], 0
+            if size <= LOAD_LINE_BYTES_MAX:
+                rest.append(tail)
+            size += len(tail)
+        if size > LOAD_LINE_BYTES_MAX:
+            yield _beginning(rest), True
+        elif size:
+            yield b"".join(rest), False
+
+
+def _beginning(pieces: Sequence[bytes]) -> bytes:
+    """Return as much of a line that is too long as a report shows of it."""
+    return b"".join(piece[: 4 * LOAD_REJECTED_CHARACTERS] for piece in pieces[:1])
+
+
+def _byte_range(split: Split) -> tuple[bytes, bool]:
+    """Return the lines that start within the split, the last one to its end unless it is too long."""
+    with open_file(split.file) as file:
+        # One byte before the split tells whether a line starts with it.
+        begin = max(split.start - 1, 0)
+        data: bytes = file.read_at(split.stop - begin, begin)
+        if split.start:
+            data = data.partition(b"\n")[2]
+        if not data or data.endswith(b"\n"):
+            return data, False
+        end = _line_end(file, split.stop)
+        if end is None:
+            last = data.rfind(b"\n") + 1
+            return data[:last] + _beginning([data[last:]]), True
+        return b"".join((data, file.read_at(end - split.stop, split.stop))), False
+
+
+def _line_end(file: Any, start: int) -> int | None:
+    """Return where the line ends that goes on at a place, holding nothing of it; None if it is too long."""
+    for place in range(start, start + LOAD_LINE_BYTES_MAX + 2, _STEP_BYTES):
+        piece: bytes = file.read_at(_STEP_BYTES, place)
+        found = piece.find(b"\n")
+        if found >= 0 or len(piece) < _STEP_BYTES:
+            return place + (found + 1 if found >= 0 else len(piece))
+    return None
+
+
+def _columns(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
+    assert split.table_key is not None
+    assert split.columns is not None
+    type_ = catalog.type_of(split.table_key)
+    mapper = Mapper(catalog, type_, split.columns, findings, is_text=split.format == "csv")
+    for rows in _parquet_rows(split) if split.format == "parquet" else read_csv(split, findings):
+        table = rows.table
+        partitions = _partition_values(split, table.column_names)
+        for name, value in partitions.items():
+            table = table.append_column(name, pa.repeat(pa.scalar(value, pa.string()), table.num_rows))
+        loaded = Loaded(type_)
+        loaded.add(mapper.part(table, rows.numbers, partitions.keys()))
+        yield Chunk({type_.table_key: loaded}, rows.lines, _row_texts(table, rows.numbers, rows.refused))
+
+
+def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
+    """Return the columns that the directories of a file spell; one that the file has as well is refused."""
+    values = dict(split.partitions)
+    twice = values.keys() & set(names)
+    if twice:
+        raise UsageError(
+            f"`{min(twice)}` is a column of `{split.file}` and a directory above it; drop one of them",
+            path=split.file,
+            column=min(twice),
+        )
+    parents = {name: value for name, value in split.parent_partitions if name not in names}
+    return parents | values
+
+
+def _row_texts(table: pa.Table, numbers: Numbers, refused: Mapping[int, str]) -> Callable[[int], str]:
+    def text(line: int) -> str:
+        if line in refused:
+            return refused[line][:LOAD_REJECTED_CHARACTERS]
+        row = int(np.searchsorted(numbers, line))
+        found = orjson.dumps(table.slice(row, 1).to_pylist()[0], default=str)
+        return found.decode()[:LOAD_REJECTED_CHARACTERS]
+
+    return text
+
+
+def _parquet_rows(split: Split) -> Iterator[Rows]:
+    line = first_line(split)
+    with open_file(split.file) as opened:
+        file = pyarrow.parquet.ParquetFile(opened)
+        groups = list(range(split.start, split.stop))
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, use_threads=False):
+            lines = range(line, line + batch.num_rows)
+            yield Rows(pa.Table.from_batches([batch]), np.arange(lines.start, lines.stop), lines, {})
+            line = lines.stop

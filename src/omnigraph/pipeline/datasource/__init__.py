@@ -1,0 +1,1 @@
+"""The Spark data source `omnigraph`: batch reads, writes and streams."""

@@ -1,0 +1,140 @@
+"""Changes as rows of a DataFrame: what one commit did to one type, read in a task.
+
+Looks at two versions of one dataset and nothing else; which ones they are was decided in the driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from omnigraph.engine.changes import row_diff
+from omnigraph.engine.changes.change_json import image_texts
+from omnigraph.engine.changes.cursor import Selection
+from omnigraph.engine.changes.row_diff import RowChanges
+from omnigraph.engine.changes.state_diff import of_ops
+from omnigraph.engine.write.ndjson.blocks import Type
+from omnigraph.errors import ChangeFeedGap, StorageError
+from omnigraph.limits import CHANGE_WINDOW_BLOB_ROWS, STREAM_WINDOW_ROWS
+from omnigraph.pipeline.datasource.spark_types import column_names, spark_field, spark_fields
+from omnigraph.pipeline.datasource.table_reader import Scan, framed
+from omnigraph.rules.arrow_typing import pc
+from omnigraph.store.read.dataset import DatasetRef
+
+_TEXTS: Final = ("graph_commit_id", "actor_id", "authored_branch", "kind", "type", "op", "id")
+_AT: Final = "authored_at"
+_BEFORE, _AFTER = "before", "after"
+_OPTIONAL: Final = ("actor_id", _BEFORE, _AFTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One type in one commit. `scan` is the version after it, `before` the one that it was made from.
+
+    Of several `shares` of the same change each is read by a task of its own.
+    """
+
+    graph_commit_id: str
+    authored_at_us: int
+    actor_id: str | None
+    authored_branch: str
+    scan: Scan
+    before: DatasetRef
+    selection: Selection
+    share: int = 0
+    shares: int = 1
+
+
+def stream_schema(type_: Type | None) -> Any:
+    """Return the Spark schema of a stream: images are JSON, or of one type structs of its columns."""
+    image = "string" if type_ is None else _image_fields(type_)
+    fields = [*_TEXTS[:1], _AT, *_TEXTS[1:], _BEFORE, _AFTER]
+    kinds: dict[str, object] = {_AT: "timestamp", _BEFORE: image, _AFTER: image}
+    return StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [
+                spark_field(name, kinds.get(name, "string"), nullable=name in _OPTIONAL, metadata={}) for name in fields
+            ],
+        }
+    )
+
+
+def _image_fields(type_: Type) -> dict[str, object]:
+    # An image that is not there has no values either, whatever the graph asks of them.
+    fields = [field | {"nullable": True} for field in spark_fields(type_, column_names(type_))]
+    return {"type": "struct", "fields": fields}
+
+
+def read_change(change: Change, schema: Any) -> Iterator[pa.RecordBatch]:
+    """Yield what one commit did to one type, by id, a window of entities at a time."""
+    layout = to_arrow_schema(schema, timezone="UTC")
+    try:
+        before, after = (change.scan.place.open(ref) for ref in (change.before, change.scan.ref))
+        found = _share(of_ops(row_diff.candidates(before, after), change.selection), change)
+        size = CHANGE_WINDOW_BLOB_ROWS if change.scan.type.has_blobs else STREAM_WINDOW_ROWS
+        for offset in range(0, found.num_rows, size):
+            changes = row_diff.compare(before, after, found.slice(offset, size))
+            if changes.count:
+                yield _batch(change, changes, layout)
+    except StorageError as error:
+        raise _gap(change, error) from error
+
+
+def _share(found: pa.Table, change: Change) -> pa.Table:
+    first, last = (found.num_rows * part // change.shares for part in (change.share, change.share + 1))
+    return found.slice(first, last - first)
+
+
+def _batch(change: Change, changes: RowChanges, layout: pa.Schema) -> pa.RecordBatch:
+    type_, kind = change.scan.type, layout.field(_AFTER).type
+    inserted, deleted, was, is_ = (
+        _images(type_, one, kind) for one in (changes.inserted, changes.deleted, changes.before, changes.after)
+    )
+    groups = {"insert": changes.inserted, "update": changes.after, "delete": changes.deleted}
+    ids = pa.concat_arrays([one.column("id").combine_chunks().cast(pa.string()) for one in groups.values()])
+    columns: dict[str, Any] = {
+        "id": ids,
+        "op": pa.concat_arrays([pa.repeat(op, one.num_rows) for op, one in groups.items()]),
+        _BEFORE: pa.concat_arrays([pa.nulls(len(inserted), kind), was, deleted]),
+        _AFTER: pa.concat_arrays([inserted, is_, pa.nulls(len(deleted), kind)]),
+    }
+    constant = {
+        "graph_commit_id": change.graph_commit_id,
+        _AT: change.authored_at_us,
+        "actor_id": change.actor_id,
+        "authored_branch": change.authored_branch,
+        "kind": change.scan.table_key.partition(":")[0],
+        "type": type_.name,
+    }
+    for name, value in constant.items():
+        columns[name] = pa.repeat(pa.scalar(value, layout.field(name).type), len(ids))
+    order = pc.sort_indices(ids)
+    return pa.RecordBatch.from_arrays([columns[name].take(order) for name in layout.names], schema=layout)
+
+
+def _images(type_: Type, found: pa.Table, kind: Any) -> Any:
+    """Return each row as one value: JSON as in the feed, or a struct of the type's columns."""
+    if not isinstance(kind, pa.StructType):
+        return image_texts(type_, found).cast(kind) if found.num_rows else pa.nulls(0, kind)
+    if not found.num_rows:
+        return pa.nulls(0, kind)
+    (batch,) = found.combine_chunks().to_batches()
+    return pa.StructArray.from_arrays(framed(type_, batch, pa.schema(kind.fields)).columns, fields=kind.fields)
+
+
+def _gap(change: Change, error: StorageError) -> ChangeFeedGap | StorageError:
+    """Return the error as a gap if a version that cleanup removed is its reason."""
+    store = change.scan.place.store()
+    if all(store.has_version(ref) for ref in (change.before, change.scan.ref)):
+        return error
+    return ChangeFeedGap(
+        f"a version that is needed to tell what commit {change.graph_commit_id} changed was removed by cleanup; take a"
+        " new baseline, and start the stream anew from there with the option `start` and a new checkpoint",
+        first_unreadable_commit_id=change.graph_commit_id,
+    )

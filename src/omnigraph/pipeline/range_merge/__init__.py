@@ -1,0 +1,1 @@
+"""Merges on Spark, range of ids by range of ids."""

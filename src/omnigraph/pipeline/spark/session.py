@@ -1,0 +1,281 @@
+"""The Spark session: found or started, quiet and quick, on this machine or on a cluster.
+
+The only place that starts Spark; everything else gets a session handed in.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import threading
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from omnigraph import clock, settings
+from omnigraph.errors import PipelineError, PipelineUnavailable
+from omnigraph.ids import new_ulid
+from omnigraph.pipeline.spark.java import find_java, require_master
+
+T = TypeVar("T")
+
+_LOOK_SECONDS: Final = 0.2
+_STOP_SECONDS: Final = 10
+_ARCHIVE_SECONDS: Final = 60
+# Tasks do their work in Python and native code, so a simple compiler that starts fast serves the JVM best.
+_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
+_QUIET: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "omnigraph.pipeline.spark.daemon",
+}
+
+
+def session(master: str | None = None) -> Any:
+    """Return the running Spark session, one at `SPARK_REMOTE`, or a new one, by default on this machine."""
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise PipelineUnavailable(
+            'the pipeline runs on Spark, which is not installed; type `pip install "omnigraph[spark]"`. Smaller inputs'
+            ' load without it: `engine="local"`'
+        ) from error
+    remote = os.environ.get("SPARK_REMOTE") or (master if (master or "").startswith("sc://") else None)
+    try:
+        active = SparkSession.getActiveSession()
+        if active is not None and master is None:
+            return active
+        return _connect(SparkSession, remote) if remote else _start(SparkSession, master)
+    except ImportError as error:
+        raise PipelineUnavailable(
+            f"Spark Connect at `{remote}` needs packages that are not installed ({_first_line(error)}); type"
+            ' `pip install "pyspark[connect]"`, or unset SPARK_REMOTE to run Spark on this machine'
+        ) from error
+    except (PySparkException, Py4JError, OSError, RuntimeError, ValueError) as error:
+        raise PipelineError(f"Spark did not start: {_first_line(error)}; check the master and Java") from error
+
+
+def _connect(builder_of: Any, remote: str) -> Any:
+    """Return a session of a Spark Connect server; its executors get this package from us."""
+    spark = builder_of.builder.remote(remote).getOrCreate()
+    ship(spark)
+    return spark
+
+
+def _start(builder_of: Any, master: str | None) -> Any:
+    if master is not None:
+        require_master(master)
+    cache = cache_folder()
+    java_home, version = find_java(cache)
+    os.environ["JAVA_HOME"] = java_home
+    # Workers run in the interpreter of the driver, and numerical libraries leave the cores to Spark.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
+    is_local = master is None or master == "local" or master.startswith("local[")
+    builder = builder_of.builder.appName("omnigraph").master(_with_retries(master))
+    options = _QUIET | (_LOCAL | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {})
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    for name, value in options.items():
+        builder = builder.config(name, value)
+    with _own_interrupts(), warnings.catch_warnings():
+        # The JVM is started by a fork that runs nothing of ours.
+        warnings.filterwarnings("ignore", message="lance is not fork-safe")
+        spark = builder.getOrCreate()
+    if not is_local:
+        _require_there(spark, str(master))
+        ship(spark)
+    return spark
+
+
+def _require_there(spark: Any, master: str) -> None:
+    """Refuse a session that runs elsewhere: Spark gives out the one that a process has, whatever was asked for."""
+    running = spark.sparkContext.master
+    # Spark completes the addresses of some other kinds of masters.
+    if running != master and (running.startswith("local") or master.startswith("spark://")):
+        raise PipelineError(
+            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or leave"
+            " the master away",
+            master=master,
+        )
+
+
+def _with_retries(master: str | None) -> str:
+    """Return a master on which a task that lost its worker is tried again.
+
+    >>> _with_retries(None), _with_retries("local[2]"), _with_retries("spark://host:7077")
+    ('local[*,3]', 'local[2,3]', 'spark://host:7077')
+    """
+    if master is None or master == "local[*]":
+        return "local[*,3]"
+    return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
+
+
+def _java_options(cache: Path, version: int) -> str:
+    """Return options under which the JVM starts from an archive of loaded classes, or leaves one behind."""
+    import pyspark
+
+    name = f"spark-{pyspark.__version__}-java-{version}"
+    options = f"{_QUICK_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    # A directory on the class path, such as that of a configuration, makes an archive useless.
+    has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
+    if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
+        return options
+    # A younger one may still be being written, by a JVM that outlives its session for a moment.
+    old = [one for one in cache.glob(f"{name}.*.jsa") if clock.now_us() / 1e6 - one.stat().st_mtime > _ARCHIVE_SECONDS]
+    if old:
+        return f"{options} -XX:SharedArchiveFile={min(old)} -Xlog:disable"
+    return f"{options} -XX:ArchiveClassesAtExit={cache / f'{name}.{os.getpid()}.jsa'} -Xlog:disable"
+
+
+def cache_folder() -> Path:
+    """Return the directory for what can be made again: shims and archives."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = Path(base) / "omnigraph"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.mkdtemp(prefix="omnigraph-"))
+    return folder
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Keep the caller's way of stopping: Spark would install one that cancels the jobs of everybody."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGINT) if is_main else None
+    try:
+        yield
+    finally:
+        if is_main:
+            signal.signal(signal.SIGINT, before)
+
+
+def ship(spark: Any) -> None:
+    """Send this package to executors of other machines; what it depends on must be installed there."""
+    root = Path(clock.__file__).parent
+    archive = Path(tempfile.mkdtemp(prefix="omnigraph-")) / "omnigraph.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
+        for path in sorted(root.rglob("*")):
+            if path.is_file() and "__pycache__" not in path.parts:
+                packed.write(path, Path("omnigraph") / path.relative_to(root))
+        # By this name Spark finds the data source.
+        packed.write(root.with_name("pyspark_omnigraph.py"), "pyspark_omnigraph.py")
+    spark.addArtifacts(str(archive), pyfile=True)
+
+
+def register(spark: Any) -> None:
+    """Make the format `omnigraph` known to a session whose workers run another Python than this process.
+
+    Spark finds the format by itself where this package is installed for its workers: the Python that `PYSPARK_PYTHON`
+    names, else `python3` on the path, which without an activated environment is another one.
+    """
+    from pyspark.errors import PySparkException
+
+    from pyspark_omnigraph import DefaultSource
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        # A remote session runs in a place of its own.
+        spark.dataSource.register(DefaultSource)
+        return
+    # Each function of Python goes to workers with the interpreter that is to run it.
+    before, context.pythonExec = context.pythonExec, sys.executable
+    try:
+        spark.dataSource.register(DefaultSource)
+    finally:
+        context.pythonExec = before
+
+
+def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
+    """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        context = spark.sparkContext
+    except PySparkException:
+        # A remote session keeps its context to itself.
+        return _plainly(stage, job)
+    from pyspark import InheritableThread
+
+    group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
+
+    def run() -> None:
+        context.setJobGroup(group, stage, interruptOnCancel=True)
+        try:
+            outcome.value = job()
+        except (PySparkException, Py4JError, OSError) as error:
+            outcome.error = error
+
+    thread = InheritableThread(target=run, daemon=True)
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_LOOK_SECONDS)
+            reach(_done_tasks(context, group))
+    except BaseException:
+        context.cancelJobGroup(group)
+        thread.join(_STOP_SECONDS)
+        raise
+    if outcome.error is not None:
+        raise _failed(stage, outcome.error) from outcome.error
+    value: T = outcome.value
+    return value
+
+
+class _Outcome:
+    """What a thread leaves behind."""
+
+    value: Any = None
+    error: Exception | None = None
+
+
+def _plainly(stage: str, job: Callable[[], T]) -> T:
+    from pyspark.errors import PySparkException
+
+    try:
+        return job()
+    except PySparkException as error:
+        raise _failed(stage, error) from error
+
+
+def _failed(stage: str, error: Exception) -> PipelineError:
+    return PipelineError(f"Spark failed in the stage `{stage}`: {_reason(error)}; nothing was published", stage=stage)
+
+
+def _reason(error: Exception) -> str:
+    """Return the last line that says something: that of the exception in the task, below its trace."""
+    text = str(error).partition("JVM stacktrace")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
+    named = [line for line in lines if ": " in line]
+    return (named or lines or [type(error).__name__])[-1][:300]
+
+
+def _first_line(error: Exception) -> str:
+    # What failed in Java begins with the call that failed, and why comes after it.
+    text = str(error).partition("\n: ")[2].strip() or str(error).strip()
+    return text.splitlines()[0][:300] if text else type(error).__name__
+
+
+def _done_tasks(context: Any, group: str) -> int:
+    tracker = context.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+    stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)

@@ -1,0 +1,1 @@
+"""Optimize and verify on Spark executors."""

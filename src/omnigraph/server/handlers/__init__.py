@@ -1,0 +1,1 @@
+"""Route handlers, a module per group of routes."""

@@ -1,0 +1,129 @@
+"""Blob delivery: whole or one range, with validators, as HTTP has it.
+
+The bytes are read as they are sent, a bounded piece at a time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from omnigraph.engine.blobs import Blob
+from omnigraph.errors import GraphError, OmniGraphError, UsageError
+from omnigraph.limits import BLOB_READ_BYTES_MAX
+from omnigraph.server import wire
+from omnigraph.server.responses import Answer, Call
+
+_RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
+_TAG: Final = re.compile(r'(W/)?("[^"]*")')
+
+
+def get(call: Call[wire.BlobOf]) -> Answer:
+    blob = _find(call)
+    headers = _headers(blob)
+    if (refusal := _settled(call, blob)) is not None:
+        return refusal
+    asked = _range_of(call, blob)
+    if asked is None:
+        return _bytes(blob, 0, blob.length, 200, headers)
+    start, end = asked
+    return _bytes(blob, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{blob.length}"})
+
+
+def head(call: Call[wire.BlobOf]) -> Answer:
+    """Answer as `get` does, without ranges, and read no byte of the blob."""
+    blob = _find(call)
+    refusal = _settled(call, blob)
+    headers = {**_headers(blob), "Content-Length": str(blob.length)}
+    return Answer(b"", wire.BYTES, headers=headers) if refusal is None else refusal
+
+
+def _find(call: Call[wire.BlobOf]) -> Blob:
+    given = call.given
+    if given.branch is not None and given.snapshot is not None:
+        raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
+    return call.graph.blob(
+        given.type,
+        given.id,
+        given.property,
+        entity=given.entity,
+        branch=(given.branch or "main").strip(),
+        at=given.snapshot,
+        names=given.names,
+    )
+
+
+def _headers(blob: Blob) -> dict[str, str]:
+    return {"ETag": blob.etag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: blob.snapshot_commit_id or ""}
+
+
+def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
+    """Return the headers of a refusal that knows its blob, which are those of the blob."""
+    known = error.context
+    headers = {"Content-Range": f"bytes */{known['length']}"} if error.code == "blob.range" else {}
+    if "etag" in known:
+        tag, snapshot = str(known["etag"]), str(known["snapshot_commit_id"] or "")
+        headers |= {"ETag": tag, "Accept-Ranges": "bytes", wire.SNAPSHOT_ID: snapshot}
+    return headers
+
+
+def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
+    """Return the answer that the conditions of the request already give; None when they let the bytes through."""
+    must = call.header("if-match")
+    if must is not None and must.strip() != "*" and blob.etag not in _tags(must, strong=True):
+        raise GraphError(
+            "the blob has another tag than `If-Match` names; read it again",
+            code="blob.changed",
+            expected=must,
+            actual=blob.etag,
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
+        )
+    unless = call.header("if-none-match")
+    if unless is not None and (unless.strip() == "*" or blob.etag in _tags(unless, strong=False)):
+        return Answer(b"", None, 304, _headers(blob))
+    return None
+
+
+def _tags(header: str, *, strong: bool) -> set[str]:
+    return {tag for weak, tag in _TAG.findall(header) if not (strong and weak)}
+
+
+def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
+    """Return the one range that is asked for; what is not one plain range of bytes is as if it were not there."""
+    found = _RANGE.fullmatch(call.header("range") or "")
+    if found is None or not any(found.groups()) or max(map(len, found.groups())) > 19:
+        return None
+    condition = call.header("if-range")
+    if condition is not None and condition.strip() != blob.etag:
+        return None
+    first, last = (int(text) if text else None for text in found.groups())
+    if first is None:
+        assert last is not None
+        start, end = max(blob.length - last, 0), blob.length
+    else:
+        if last is not None and last < first:
+            return None
+        start, end = first, blob.length if last is None else min(last + 1, blob.length)
+    if start >= end:
+        raise GraphError(
+            f"the blob has {blob.length} bytes, and none of them is in the range",
+            code="blob.range",
+            start=start,
+            end=end,
+            length=blob.length,
+            etag=blob.etag,
+            snapshot_commit_id=blob.snapshot_commit_id,
+        )
+    return start, end
+
+
+def _bytes(blob: Blob, start: int, end: int, status: int, headers: dict[str, str]) -> Answer:
+    whole = {**headers, "Content-Length": str(end - start)}
+    return Answer(_pieces(blob, start, end), wire.BYTES, status, whole)
+
+
+def _pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
+    for place in range(start, end, BLOB_READ_BYTES_MAX):
+        yield blob.read(place, min(place + BLOB_READ_BYTES_MAX, end))

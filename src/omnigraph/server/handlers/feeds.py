@@ -1,0 +1,78 @@
+"""Routes that stream or page: export, baseline, the feed of a branch, and the changes of one commit.
+
+Streams are made as their reader takes them; nothing runs ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from omnigraph.errors import GraphError, PolicyDenied
+from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
+from omnigraph.server import wire
+from omnigraph.server.responses import Answer, Call, json_answer, moment_of
+
+
+def export(call: Call[wire.Export]) -> Answer:
+    branch, at = moment_of(call.given)
+    return _stream(call, lambda: call.graph.export(branch, at, call.given.type_names, names=call.given.names))
+
+
+def baseline(call: Call[wire.Baseline]) -> Answer:
+    given = call.given
+    return _stream(call, lambda: call.graph.baseline(given.branch, kinds=given.kind, types=given.type, ops=given.op))
+
+
+def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Answer:
+    """Return a stream that holds a cut of its graph until it ends."""
+    give_back = call.hosted.exports.take(call.caller)
+    try:
+        chunks = start()
+    except BaseException:
+        give_back()
+        raise
+    return Answer(chunks, wire.NDJSON, end=give_back)
+
+
+def changes(call: Call[wire.Changes]) -> Answer:
+    given = call.given
+    page = call.graph.changes(
+        given.branch,
+        start=given.start,
+        cursor=given.cursor,
+        page_token=given.page_token,
+        kinds=given.kind,
+        types=given.type,
+        ops=given.op,
+        limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
+        commits_max=FEED_COMMITS if given.max_commits is None else given.max_commits,
+    )
+    return json_answer(page.to_json())
+
+
+def commit_changes(call: Call[wire.CommitChanges]) -> Answer:
+    given, commit_id = call.given, call.path["commit_id"]
+    try:
+        page = call.graph.commit_changes(
+            commit_id,
+            kinds=given.kind,
+            types=given.type,
+            ops=given.op,
+            limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
+            page_token=given.page_token,
+            names=given.names,
+        )
+    except PolicyDenied:
+        # Whoever may not read the branch learns not even that the commit is there.
+        raise unknown_commit(commit_id) from None
+    return json_answer(page.to_json())
+
+
+def unknown_commit(commit_id: str) -> GraphError:
+    """Return the error of a commit that is not there, in the words of the library."""
+    return GraphError(
+        f"there is no commit {commit_id}; list them with `omnigraph commit list`",
+        code="commit.not_found",
+        commit_id=commit_id,
+    )

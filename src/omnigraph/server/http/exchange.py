@@ -1,0 +1,181 @@
+"""One request and its answer on a connection, as an ASGI application sees them.
+
+Knows what HTTP/1.1 asks of an answer, and nothing of routes. Bounds on time are kept by the connection and by whoever
+sends; here, what a request brings waits in a bounded buffer until it is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final, Protocol
+
+from omnigraph import clock
+from omnigraph.limits import SERVER_STREAM_CHUNK_BYTES
+from omnigraph.server.admission import Message
+from omnigraph.server.observability import App, Scope
+
+_STATUS_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+# Answers that have no body, whatever their headers say.
+_BODILESS: Final = frozenset({204, 304})
+
+
+class Wire(Protocol):
+    """The connection below an exchange."""
+
+    def write(self, data: bytes) -> None: ...
+    async def drain(self) -> None: ...
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+    def complete(self) -> None: ...
+
+
+class BrokenAnswer(Exception):
+    """The application broke the rules of HTTP; a failure of our own."""
+
+
+class Exchange:
+    """One request and its answer. `has_begun`: something of the answer was sent; `is_complete`: all of it was."""
+
+    def __init__(self, wire: Wire, scope: Scope, *, keeps_alive: bool, expects_continue: bool) -> None:
+        self.scope = scope
+        self.keeps_alive = keeps_alive
+        self.is_received = False
+        self.has_begun = False
+        self.is_complete = False
+        self._wire = wire
+        self._expects_continue = expects_continue
+        self._body = bytearray()
+        self._has_delivered_end = False
+        self._is_disconnected = False
+        self._event = asyncio.Event()
+        self._head: bytes | None = None
+        self._is_chunked = False
+        # Bytes of the body that the headers promise and that are still to come; None when they promise none.
+        self._promised: int | None = None
+        self._held = b""
+        self._is_bodiless = False
+
+    async def run(self, app: App, when_done: Callable[[], None]) -> None:
+        """Let the application answer."""
+        try:
+            await app(self.scope, self.receive, self.send)
+        finally:
+            when_done()
+
+    # -- what the request brings -----------------------------------------------------------------------------------
+
+    def feed(self, part: bytes) -> None:
+        """Take a part of the body; a body that nobody wants any more is dropped."""
+        if self.is_complete or self._is_disconnected:
+            return
+        self._body += part
+        if len(self._body) > SERVER_STREAM_CHUNK_BYTES:
+            self._wire.pause_reading()
+        self._event.set()
+
+    def end(self) -> None:
+        """Take note that the request has come to its end."""
+        self.is_received = True
+        self._event.set()
+
+    def disconnect(self) -> None:
+        """Take note that nobody is there to answer to."""
+        self._is_disconnected = True
+        self._event.set()
+
+    async def receive(self) -> Message:
+        """Return the next part of the body, and after the last one wait until the caller hangs up."""
+        if self._expects_continue and not self.has_begun and not self._is_disconnected:
+            self._expects_continue = False
+            self._wire.write(INTERIM)
+        while True:
+            if self._is_disconnected or self.is_complete:
+                return {"type": "http.disconnect"}
+            if self._body or (self.is_received and not self._has_delivered_end):
+                break
+            self._event.clear()
+            await self._event.wait()
+        part, self._body = bytes(self._body), bytearray()
+        self._has_delivered_end = self.is_received
+        self._wire.resume_reading()
+        return {"type": "http.request", "body": part, "more_body": not self.is_received}
+
+    # -- what is answered ------------------------------------------------------------------------------------------
+
+    async def send(self, message: Message) -> None:
+        """Send the head or a part of the answer, no faster than it is read."""
+        if self._is_disconnected:
+            return
+        if message["type"] == "http.response.start":
+            self._head = self._compose_head(message["status"], message["headers"])
+            return
+        if self._head is None or self.is_complete:
+            raise BrokenAnswer("parts of an answer come between its head and its end")
+        is_last = not message.get("more_body", False)
+        self._write(message.get("body", b""), is_last)
+        if is_last:
+            self.is_complete = True
+            self._event.set()
+            self._wire.complete()
+        await self._wire.drain()
+
+    def _compose_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> bytes:
+        # Whoever has not sent the whole request when it is answered is not read any further.
+        self.keeps_alive = self.keeps_alive and self.is_received
+        self._is_bodiless = status in _BODILESS or self.scope["method"] == "HEAD"
+        lines = [_STATUS_LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode(), b"date: ", _date(), b"\r\n"]
+        for name, value in headers:
+            if b"\r" in value or b"\n" in value or b"\0" in value:
+                raise BrokenAnswer(f"header {name!r} has a line break in it")
+            if name == b"content-length":
+                self._promised = int(value)
+            elif name == b"connection":
+                self.keeps_alive = self.keeps_alive and value.lower() != b"close"
+                continue
+            lines += [name, b": ", value, b"\r\n"]
+        if self._promised is None and not self._is_bodiless:
+            if self.scope["http_version"] == "1.0":
+                self.keeps_alive = False
+            else:
+                self._is_chunked = True
+                lines.append(b"transfer-encoding: chunked\r\n")
+        if not self.keeps_alive:
+            lines.append(b"connection: close\r\n")
+        lines.append(b"\r\n")
+        return b"".join(lines)
+
+    def _write(self, body: bytes, is_last: bool) -> None:
+        head = b"" if self.has_begun else self._head
+        assert head is not None
+        self.has_begun = True
+        if self._is_bodiless:
+            body = b""
+        elif self._promised is not None:
+            self._promised -= len(body)
+            if self._promised < 0 or (is_last and self._promised):
+                raise BrokenAnswer("the answer is not as long as its headers say")
+            body, self._held = self._held + body, b""
+            if self._promised == 0 and not is_last:
+                # A reader that has counted to the end sends its next request at once, while this one is not over yet.
+                body, self._held = b"", body
+        elif self._is_chunked:
+            body = (b"%x\r\n%b\r\n" % (len(body), body) if body else b"") + (b"0\r\n\r\n" if is_last else b"")
+        if head or body:
+            self._wire.write(head + body if head else body)
+
+
+_date_kept: tuple[int, bytes] = (0, b"")
+
+
+def _date() -> bytes:
+    """Return the header `Date`, composed once a second."""
+    global _date_kept
+    second = clock.now_us() // 1_000_000
+    if second != _date_kept[0]:
+        from email.utils import formatdate
+
+        _date_kept = (second, formatdate(second, usegmt=True).encode())
+    return _date_kept[1]

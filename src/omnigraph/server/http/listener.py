@@ -1,0 +1,155 @@
+"""The host: accepts connections in bounds, for all and for each peer, and ends them when the server stops.
+
+Ours instead of a ready-made one because none of those bounds trailers, what arrives after an answer, answers that are
+not read, pipelining and connections of one peer; `docs/server.md` has the figures. httptools (llhttp) parses HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from omnigraph.limits import (
+    SERVER_CONNECTIONS_MAX,
+    SERVER_CONNECTIONS_PER_PEER_MAX,
+    SERVER_HEADER_BYTES_MAX,
+    SERVER_HEADER_SECONDS_MAX,
+    SERVER_IDLE_SECONDS_MAX,
+    SERVER_LINGER_SECONDS_MAX,
+    SERVER_LOAD_BODY_BYTES_MAX,
+    SERVER_SPARE_CONNECTIONS,
+    SERVER_STALL_SECONDS_MAX,
+)
+from omnigraph.server.http.connection import HttpConnection
+from omnigraph.server.http.exchange import Exchange
+from omnigraph.server.observability import App
+
+_BACKLOG: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class HostBounds:
+    """What connections may take; each is a named limit unless a test makes it small."""
+
+    connections_max: int = SERVER_CONNECTIONS_MAX
+    connections_per_peer_max: int = SERVER_CONNECTIONS_PER_PEER_MAX
+    spare_connections: int = SERVER_SPARE_CONNECTIONS
+    header_bytes_max: int = SERVER_HEADER_BYTES_MAX
+    header_seconds: float = SERVER_HEADER_SECONDS_MAX
+    idle_seconds: float = SERVER_IDLE_SECONDS_MAX
+    linger_seconds: float = SERVER_LINGER_SECONDS_MAX
+    linger_bytes_max: int = SERVER_LOAD_BODY_BYTES_MAX
+    stall_seconds: float = SERVER_STALL_SECONDS_MAX
+
+
+class Host:
+    """The connections of a server. `always_answered` are the paths that spare connections get an answer for."""
+
+    def __init__(self, app: App, bounds: HostBounds, always_answered: frozenset[str]) -> None:
+        self.bounds = bounds
+        self.always_answered = always_answered
+        self.is_stopping = False
+        self.connections: set[HttpConnection] = set()
+        self.tasks: set[asyncio.Task[None]] = set()
+        self._app = app
+        self._peers: Counter[str] = Counter()
+        # In the order in which they became idle, or arrived, so that the first is the one to close.
+        self._idle: OrderedDict[HttpConnection, None] = OrderedDict()
+        self._spare: OrderedDict[HttpConnection, None] = OrderedDict()
+        self._servers: list[asyncio.Server] = []
+
+    async def listen(self, sockets: list[socket.socket]) -> None:
+        """Begin to accept connections."""
+        loop = asyncio.get_running_loop()
+        for one in sockets:
+            self._servers.append(await loop.create_server(lambda: HttpConnection(self), sock=one, backlog=_BACKLOG))
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def enter(self, connection: HttpConnection) -> None:
+        """Take a new connection in; one too many makes an idle one go, or is spare."""
+        peer = connection.peer
+        if self._peers[peer] >= self.bounds.connections_per_peer_max:
+            self._close_idle(lambda one: one.peer == peer)
+        elif len(self.connections) - len(self._spare) >= self.bounds.connections_max:
+            self._close_idle(lambda one: True)
+        is_full = len(self.connections) - len(self._spare) >= self.bounds.connections_max
+        self.connections.add(connection)
+        if is_full or self._peers[peer] >= self.bounds.connections_per_peer_max:
+            connection.is_spare = True
+            if len(self._spare) >= self.bounds.spare_connections:
+                # The newest gets its turn, so that holding the others is of no use.
+                oldest, _ = self._spare.popitem(last=False)
+                self.connections.discard(oldest)
+                oldest.abort()
+            self._spare[connection] = None
+            return
+        self._peers[peer] += 1
+        self._idle[connection] = None
+
+    def leave(self, connection: HttpConnection) -> None:
+        """Let go of a connection that has ended."""
+        self.connections.discard(connection)
+        self._idle.pop(connection, None)
+        if connection.is_spare:
+            self._spare.pop(connection, None)
+            return
+        self._peers[connection.peer] -= 1
+        if not self._peers[connection.peer]:
+            del self._peers[connection.peer]
+
+    def set_idle(self, connection: HttpConnection, *, is_idle: bool) -> None:
+        """Take note whether a connection waits for a request of which nothing has come."""
+        if not is_idle:
+            self._idle.pop(connection, None)
+        elif not connection.is_spare:
+            self._idle[connection] = None
+
+    def _close_idle(self, is_eligible: Callable[[HttpConnection], bool]) -> None:
+        chosen = next((one for one in self._idle if is_eligible(one)), None)
+        if chosen is not None:
+            # What it holds is given back at once, and not only when its transport has ended.
+            chosen.abort()
+            self.leave(chosen)
+            chosen.is_spare = True
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def start(self, exchange: Exchange, when_done: Callable[[], None]) -> None:
+        """Let the application answer a request."""
+        task = asyncio.get_running_loop().create_task(exchange.run(self._app, when_done))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Accept nothing more; requests under way are answered."""
+        self.is_stopping = True
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.shut_down()
+
+    async def wait_until_empty(self) -> None:
+        """Return when the last connection and the last request have ended."""
+        while self.connections or self.tasks:
+            await asyncio.sleep(0.02)
+
+    async def cancel_requests(self, seconds: float) -> None:
+        """Cancel what is still under way, and let it say so to its callers."""
+        if self.tasks:
+            for task in list(self.tasks):
+                task.cancel()
+            await asyncio.wait(list(self.tasks), timeout=seconds)
+
+    async def abort_all(self) -> None:
+        """End every connection at once."""
+        while self.connections:
+            for connection in list(self.connections):
+                connection.abort()
+            await asyncio.sleep(0)

@@ -1,0 +1,95 @@
+"""Logs: append-only datasets that stand outside of the catalog.
+
+No commit depends on reading one; whoever finds its next version taken appends after it. Appends fold the small files
+of those before them, so that a log of any age is a few files.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from omnigraph import failpoints
+from omnigraph.errors import ConflictError, StorageError, StorageKind
+from omnigraph.failpoints import Point
+from omnigraph.limits import REPREPARE_MAX, TAIL_FRAGMENTS_MAX
+from omnigraph.store.read.dataset import Dataset
+from omnigraph.store.store import LostRace, StaleBase, Store
+from omnigraph.store.write import transaction
+from omnigraph.store.write.compaction import fold_tail
+
+# The property of a version's transaction that holds the checksums of all files of the log.
+CHECKSUMS: Final = "omnigraph.checksums"
+
+
+def append(store: Store, path: str, rows: pa.Table) -> None:
+    """Append rows durably; the first append creates the log."""
+    for _ in range(REPREPARE_MAX):
+        # Another appender may be faster each time; it has then written its rows, and ours go after them.
+        with suppress(LostRace, StaleBase):
+            _append_once(store, path, rows)
+            return
+    raise ConflictError(f"other writers kept appending to `{path}`; run it again later", object=path)
+
+
+def _append_once(store: Store, path: str, rows: pa.Table) -> None:
+    try:
+        log = store.open_latest(path, None)
+    except StorageError as error:
+        if error.storage_kind is not StorageKind.NOT_FOUND:
+            raise
+        store.create(path, rows.schema, rows, checksums_as=CHECKSUMS)
+        return
+    fold = fold_tail(log, TAIL_FRAGMENTS_MAX)
+    if fold is not None:
+        # A version of its own: one that did both would be two further, where it meets nobody who appends here now.
+        _take_next(store, log, fold, f"fold {path}")
+        log = store.open_latest(path, None)
+    _take_next(store, log, transaction.append(log, rows), f"append {path}")
+    store.meter.count("append", path)
+
+
+def _take_next(store: Store, log: Dataset, own: transaction.Change, step: str) -> None:
+    staged = store.commit(log, [own], {CHECKSUMS: _checksums(store, log, own)})
+    failpoints.hit(Point.DURABLE_BEFORE, step)
+    store.take_name(staged)
+    failpoints.hit(Point.DURABLE_AFTER, step)
+
+
+def _checksums(store: Store, log: Dataset, own: transaction.Change) -> str:
+    """Return the checksums of the files of a log after a change; each version says them all, since it has few."""
+    return store.extend_checksums(_noted(log), own.proofs.result())
+
+
+def _noted(log: Dataset) -> str:
+    transaction = log.transaction(log.version)
+    properties = transaction.transaction_properties if transaction is not None else None
+    return (properties or {}).get(CHECKSUMS, "")
+
+
+def recorded_checksums(store: Store, path: str) -> str:
+    """Return the checksums of the files of a log, as its newest version says them; an empty text without a log."""
+    try:
+        return _noted(store.open_latest(path, None))
+    except StorageError as error:
+        if error.storage_kind is StorageKind.NOT_FOUND:
+            return ""
+        raise
+
+
+def read(store: Store, path: str) -> pa.Table | None:
+    """Return all rows of a log, or None while nobody has written to it."""
+    log = open_log(store, path)
+    return None if log is None else log.read()
+
+
+def open_log(store: Store, path: str) -> Dataset | None:
+    """Return a log as it is now, or None while nobody has written to it."""
+    try:
+        return store.open_latest(path, None)
+    except StorageError as error:
+        if error.storage_kind is StorageKind.NOT_FOUND:
+            return None
+        raise

@@ -1,0 +1,1 @@
+"""Blob columns: cells, rows and data files that several versions share."""

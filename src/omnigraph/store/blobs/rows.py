@@ -1,0 +1,254 @@
+"""Rows of which some blobs are stored already, written with as few bytes of blobs as possible.
+
+Where that writes less, rows keep their blobs in the file that holds them; see `shared_blobs`. The bytes of all others
+are copied, so many at a time that memory does not follow their size. Stages only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+from numpy.typing import NDArray
+
+from omnigraph.limits import BLOB_COPY_BYTES
+from omnigraph.store.blobs.cells import are_outside, blob_columns
+from omnigraph.store.blobs.shared import Donor, StagedFragment, blank_rows, filler_bytes, write_sharing
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.lookup import ROW_ADDRESS
+from omnigraph.store.read.ordered_scan import blob_sizes, read_blobs
+from omnigraph.store.write.transaction import write_stream
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+arrays: Any = pa
+
+Places = NDArray[np.int64]
+RowIds = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+_OFFSET_BITS: Final = np.uint64(32)
+_OFFSETS: Final = np.uint64(0xFFFF_FFFF)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlobs:
+    """Blobs of a stored version that rows of a table take over.
+
+    Row `places[n]` of the table takes over those of the row `row_ids[n]`, in each column whose mask is true at `n`.
+    """
+
+    source: Dataset
+    places: Places
+    row_ids: RowIds
+    columns: Mapping[str, Mask]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The same with what is stored about the blobs: by column their descriptors, and where their rows lie."""
+
+    blobs: StoredBlobs
+    described: pa.Table
+    addresses: RowIds
+
+    @classmethod
+    def read(cls, blobs: StoredBlobs) -> _Cells:
+        found = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
+        assert found.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
+        return cls(blobs, found, found.column(ROW_ADDRESS).to_numpy())
+
+    def cells(self, column: str) -> Any:
+        return self.described.column(column).combine_chunks()
+
+    def sizes(self) -> Places:
+        """Return how many bytes each row takes over that do not lie in a data file itself."""
+        total = np.zeros(len(self.addresses), np.int64)
+        for name, mask in self.blobs.columns.items():
+            cells = self.cells(name)
+            total += np.where(mask & are_outside(cells), blob_sizes(cells).to_numpy(zero_copy_only=False), 0)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Rows that keep blobs of the same columns in the same fragment."""
+
+    donor: Donor
+    files: list[dict[str, Any]]
+    places: Places
+    offsets: Places
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was written for rows, and the addresses of other rows that were written again along with them."""
+
+    staged: list[StagedFragment]
+    rewritten: RowIds
+
+
+def write_with_blobs(
+    target: Dataset, rows: pa.Table, blobs: Sequence[StoredBlobs], leaving: RowIds | None = None
+) -> Written:
+    """Write rows to new fragments; cells that are taken over from stored versions are not looked at in the table.
+
+    `leaving` are the addresses of rows of the target that these replace. Who knows them also takes out others that are
+    written again, so that a fragment is not left behind for every row that is updated.
+    """
+    cells = [_Cells.read(one) for one in blobs if len(one.places)]
+    is_shared = np.zeros(rows.num_rows, np.bool_)
+    kept: dict[str, Mask] = {name: np.zeros(rows.num_rows, np.bool_) for one in blobs for name in one.columns}
+    groups: list[_Group] = []
+    for one in cells:
+        for group in _worthwhile(target, one, is_shared):
+            groups.append(group)
+            is_shared[group.places] = True
+            for name in group.donor.columns:
+                kept[name][group.places] = True
+    copied = _Copied(rows, cells, kept)
+    staged, rewritten = list[StagedFragment](), [np.empty(0, np.uint64)]
+    if not is_shared.all():
+        batches = copied.batches(np.flatnonzero(~is_shared))
+        fragments = write_stream(target, pa.RecordBatchReader.from_batches(rows.schema, batches))
+        target.store.positions.foresee(target, rows.filter(pa.array(~is_shared)), fragments)
+        staged += [StagedFragment(one) for one in fragments]
+    for group in groups:
+        own, offsets = pa.Table.from_batches(copied.batches(group.places), rows.schema), group.offsets
+        if leaving is not None:
+            others, addresses = _neighbours(target, group, np.concatenate([leaving, *rewritten]))
+            own, offsets = pa.concat_tables([own, others]), np.concatenate([offsets, _offsets(addresses)])
+            rewritten.append(addresses)
+        staged.append(write_sharing(target, own, group.donor, group.files, offsets))
+    return Written(staged, np.concatenate(rewritten))
+
+
+def _neighbours(target: Dataset, group: _Group, leaving: RowIds) -> tuple[pa.Table, RowIds]:
+    """Return rows of other fragments that share the same files, and their addresses, if they are about as many.
+
+    As in a logarithmic method: what is joined is no larger than all before it, so that a row is written again only a
+    few times, and few fragments are left.
+    """
+    nothing = target.schema.empty_table(), np.empty(0, np.uint64)
+    names = blob_columns(target)
+    if set(group.donor.columns) != set(names):
+        return nothing
+    chosen, count = [], len(group.places)
+    gone = (leaving >> _OFFSET_BITS).astype(np.int64)
+    sizes = {one.id: one.num_rows - int((gone == one.id).sum()) for one in target.fragments if group.donor.shares(one)}
+    for number, size in sorted(sizes.items(), key=lambda item: item[1]):
+        if 0 < size <= count:
+            chosen.append(number)
+            count += size
+    if not chosen:
+        return nothing
+    others = [name for name in target.schema.names if name not in names]
+    with lance_errors(f"reading {target.ref}", target):
+        fragments = [one for one in target.lance.get_fragments() if one.fragment_id in chosen]
+        rows = target.lance.scanner(columns=others, fragments=fragments, with_row_address=True).to_table()
+    rows = rows.filter(pa.array(~np.isin(rows.column(ROW_ADDRESS).to_numpy(), leaving)))
+    blank = blank_rows(target.schema, rows.num_rows)
+    columns = [(blank if name in names else rows).column(name) for name in target.schema.names]
+    return pa.Table.from_arrays(columns, schema=target.schema), rows.column(ROW_ADDRESS).to_numpy()
+
+
+def _offsets(addresses: RowIds) -> Places:
+    return (addresses & _OFFSETS).astype(np.int64)
+
+
+def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
+    """Yield rows that had better keep their blobs where they are, unless they do so already."""
+    blobs, sizes = cells.blobs, cells.sizes()
+    wanted = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
+    if not len(wanted):
+        return
+    names = sorted(blobs.columns)
+    pattern = sum(
+        (blobs.columns[name].astype(np.int64) << place for place, name in enumerate(names)), start=np.int64(0)
+    )
+    fragments = {one.id: one for one in blobs.source.fragments}
+    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, wanted]
+    found, inverse = np.unique(keys, axis=1, return_inverse=True)
+    for number, (fragment_id, bits) in enumerate(found.T.tolist()):
+        own = wanted[inverse.ravel() == number]
+        columns = tuple(name for place, name in enumerate(names) if bits >> place & 1)
+        donor = Donor(blobs.source, fragments[fragment_id], columns)
+        is_worth = sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
+        files = donor.files_in(target) if is_worth else None
+        if files is not None:
+            yield _Group(donor, files, blobs.places[own], _offsets(cells.addresses[own]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Copied:
+    """A table with the cells that are taken over, but for those that stay where they lie."""
+
+    rows: pa.Table
+    cells: Sequence[_Cells]
+    kept: Mapping[str, Mask]
+
+    def batches(self, places: Places) -> Iterator[pa.RecordBatch]:
+        """Yield some rows in their order, with about so many bytes of blobs at a time, or one row that has more."""
+        sizes = np.zeros(self.rows.num_rows, np.int64)
+        for one in self.cells:
+            for name in one.blobs.columns:
+                copied = self._copied(one, name)
+                sizes[one.blobs.places[copied]] += blob_sizes(one.cells(name)).to_numpy(zero_copy_only=False)[copied]
+        chunks = np.cumsum(sizes[places]) // BLOB_COPY_BYTES
+        for part in np.split(places, np.flatnonzero(np.diff(chunks)) + 1):
+            yield from self._filled(part).combine_chunks().to_batches()
+
+    def _copied(self, cells: _Cells, name: str) -> Places:
+        """Return which of the cells of a column are to be copied."""
+        blobs = cells.blobs
+        return np.flatnonzero(blobs.columns[name] & ~self.kept[name][blobs.places])
+
+    def _filled(self, places: Places) -> pa.Table:
+        rows = self.rows.take(places)
+        for one in self.cells:
+            for name in one.blobs.columns:
+                copied = self._copied(one, name)
+                copied = copied[np.isin(one.blobs.places[copied], places)]
+                if len(copied):
+                    order = np.argsort(places)
+                    own = order[np.searchsorted(places[order], one.blobs.places[copied])]
+                    column = rows.schema.get_field_index(name)
+                    cells = _with_cells(rows.column(name).combine_chunks(), own, one, name, copied)
+                    rows = rows.set_column(column, rows.schema.field(column), cells)
+        return rows
+
+
+def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Places) -> Any:
+    """Return a column of blobs with the stored ones at some places."""
+    described = cells.cells(name).take(pa.array(copied))
+    valid = _mask(pc.is_valid(described))
+    payloads: list[bytes | None] = [None] * len(copied)
+    row_ids = pa.array(cells.blobs.row_ids[copied])
+    for place, payload in zip(
+        np.flatnonzero(valid), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(valid))), strict=True
+    ):
+        payloads[place] = payload or b""
+    storage = column.storage
+    members = {one.name: storage.field(one.name) for one in storage.type}
+    fresh = {"data": pa.array(payloads, pa.large_binary())}
+    where = np.zeros(len(column), np.bool_)
+    where[own] = True
+    order = pa.array(np.argsort(own, kind="stable"))
+    children = [
+        pc.replace_with_mask(
+            values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
+        )
+        for key, values in members.items()
+    ]
+    is_null = _mask(pc.is_null(column))
+    is_null[own] = ~valid
+    struct = arrays.StructArray.from_arrays(children, fields=list(storage.type), mask=pa.array(is_null))
+    return arrays.ExtensionArray.from_storage(column.type, struct)
+
+
+def _mask(values: Any) -> Mask:
+    return np.array(values.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,0 +1,268 @@
+"""Handles: opening the datasets of a graph, remembering what was opened, and the threads that do it side by side.
+
+Reads only; `store` adds everything that writes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import replace
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from lance import LanceDataset
+from lance.dataset import Session  # type: ignore[attr-defined]  # public, though not re-exported
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.limits import (
+    FILE_CACHE_BYTES_MAX,
+    HANDLE_CACHE_MAX,
+    INDEX_CACHE_BYTES_MAX,
+    OPEN_SECONDS_MAX,
+    STORAGE_THREADS,
+)
+from omnigraph.store.files.manifest_file import manifest_message, rebase_manifest
+from omnigraph.store.objects.control_objects import Objects
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.read.column_projection import AS_STORED, Shape, shaped_manifest
+from omnigraph.store.read.dataset import Dataset, DatasetRef, first_line, is_panic, lance_errors, storage_error
+from omnigraph.store.read.lookup import Positions
+from omnigraph.store.write.file_proof import Prover
+
+if TYPE_CHECKING:
+    from omnigraph.store.store import Store
+
+
+FILE_FORMAT = "2.2"
+T = TypeVar("T")
+
+
+class Handles:
+    """The datasets below one graph root, as far as they are open."""
+
+    file_format = FILE_FORMAT
+
+    def __init__(
+        self,
+        root: Location,
+        meter: Meter = NO_METER,
+        *,
+        index_cache_bytes: int | None = None,
+        file_cache_bytes: int | None = None,
+    ) -> None:
+        self.root = root
+        self.meter = meter
+        self.objects = Objects(root, meter)
+        self.prover = Prover(self.objects, root.is_local)
+        self.positions = Positions()
+        self.lance_options = root.lance_options()
+        # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
+        file_cache_bytes = file_cache_bytes or FILE_CACHE_BYTES_MAX
+        self._session = Session(index_cache_bytes or INDEX_CACHE_BYTES_MAX, file_cache_bytes)
+        self._plain_session = Session(1 << 20, file_cache_bytes // 8)
+        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._is_reached = False
+
+    def _dataset(self, ref: DatasetRef, lance: LanceDataset) -> Dataset:
+        # There is one kind of handles, and it can write; this half of it just does not.
+        return Dataset(cast("Store", self), ref, lance)
+
+    def open(self, ref: DatasetRef) -> Dataset:
+        """Return the pinned handle of one version, from the cache when it is there."""
+        if (cached := self.cached(ref)) is not None:
+            return cached
+        if ref.shape != AS_STORED:
+            return self.reshaped(self.open(ref.stored), ref.shape)
+        self.meter.count("open", str(ref))
+        return self.remember(self._open_version(ref))
+
+    def _open_version(self, ref: DatasetRef, manifest: bytes | None = None) -> Dataset:
+        """Open a version, through the bytes of its manifest where they are given."""
+        try:
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version or None,
+                session=self._session,
+                storage_options=self.lance_options or None,
+                serialized_manifest=manifest,
+            )
+        except (OSError, ValueError) as error:
+            raise self._why_unreadable(ref, error) from error
+        except BaseException as error:
+            if not is_panic(error):
+                raise
+            raise self._why_unreadable(ref, error) from error
+        dataset = self._dataset(ref.at(lance.version), lance)
+        if manifest is None and self._is_based_elsewhere(dataset):
+            raw = self.objects.read(dataset.ref.manifest_path)
+            return self._open_version(dataset.ref, self._rebased(dataset.ref, raw))
+        return dataset
+
+    def _is_based_elsewhere(self, dataset: Dataset) -> bool:
+        """Tell whether a fork was made under another address: the graph was moved, copied, or is mounted elsewhere."""
+        if dataset.ref.branch is None:
+            return False
+        origin = self.root.child(dataset.ref.path).uri
+        return not all(f"{base}/".startswith(f"{origin}/") for base in dataset.base_directories())
+
+    def _rebased(self, ref: DatasetRef, raw: bytes) -> bytes:
+        """Return the manifest of a version with the paths of what it inherits below the root of this graph."""
+        return rebase_manifest(manifest_message(raw), ref.path, self.root.child(ref.path).uri)
+
+    def cached(self, ref: DatasetRef) -> Dataset | None:
+        """Return the pinned handle of one version if this store has opened or made it; no request."""
+        with self._lock:
+            if (cached := self._handles.get(ref)) is not None:
+                self._handles.move_to_end(ref)
+            return cached
+
+    def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
+        """Read a published version through its staged manifest, without putting it in place."""
+        dataset = self._open_version(ref, self._rebased(ref, self.objects.read(manifest)))
+        dataset.staged_as = manifest
+        return dataset
+
+    def reshaped(self, dataset: Dataset, shape: Shape) -> Dataset:
+        """Return a version with the columns of a shape; costs no request unless it drops columns."""
+        if shape == AS_STORED:
+            return dataset
+        ref = replace(dataset.ref, shape=shape)
+        with lance_errors(f"opening {ref}", dataset):
+            with_indexes = not shape.is_empty and not _drops_indexed(dataset, shape)
+            lance = LanceDataset(
+                self.root.child(ref.directory).uri,
+                ref.version,
+                # What a session knows of a version's indexes is of no use, and harm, to a handle without them.
+                session=self._session if with_indexes else self._plain_session,
+                storage_options=self.lance_options or None,
+                serialized_manifest=shaped_manifest(
+                    dataset.lance._ds.serialized_manifest(),
+                    dataset.lance.lance_schema,
+                    shape,
+                    with_indexes=with_indexes,
+                ),
+            )
+        handle = self._dataset(ref, lance)
+        handle.staged_as = dataset.staged_as
+        return handle if handle.staged_as else self.remember(handle)
+
+    def remember(self, dataset: Dataset) -> Dataset:
+        """Keep a handle for the next reader of the same version."""
+        with self._lock:
+            self._handles[dataset.ref] = dataset
+            while len(self._handles) > HANDLE_CACHE_MAX:
+                self._handles.popitem(last=False)
+        return dataset
+
+    def forget(self, refs: Iterable[DatasetRef]) -> None:
+        """Drop the handles of versions that are gone, so that whoever asks for one hears so."""
+        gone = set(refs)
+        with self._lock:
+            for ref in [one for one in self._handles if one.stored in gone]:
+                del self._handles[ref]
+
+    def open_latest(self, path: str, branch: str | None) -> Dataset:
+        """Open the newest version by path: what a reader without a catalog would see."""
+        self.meter.count("open", f"{path} (latest)")
+        ref = DatasetRef(path, branch, 0)
+        if self._is_reached or self.root.is_local:
+            return self._open_version(ref)
+        dataset = self._open_in_time(ref)
+        self._is_reached = True
+        return dataset
+
+    def _open_in_time(self, ref: DatasetRef) -> Dataset:
+        """Open the newest version at an address that has not answered yet.
+
+        Lance lists six times, one after the other, before it gives up, and each may take as long as a request may.
+        """
+        opening: Future[Dataset] = Future()
+
+        def run() -> None:
+            try:
+                opening.set_result(self._open_version(ref))
+            except Exception as error:  # noqa: BLE001 - raised by whoever waits
+                opening.set_exception(error)
+
+        # A daemon: whoever hears that the store is silent need not wait for it at the end of the process either.
+        threading.Thread(target=run, name="omnigraph-opening", daemon=True).start()
+        try:
+            return opening.result(OPEN_SECONDS_MAX)
+        except TimeoutError:
+            raise StorageError(
+                f"opening {ref} failed: the store did not answer within {OPEN_SECONDS_MAX} seconds: check"
+                " AWS_ENDPOINT_URL, then try again",
+                kind=StorageKind.TRANSIENT,
+                object=str(ref),
+            ) from None
+
+    def has_version(self, ref: DatasetRef) -> bool:
+        """Probe for one version by path: one request, whatever the history."""
+        self.meter.count("probe", str(ref))
+        return self.objects.exists(ref.manifest_path)
+
+    def has_versions(self, path: str, branch: str | None) -> bool:
+        """Tell whether a dataset has any version by path; staged ones do not count."""
+        folder = f"{DatasetRef(path, branch, 0).directory}/_versions"
+        return any(info.path.endswith(".manifest") for info in self.objects.list(folder))
+
+    def _why_unreadable(self, ref: DatasetRef, error: BaseException) -> Exception:
+        # Lance reports every failed open as ValueError or OSError. When it got no usable answer, that is the reason.
+        failure = storage_error(f"opening {ref}", error)
+        if failure.storage_kind not in (StorageKind.NOT_FOUND, StorageKind.UNKNOWN):
+            return failure
+        # Otherwise absence is established by asking for the file.
+        present = self.has_version(ref) if ref.version else self.has_versions(ref.path, ref.branch)
+        if present:
+            return StorageError(
+                f"{ref} cannot be read: {first_line(error)}", kind=StorageKind.PERMANENT, object=str(ref)
+            )
+        return StorageError(f"{ref} is not there", kind=StorageKind.NOT_FOUND, object=str(ref))
+
+    def in_parallel(self, tasks: Sequence[Callable[[], T]], at_once: int | None = None) -> list[T]:
+        """Run tasks side by side and return their results in order; the first error wins once all have settled.
+
+        At most `at_once` of them run at the same time; without it, as many as the pool has threads.
+        """
+        if len(tasks) == 1:
+            return [tasks[0]()]
+        if at_once is None:
+            return self._settled(self.pool, tasks)
+        with ThreadPoolExecutor(at_once, thread_name_prefix="omnigraph-task") as pool:
+            return self._settled(pool, tasks)
+
+    @staticmethod
+    def _settled(pool: ThreadPoolExecutor, tasks: Sequence[Callable[[], T]]) -> list[T]:
+        futures = [pool.submit(copy_context().run, task) for task in tasks]
+        errors = [error for future in futures if (error := future.exception()) is not None]
+        if errors:
+            raise errors[0]
+        return [future.result() for future in futures]
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(STORAGE_THREADS, thread_name_prefix="omnigraph-store")
+            return self._pool
+
+    def close(self) -> None:
+        """Wait for work in the background; the store may be used again afterwards."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+
+def _drops_indexed(dataset: Dataset, shape: Shape) -> bool:
+    """Tell whether a dropped column has an index: Lance reads no dataset that has an index of an unknown column."""
+    if not shape.dropped:
+        return False
+    dropped = {dataset.field_ids[name] for name in shape.dropped}
+    return any(dropped & set(one.fields) for one in dataset.lance.describe_indices())

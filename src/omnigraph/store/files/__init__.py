@@ -1,0 +1,1 @@
+"""Physical files: manifests decoded, reachability, integrity and shredding."""

@@ -1,0 +1,260 @@
+"""The manifest of a version, decoded from its own bytes: which files it names.
+
+Independent of Lance's reader on purpose: cleanup compares both before it deletes. A field that is not known here might
+name files, so it is an error and never skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.store.files.protobuf import Parts, read_message, write_message
+
+# Field numbers of Lance's protobuf messages (`table.proto`); those in the sets name no file.
+_MANIFEST_PLAIN: Final = frozenset({1, 3, 4, 7, 8, 11, 13, 14, 15, 16, 19, 20, 23})
+_FRAGMENTS, _METADATA, _INDEX_SECTION, _READER_FLAGS, _WRITER_FLAGS, _TRANSACTION, _BASES = 2, 5, 6, 9, 10, 12, 18
+_FRAGMENT_PLAIN: Final = frozenset({4, 5, 7, 9})
+_FRAGMENT_ID, _FILES, _DELETIONS = 1, 2, 3
+_FILE_PLAIN: Final = frozenset({2, 3, 4, 5, 6})
+_FILE_PATH, _FILE_BASE = 1, 7
+_DELETION_PLAIN: Final = frozenset({4})
+_DELETION_KIND, _DELETION_VERSION, _DELETION_ID, _DELETION_BASE = 1, 2, 3, 7
+_INDEX_PLAIN: Final = frozenset({2, 3, 4, 5, 6, 7, 8, 10})
+_INDEX_UUID, _INDEX_BASE = 1, 9
+_BASE_ID, _BASE_NAME, _BASE_IS_ROOT, _BASE_PATH = 1, 2, 3, 4
+# Deletions, stable row ids, format 2, configuration, base paths, and versions without a transaction file.
+_KNOWN_FLAGS: Final = 0b111111
+_DELETION_SUFFIX: Final = {0: "arrow", 1: "bin"}
+
+Value = int | bytes
+
+
+class UnknownManifest(ValueError):
+    """A manifest that says something this release cannot interpret."""
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file or, with a final `/`, a folder that a version needs; `base` is None for its own directory."""
+
+    path: str
+    base: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestContent:
+    """The parts of a manifest that say where things lie.
+
+    `fragments` are undecoded: versions share most of theirs, so a reader of many decodes each only once.
+    """
+
+    fragments: tuple[bytes, ...]
+    others: tuple[NamedFile, ...]
+    bases: dict[int, str]
+    metadata: dict[str, bytes]
+
+
+def decode_manifest(raw: bytes) -> ManifestContent:
+    """Return what a manifest file says; `UnknownManifest` when that is not certain."""
+    try:
+        return _decode(raw)
+    except UnknownManifest:
+        raise
+    except ValueError as error:
+        raise UnknownManifest(f"it is damaged: {error}") from error
+
+
+def _decode(raw: bytes) -> ManifestContent:
+    if raw[-4:] != b"LANC":
+        raise UnknownManifest("it does not end like a manifest")
+    fragments: list[bytes] = []
+    others: list[NamedFile] = []
+    bases: dict[int, str] = {}
+    metadata: dict[str, bytes] = {}
+    message = _section(raw, int.from_bytes(raw[-16:-8], "little"))
+    if not message:
+        # Zeros would read as a version that needs nothing.
+        raise UnknownManifest("it is empty")
+    for number, value in read_message(message):
+        if number == _FRAGMENTS:
+            fragments.append(_message(value))
+        elif number == _INDEX_SECTION:
+            others.extend(_indexes(_section(raw, _integer(value))))
+        elif number == _TRANSACTION:
+            others.append(NamedFile(f"_transactions/{_message(value).decode()}"))
+        elif number == _BASES:
+            base, path = _base(_message(value))
+            bases[base] = path
+        elif number == _METADATA:
+            entry = dict(read_message(_message(value)))
+            metadata[_message(entry.get(1, b"")).decode()] = _message(entry.get(2, b""))
+        elif number in (_READER_FLAGS, _WRITER_FLAGS):
+            if _integer(value) & ~_KNOWN_FLAGS:
+                raise UnknownManifest(f"it uses features {_integer(value):#b}, which this release does not know")
+        else:
+            _require_plain("manifest", number, _MANIFEST_PLAIN)
+    return ManifestContent(tuple(fragments), tuple(others), bases, metadata)
+
+
+def decode_fragment(fragment: bytes) -> list[NamedFile]:
+    """Return what a fragment needs: its data files with the folders of their larger blobs, and its deletions."""
+    try:
+        return list(_decode_fragment(fragment))
+    except UnknownManifest:
+        raise
+    except ValueError as error:
+        raise UnknownManifest(f"it is damaged: {error}") from error
+
+
+def _decode_fragment(fragment: bytes) -> Iterator[NamedFile]:
+    fragment_id = 0
+    deletions: bytes | None = None
+    for number, value in read_message(fragment):
+        if number == _FRAGMENT_ID:
+            fragment_id = _integer(value)
+        elif number == _FILES:
+            path, base = _data_file(_message(value))
+            yield NamedFile(f"data/{path}", base)
+            # Blobs past 64 KiB lie in files beside the data file, in a folder of its name; no list names them.
+            yield NamedFile(f"data/{path.removesuffix('.lance')}/", base)
+        elif number == _DELETIONS:
+            deletions = _message(value)
+        else:
+            _require_plain("fragment", number, _FRAGMENT_PLAIN)
+    if deletions is not None:
+        yield _deletion_file(deletions, fragment_id)
+
+
+def _data_file(message: bytes) -> tuple[str, int | None]:
+    path, base = "", None
+    for number, value in read_message(message):
+        if number == _FILE_PATH:
+            path = _message(value).decode()
+        elif number == _FILE_BASE:
+            base = _integer(value)
+        else:
+            _require_plain("data file", number, _FILE_PLAIN)
+    if not path.endswith(".lance"):
+        raise UnknownManifest(f"it names `{path}` as a data file")
+    return path, base
+
+
+def _deletion_file(message: bytes, fragment_id: int) -> NamedFile:
+    kind = version = unique = 0
+    base = None
+    for number, value in read_message(message):
+        if number == _DELETION_KIND:
+            kind = _integer(value)
+        elif number == _DELETION_VERSION:
+            version = _integer(value)
+        elif number == _DELETION_ID:
+            unique = _integer(value)
+        elif number == _DELETION_BASE:
+            base = _integer(value)
+        else:
+            _require_plain("deletion file", number, _DELETION_PLAIN)
+    if kind not in _DELETION_SUFFIX:
+        raise UnknownManifest(f"it has deletions of the unknown kind {kind}")
+    return NamedFile(f"_deletions/{fragment_id}-{version}-{unique}.{_DELETION_SUFFIX[kind]}", base)
+
+
+def _indexes(section: bytes) -> Iterator[NamedFile]:
+    for number, value in read_message(section):
+        if number != 1:
+            raise UnknownManifest(f"its indexes have the unknown field {number}")
+        uuid, base = b"", None
+        for inner, inner_value in read_message(_message(value)):
+            if inner == _INDEX_UUID:
+                uuid = _message(dict(read_message(_message(inner_value))).get(1, b""))
+            elif inner == _INDEX_BASE:
+                base = _integer(inner_value)
+            else:
+                _require_plain("index", inner, _INDEX_PLAIN)
+        if len(uuid) != 16:
+            raise UnknownManifest("it has an index without a UUID")
+        yield NamedFile(f"_indices/{UUID(bytes=uuid)}/", base)
+
+
+def _base(message: bytes) -> tuple[int, str]:
+    fields = dict(read_message(message))
+    if not fields.keys() <= {_BASE_ID, _BASE_NAME, _BASE_IS_ROOT, _BASE_PATH} or not fields.get(_BASE_IS_ROOT):
+        raise UnknownManifest("it inherits files from a place that is not a dataset")
+    return _integer(fields.get(_BASE_ID, 0)), _message(fields.get(_BASE_PATH, b"")).decode()
+
+
+def _require_plain(kind: str, number: int, plain: Iterable[int]) -> None:
+    if number not in plain:
+        raise UnknownManifest(f"its {kind} has the unknown field {number}")
+
+
+def _section(raw: bytes, position: int) -> bytes:
+    length = int.from_bytes(raw[position : position + 4], "little")
+    section = raw[position + 4 : position + 4 + length]
+    if len(section) != length:
+        raise UnknownManifest("it is cut off")
+    return section
+
+
+def _message(value: Value) -> bytes:
+    if not isinstance(value, bytes):
+        raise UnknownManifest("a message is stored as a number")
+    return value
+
+
+def _integer(value: Value) -> int:
+    if not isinstance(value, int):
+        raise UnknownManifest("a number is stored as a message")
+    return value
+
+
+# Field numbers of Lance's messages: the base paths of a manifest, and the path of a base path.
+_BASE_PATHS: Final = 18
+_PATH: Final = 4
+
+
+def manifest_message(file: bytes) -> bytes:
+    """Return the protobuf message of a manifest file."""
+    # The file ends in the position of the message, two version numbers and `LANC`; a length precedes the message.
+    position = int.from_bytes(file[-16:-8], "little")
+    length = int.from_bytes(file[position : position + 4], "little")
+    return file[position + 4 : position + 4 + length]
+
+
+def rebase_manifest(manifest: bytes, dataset: str, uri: str) -> bytes:
+    """Return the manifest of a fork with its base paths below `uri`, the address that its dataset has now.
+
+    `dataset` is the path of the dataset within the graph.
+
+    >>> entry = write_message([(1, 7), (4, b"/old/nodes/1/tree/f")])
+    >>> moved = rebase_manifest(write_message([(3, 9), (18, entry)]), "nodes/1", "s3://new/nodes/1")
+    >>> read_message(moved)[0], read_message(read_message(moved)[1][1])
+    ((3, 9), ((1, 7), (4, b's3://new/nodes/1/tree/f')))
+    """
+    return write_message(
+        (field, _rebase_entry(value, dataset, uri) if field == _BASE_PATHS else value)
+        for field, value in read_message(manifest)
+    )
+
+
+def _rebase_entry(entry: int | bytes, dataset: str, uri: str) -> bytes:
+    assert isinstance(entry, bytes)
+    parts: Parts = read_message(entry)
+    return write_message(
+        (field, _rebase_path(value, dataset, uri) if field == _PATH else value) for field, value in parts
+    )
+
+
+def _rebase_path(value: int | bytes, dataset: str, uri: str) -> bytes:
+    assert isinstance(value, bytes)
+    path = value.decode()
+    root, end, rest = f"{path}/".rpartition(f"/{dataset}/")
+    if not (root and end):
+        message = (
+            f"a fork of `{dataset}` inherits files from `{path}`, which is not in this graph; restore it from a backup"
+        )
+        raise StorageError(message, kind=StorageKind.PERMANENT, path=path)
+    return f"{uri}/{rest}".rstrip("/").encode()

@@ -1,0 +1,266 @@
+"""Shredding: the values of some columns overwritten with zeros in data files that hold other columns too.
+
+A data file keeps its name, its size and its rows; what remains is read exactly as before, by every version and by
+readers that have it open. Layout of a Lance file, from its end: the footer, a table of global buffers, a table of
+column metadata, the column metadata, and before these the pages. Small blobs lie between pages; only cells know them.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.store.blobs.cells import blob_name
+from omnigraph.store.files.protobuf import read_message, write_message
+from omnigraph.store.lance_schema import BLOB_MARK
+from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.store import Store
+
+_FOOTER_BYTES: Final = 40
+_MAGIC: Final = b"LANC"
+_ENTRY_BYTES: Final = 16
+# Members of the messages of a column, of a page and of a field.
+_ENCODING: Final = 1
+_PAGES: Final = 2
+_COLUMN_OFFSETS, _COLUMN_SIZES = 3, 4
+_PAGE_OFFSETS, _PAGE_SIZES = 1, 2
+_FIELD_ID, _FIELD_PARENT = 3, 4
+# A member that the reader does not know: it fills the place of a message that was longer.
+_FILLER: Final = 500
+_NONE: Final = (1 << 64) - 1
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a file: its field, the bytes of its metadata, and the bytes of its pages."""
+
+    field_id: int
+    metadata: Span
+    pages: tuple[Span, ...]
+
+
+def shred_columns(raw: bytes, field_ids: Collection[int], readable: Collection[Span] | None) -> bytes:
+    """Return a data file without the values of some fields.
+
+    `readable` are the bytes outside of pages that some version still reads, blobs of other columns; None leaves all
+    such bytes alone.
+    """
+    columns, tables = _layout(raw)
+    gone = [one for one in columns if one.field_id in field_ids]
+    data = bytearray(raw)
+    for column in gone:
+        for start, end in column.pages:
+            data[start:end] = bytes(end - start)
+        start, end = column.metadata
+        data[start:end] = _without_pages(raw[start:end])
+    if readable is not None:
+        known = [span for one in columns for span in (*one.pages, one.metadata)]
+        for start, end in _gaps([*known, *tables, *readable], len(raw)):
+            data[start:end] = bytes(end - start)
+    return bytes(data)
+
+
+def fields_in(raw: bytes) -> set[int]:
+    """Return the ids of the fields that a data file still holds values of."""
+    columns, _ = _layout(raw)
+    # A column that was shredded has no pages, and never gets any.
+    return {one.field_id for one in columns if one.pages}
+
+
+def _layout(raw: bytes) -> tuple[list[Column], list[Span]]:
+    """Return the columns of a file, and the bytes of everything that is neither a column nor a blob."""
+    footer = raw[-_FOOTER_BYTES:]
+    if len(footer) < _FOOTER_BYTES or footer[-4:] != _MAGIC:
+        raise _unknown("it does not end as a data file does")
+    metadata_table, globals_table = _number(footer, 8), _number(footer, 16)
+    globals_count, columns_count = _number(footer, 24, 4), _number(footer, 28, 4)
+    buffers = [_entry(raw, globals_table, number) for number in range(globals_count)]
+    field_ids = _leaf_fields(raw[slice(*buffers[0])]) if buffers else []
+    if len(field_ids) != columns_count:
+        raise _unknown(f"it has {columns_count} columns and {len(field_ids)} fields")
+    columns = []
+    for number, field_id in enumerate(field_ids):
+        span = _entry(raw, metadata_table, number)
+        columns.append(Column(field_id, span, tuple(_pages(raw[slice(*span)]))))
+    return columns, [*buffers, (metadata_table, len(raw))]
+
+
+def _leaf_fields(descriptor: bytes) -> list[int]:
+    """Return the fields that have a column of their own, in the order of columns."""
+    schema = next(value for tag, value in read_message(descriptor) if tag == 1)
+    assert isinstance(schema, bytes)
+    fields = [dict(read_message(value)) for tag, value in read_message(schema) if tag == 1 and isinstance(value, bytes)]
+    # What a blob is made of has no identity, and shares the column of the blob.
+    ids = [(one.get(_FIELD_ID, 0), one.get(_FIELD_PARENT, 0)) for one in fields if one.get(_FIELD_ID, 0) != _NONE]
+    parents = {parent for _, parent in ids}
+    return [int(one) for one, _ in ids if one not in parents]
+
+
+def _pages(column: bytes) -> Iterator[Span]:
+    parts = read_message(column)
+    yield from _buffers(parts, _COLUMN_OFFSETS, _COLUMN_SIZES)
+    for tag, value in parts:
+        if tag == _PAGES and isinstance(value, bytes):
+            yield from _buffers(read_message(value), _PAGE_OFFSETS, _PAGE_SIZES)
+
+
+def _buffers(parts: Iterable[tuple[int, int | bytes]], offsets: int, sizes: int) -> Iterator[Span]:
+    parts = list(parts)
+    starts, lengths = (_numbers(parts, tag) for tag in (offsets, sizes))
+    for start, length in zip(starts, lengths, strict=True):
+        if length:
+            yield start, start + length
+
+
+def _numbers(parts: Iterable[tuple[int, int | bytes]], tag: int) -> list[int]:
+    """Return a repeated number, packed or not."""
+    found: list[int] = []
+    for own, value in parts:
+        if own == tag:
+            found += [value] if isinstance(value, int) else _packed(value)
+    return found
+
+
+def _packed(values: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in values:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+
+
+def _gaps(spans: Iterable[Span], end: int) -> Iterator[Span]:
+    """Return what lies between spans.
+
+    >>> list(_gaps([(0, 2), (5, 8), (1, 3)], 10))
+    [(3, 5), (8, 10)]
+    """
+    reached = 0
+    for start, stop in sorted(spans):
+        if start > reached:
+            yield reached, start
+        reached = max(reached, stop)
+    if reached < end:
+        yield reached, end
+
+
+def _without_pages(column: bytes) -> bytes:
+    """Return the message of a column without its pages, whose encodings may hold values; its size stays."""
+    kept = write_message(part for part in read_message(column) if part[0] == _ENCODING)
+    return kept + _filler(len(column) - len(kept))
+
+
+def _filler(size: int) -> bytes:
+    """Return a message of a size that says nothing.
+
+    >>> [len(_filler(size)) for size in (0, 3, 130, 131, 132, 300)]
+    [0, 3, 130, 131, 132, 300]
+    """
+    if size == 0:
+        return b""
+    for length in range(max(0, size - 6), size):
+        message = write_message([(_FILLER, bytes(length))])
+        if len(message) == size:
+            return message
+    # No message of one member has this size, because its length gets a digit more; a second one takes three bytes.
+    return write_message([(_FILLER, 0)]) + _filler(size - 3)
+
+
+def _entry(raw: bytes, table: int, number: int) -> Span:
+    start = table + _ENTRY_BYTES * number
+    position, size = _number(raw, start), _number(raw, start + 8)
+    return position, position + size
+
+
+def _number(raw: bytes, start: int, size: int = 8) -> int:
+    return int.from_bytes(raw[start : start + size], "little")
+
+
+def _unknown(reason: str) -> StorageError:
+    return StorageError(
+        f"a data file cannot be purged: {reason}; purge it by removing the commits that read it",
+        kind=StorageKind.PERMANENT,
+    )
+
+
+# How Lance numbers where bytes lie: in the data file, in a file beside it that is shared, or in one of their own.
+_INLINE: Final = 0
+_ALONE: Final = 2
+_MAX_VERSION: Final = (1 << 64) - 1
+_ALL: Final = 1 << 62
+
+
+def stored_versions(store: Store, path: str, listed: Iterable[str]) -> Iterator[Dataset]:
+    """Open every version of a dataset and of its forks whose manifest is among some listed files."""
+    for file in listed:
+        folder, _, name = file.rpartition("/_versions/")
+        if folder and name.endswith(".manifest") and name[:20].isdigit():
+            fork = folder.removeprefix(path).removeprefix("/tree/") or None
+            yield store.open(DatasetRef(path, fork, _MAX_VERSION - int(name[:20])))
+
+
+class Unread:
+    """The blob bytes that versions read, leaving out some fields."""
+
+    def __init__(self, versions: Iterable[Dataset], left_out: Collection[int]) -> None:
+        self._inline: dict[str, set[Span]] = defaultdict(set)
+        self._beside: dict[str, set[Span]] = defaultdict(set)
+        seen: set[tuple[Any, ...]] = set()
+        for version in versions:
+            columns = [
+                field.name
+                for field in version.schema
+                if BLOB_MARK in (field.metadata or {}) and version.field_ids[field.name] not in left_out
+            ]
+            for column in columns:
+                for fragment in version.lance.get_fragments():
+                    key = (repr(fragment.metadata.files), repr(fragment.metadata.deletion_file), column)
+                    if key not in seen:
+                        seen.add(key)
+                        self._add(version, fragment, column)
+
+    def spans(self, file: str) -> list[Span]:
+        """Return the bytes of a data file that hold blobs which are read."""
+        return sorted(self._inline[_stem(file)])
+
+    def blob_spans(self, file: str) -> list[Span]:
+        """Return the bytes of a file beside a data file that hold blobs which are read."""
+        return sorted(self._beside["/".join(file.split("/")[-2:])])
+
+    def _add(self, version: Dataset, fragment: Any, column: str) -> None:
+        field = version.field_ids[column]
+        file = next((one for one in fragment.metadata.files if field in one.fields), None)
+        if file is None:
+            return
+        with lance_errors(f"reading {version.ref}", version):
+            scanner = version.lance.scanner(columns=[column], fragments=[fragment], blob_handling="all_descriptions")
+            cells: Any = scanner.to_table().column(column).combine_chunks()
+        cells = cells.storage if isinstance(cells, pa.ExtensionArray) else cells
+        cells = cells.filter(pc.is_valid(cells))
+        kinds, starts, sizes, ids = (
+            pc.struct_field(cells, name).to_numpy(zero_copy_only=False).astype(np.int64)
+            for name in ("kind", "position", "size", "blob_id")
+        )
+        for kind, start, size, blob_id in zip(
+            kinds.tolist(), starts.tolist(), sizes.tolist(), ids.tolist(), strict=True
+        ):
+            if kind == _INLINE:
+                self._inline[_stem(file.path)].add((start, start + size))
+            elif kind <= _ALONE:
+                span = (start, start + size) if kind != _ALONE else (0, _ALL)
+                self._beside[f"{_stem(file.path)}/{blob_name(blob_id)}"].add(span)
+
+
+def _stem(file: str) -> str:
+    return file.rpartition("/")[2].removesuffix(".lance")

@@ -1,0 +1,1 @@
+"""Scalar, full-text and vector indexes: building and searching them."""

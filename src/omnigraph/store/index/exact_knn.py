@@ -1,0 +1,146 @@
+"""Vectors side by side in memory, and the exact nearest of them.
+
+Knows rows by number only; which vectors are here, and since when, is decided in `vector`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from omnigraph.store.index.bm25 import Scores
+from omnigraph.store.index.clustering import Vectors, find_nested_clusters
+from omnigraph.store.read.live_rows import RowIds
+
+Positions: TypeAlias = NDArray[np.intp]
+
+_BLOCK_ROWS: Final = 16_384
+# Clusters of so many vectors or more are worth being looked at, or passed over, as one.
+_CLUSTER_ROWS: Final = 128
+_CLUSTERS_MAX: Final = 4_096
+# Clusters that hold more than one in so many vectors are not gathered; a look at all costs less.
+_SCAN_SHARE: Final = 8
+# Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
+_SLACK: Final = 1e-9
+
+
+class Matrix:
+    """Vectors with the rows they belong to."""
+
+    def __init__(self, rows: RowIds, vectors: Vectors) -> None:
+        self.rows = rows
+        self.vectors = vectors
+        self._squares: Scores | None = None
+
+    @classmethod
+    def of(cls, rows: RowIds, vectors: Any, dimension: int) -> Matrix:
+        """Keep the rows that have a vector."""
+        present = vectors.is_valid().to_numpy(zero_copy_only=False)
+        numbers = vectors.flatten().to_numpy(zero_copy_only=False).astype(np.float32, copy=False)
+        return cls(rows[present].astype(np.uint64, copy=False), numbers.reshape(-1, dimension))
+
+    def among(self, candidates: RowIds | None) -> Matrix:
+        if candidates is None:
+            return self
+        keep = np.isin(self.rows, candidates)
+        return Matrix(self.rows[keep], self.vectors[keep])
+
+    def nearest(self, query: Vectors, limit: int | None) -> tuple[RowIds, Scores]:
+        """Return rows with their distances, nearest first, equal ones in row id order; ties at the limit come along."""
+        chosen = self._plausible(query, limit)
+        rows, vectors = (self.rows, self.vectors) if chosen is None else (self.rows[chosen], self.vectors[chosen])
+        return ranked(rows, distances_to(query, vectors), limit)
+
+    def _plausible(self, query: Vectors, limit: int | None) -> Positions | None:
+        """Return positions that hold the `limit` nearest for certain, from one single-precision product."""
+        count = len(self.rows)
+        if limit is None or count <= max(_BLOCK_ROWS, 4 * limit):
+            return None
+        if self._squares is None:
+            self._squares = np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.float64)
+        with np.errstate(all="ignore"):
+            rough = self._squares - 2.0 * (self.vectors @ query).astype(np.float64)
+        if not np.isfinite(rough).all():
+            return None
+        # A product of n single-precision terms is off by at most n rounding errors of the product of the lengths.
+        length = float(np.sqrt(self._squares.max() * np.square(query, dtype=np.float64).sum()))
+        error = 2.2 * len(query) * float(np.finfo(np.float32).eps) * length
+        last = float(np.partition(rough, limit - 1)[limit - 1])
+        return np.flatnonzero(rough <= last + 2 * error)
+
+
+class Clusters:
+    """A matrix in clusters of near vectors, each with the radius that holds all of it.
+
+    A cluster whose nearest possible vector is farther than the best that are known already is passed over, so the
+    answer stays exact. How much that saves depends on the vectors; at worst all clusters are looked at.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        # Sizes beyond what numbers can tell make a cluster that is never passed over.
+        with np.errstate(all="ignore"):
+            count = min(_CLUSTERS_MAX, max(len(matrix.vectors) // _CLUSTER_ROWS, 1))
+            none = (matrix.vectors, np.empty(0, np.intp))
+            centres, labels = find_nested_clusters(matrix.vectors, count) if len(matrix.vectors) else none
+            order = np.argsort(labels, kind="stable")
+            self.matrix = Matrix(matrix.rows[order], matrix.vectors[order])
+            self._bounds = np.searchsorted(labels[order], np.arange(len(centres) + 1))
+            self._centres = centres.astype(np.float64)
+            self._radii = np.array([self._radius(place) for place in range(len(centres))])
+        self._sizes = np.diff(self._bounds)
+
+    def nearest(self, query: Vectors, limit: int) -> tuple[RowIds, Scores]:
+        """Return what `Matrix.nearest` returns for all vectors."""
+        with np.errstate(all="ignore"):
+            far = np.sqrt(np.square(self._centres - query).sum(axis=1))
+        order = np.argsort(far)
+        enough = int(np.searchsorted(np.cumsum(self._sizes[order]), limit)) + 1
+        rows, distances = self._part(order[:enough]).nearest(query, limit)
+        if len(distances) < limit:
+            return rows, distances
+        others = self._within(far, float(distances[limit - 1]), order[enough:])
+        if len(others) == 0:
+            return rows, distances
+        if _SCAN_SHARE * self._sizes[others].sum() > len(self.matrix.rows):
+            return self.matrix.nearest(query, limit)
+        more, farther = self._part(others).nearest(query, limit)
+        return ranked(np.concatenate([rows, more]), np.concatenate([distances, farther]), limit)
+
+    def _within(self, far: Scores, reach: float, clusters: Positions) -> Positions:
+        """Return the clusters that may hold a vector within a distance."""
+        far, radii = far[clusters], self._radii[clusters]
+        with np.errstate(all="ignore"):
+            found: Positions = clusters[~(far - radii > reach + _SLACK * (reach + far + radii))]
+        return found
+
+    def _part(self, clusters: Positions) -> Matrix:
+        spans = [slice(self._bounds[place], self._bounds[place + 1]) for place in clusters]
+        rows, vectors = self.matrix.rows, self.matrix.vectors
+        if len(spans) == 1:
+            return Matrix(rows[spans[0]], vectors[spans[0]])
+        return Matrix(np.concatenate([rows[one] for one in spans]), np.concatenate([vectors[one] for one in spans]))
+
+    def _radius(self, place: int) -> float:
+        own = self.matrix.vectors[self._bounds[place] : self._bounds[place + 1]]
+        return float(np.sqrt(np.square(own - self._centres[place]).sum(axis=1).max(initial=0.0)))
+
+
+def distances_to(query: Vectors, vectors: Vectors) -> Scores:
+    """Return exact distances, as far as double precision goes."""
+    distances = np.empty(len(vectors), np.float64)
+    wide = query.astype(np.float64)
+    for start in range(0, len(vectors), _BLOCK_ROWS):
+        block = vectors[start : start + _BLOCK_ROWS].astype(np.float64) - wide
+        distances[start : start + _BLOCK_ROWS] = np.sqrt(np.einsum("ij,ij->i", block, block))
+    return distances
+
+
+def ranked(rows: RowIds, distances: Scores, limit: int | None) -> tuple[RowIds, Scores]:
+    """Return rows and distances in order; those as near as the last one within the limit come along."""
+    if limit is not None and len(rows) > limit > 0:
+        near = np.flatnonzero(distances <= np.partition(distances, limit - 1)[limit - 1])
+        rows, distances = rows[near], distances[near]
+    order = np.lexsort((rows, distances))
+    return rows[order], distances[order]

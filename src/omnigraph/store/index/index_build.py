@@ -1,0 +1,418 @@
+"""Indexes: missing ones built, uncovered fragments folded in; each as one staged transaction.
+
+Stages only. An index is known by its column and kind, so a renamed column keeps its index.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from lance import LanceOperation, Transaction
+from lance.bitmap import Bitmap
+from lance.dataset import Index
+from numpy.typing import NDArray
+
+from omnigraph import failpoints
+from omnigraph.failpoints import Point
+from omnigraph.limits import VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.index.clustering import choose_centres
+from omnigraph.store.index.text_analysis import ANALYSER, analyser_of
+from omnigraph.store.index.text_segments import build_text_segment
+from omnigraph.store.lance_schema import field_ids
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.version_diff import newest_row_version
+from omnigraph.store.write.transaction import Change, changed
+
+# Lance would put every centroid into its statistics, and warn about it on stderr; no caller needs them.
+os.environ.setdefault("LANCE_INCLUDE_VECTOR_CENTROIDS", "false")
+
+# A segment that is there; it travels between processes.
+Built: TypeAlias = Index
+# Later than any time that storage knows.
+_ANY_AGE_US: Final = 1 << 62
+
+
+class IndexKind(StrEnum):
+    """The three kinds we build; the value is what Lance calls it when it lists indexes."""
+
+    BTREE = "BTree"
+    FULLTEXT = "Inverted"
+    VECTOR = "IVF_FLAT"
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """One wanted index; the name must stay unique in the dataset when columns are renamed."""
+
+    column: str
+    kind: IndexKind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PendingIndex:
+    """A wanted index that cannot be built yet, and why."""
+
+    spec: IndexSpec
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A part of an index that is to be built: what it covers."""
+
+    spec: IndexSpec
+    fragments: tuple[int, ...]
+    # The centres of the partitions of a vector index, when they are decided; parts that are merged share them.
+    centres: NDArray[np.float32] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What is missing of the indexes of one version: segments to build, and those that they replace."""
+
+    wanted: tuple[Segment, ...]
+    superseded: tuple[Index, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which of the dataset's fragments an index knows; the others are scanned.
+
+    `false` are fragments that the index claims although rows of them are newer than it; they are among the uncovered.
+    An `outdated` index covers nothing: another analyser built it, and texts have other terms today.
+    """
+
+    indexed: frozenset[int]
+    uncovered: frozenset[int]
+    false: frozenset[int] = frozenset()
+    is_outdated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """An index of ours as a version lists it."""
+
+    name: str
+    column: str
+    kind: IndexKind
+    segments: tuple[Index, ...]
+    is_outdated: bool
+
+    @property
+    def spec(self) -> IndexSpec:
+        return IndexSpec(self.column, self.kind, self.name)
+
+
+_NO_VECTORS: Final = "the column holds no vector yet"
+
+# A segment this many times as large as what is folded in stays as it is; smaller ones are merged into the new one.
+_SEGMENT_GROWTH: Final = 2
+
+
+def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpec], list[PendingIndex]]:
+    """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
+    if dataset.count() == 0:
+        return [], []
+    present = {(one.column, one.kind) for one in _indexes(dataset)}
+    wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
+    pending = [
+        PendingIndex(spec, _NO_VECTORS)
+        for spec in wanted
+        if spec.kind is IndexKind.VECTOR and dataset.count(f"`{spec.column}` IS NOT NULL") == 0
+    ]
+    waiting = {one.spec for one in pending}
+    return [spec for spec in wanted if spec not in waiting], pending
+
+
+def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
+    """Stage all missing indexes that can be built, and those that mislead, as one transaction.
+
+    `missing` and `misleading` tell which those are.
+    """
+    false = {spec.name for spec in misleading(dataset)}
+    folds = _folds(dataset, frozenset(), false) if false else Renewal(())
+    plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
+    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
+
+
+def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
+    """Return the segments for missing indexes and for fragments that indexes do not cover yet.
+
+    Small older segments are merged into the new one, so their number grows with the logarithm of the dataset. A segment
+    is built again if its coverage is false, if another analyser built it, if most of its fragments are gone, or if it
+    covers a `shrunk` fragment: one that was rewritten without its deleted rows, which it would answer for ever.
+    """
+    folds = _folds(dataset, frozenset(shrunk))
+    return Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
+
+
+def renewed(dataset: Dataset, plan: Renewal, segments: Sequence[Built]) -> Change | None:
+    """Return the segments that were built for a renewal as one transaction."""
+    if not segments:
+        return None
+    return changed(dataset, LanceOperation.CreateIndex(list(segments), list(plan.superseded)), dataset.count())
+
+
+def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int]) -> Change | None:
+    """Return built segments as a change of `version`, which has these fragments, and is later than what they cover.
+
+    The fragments that both have hold the same values; those that are not there any more take their coverage with them.
+    """
+    operation = change.transaction.operation
+    assert isinstance(operation, LanceOperation.CreateIndex)
+    segments = [
+        replace(one, fragment_ids=Bitmap(covered), dataset_version=version)
+        for one in operation.new_indices
+        if (covered := set(one.fragment_ids).intersection(fragments))
+    ]
+    if not segments:
+        return None
+    renewed = LanceOperation.CreateIndex(segments, list(operation.removed_indices))
+    return replace(change, transaction=Transaction(version, renewed), row_count=onto.count())
+
+
+def segment_ids(dataset: Dataset) -> frozenset[str]:
+    """Return what tells whether indexes are still made of the same segments."""
+    return frozenset(str(segment.uuid) for one in _indexes(dataset) for segment in one.segments)
+
+
+def last_covered(dataset: Dataset) -> int:
+    """Return the highest id of a fragment that any segment has ever covered, or -1."""
+    return max(claimed_fragments(dataset), default=-1)
+
+
+def _missing_segments(dataset: Dataset, specs: Sequence[IndexSpec]) -> tuple[Segment, ...]:
+    ready, _ = missing(dataset, specs)
+    fragments = tuple(_live(dataset))
+    return tuple(Segment(spec, fragments) for spec in ready)
+
+
+def coverage(dataset: Dataset) -> dict[str, Coverage]:
+    """Return the coverage of every index, by index name."""
+    live = frozenset(_live(dataset))
+    found = {}
+    honest = _Honesty(dataset)
+    for one in _indexes(dataset):
+        if one.is_outdated:
+            # Without rows there is nothing to build it again on.
+            found[one.name] = Coverage(frozenset(), live, is_outdated=bool(live))
+            continue
+        known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
+        claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
+        found[one.name] = Coverage(known, live - known, (live & claimed) - known)
+    return found
+
+
+def claimed_fragments(dataset: Dataset) -> frozenset[int]:
+    """Return the fragments that any index claims to cover, as Lance sees it."""
+    return frozenset(
+        fragment for one in _indexes(dataset) for segment in one.segments for fragment in segment.fragment_ids
+    )
+
+
+def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[Index, frozenset[int]]]:
+    """Return the segments of a column's index, each with the fragments whose rows it really knows.
+
+    An outdated index counts as none.
+    """
+    honest = _Honesty(dataset)
+    return [
+        (segment, honest.coverage(segment))
+        for one in _indexes(dataset)
+        if (one.column, one.kind) == (column, kind) and not one.is_outdated
+        for segment in one.segments
+    ]
+
+
+def is_outdated(dataset: Dataset, column: str) -> bool:
+    """Return whether another analyser built the full-text index of a column."""
+    return any(one.column == column and one.is_outdated for one in _indexes(dataset))
+
+
+def base_uri(dataset: Dataset, segment: Index) -> str:
+    """Return where the directory with the files of a segment lies; a fork inherits segments of what it came from."""
+    if segment.base_id is None:
+        return dataset.store.root.child(dataset.ref.directory).uri
+    return str(dataset.lance.base_paths()[segment.base_id].path)
+
+
+class _Honesty:
+    """Tells claimed from real coverage: no row of a covered fragment may be newer than the segment.
+
+    A writer that hands Lance a wrong list of fields makes it add new fragments to old segments.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._fragments = {fragment.fragment_id: fragment for fragment in dataset.lance.get_fragments()}
+        self._newest: dict[int, int] = {}
+
+    def coverage(self, segment: Index) -> frozenset[int]:
+        claimed = self._fragments.keys() & set(segment.fragment_ids)
+        return frozenset(one for one in claimed if self._newest_row(one) <= segment.dataset_version)
+
+    def _newest_row(self, fragment_id: int) -> int:
+        if fragment_id not in self._newest:
+            self._newest[fragment_id] = newest_row_version(self._dataset, self._fragments[fragment_id])
+        return self._newest[fragment_id]
+
+
+def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BTREE) -> int:
+    """Return how many rows a lookup by a column has to scan, because no index of the kind covers them."""
+    known = frozenset().union(*(covered for _, covered in segments_of(dataset, column, kind)))
+    return sum(count for fragment, count in _live(dataset).items() if fragment not in known)
+
+
+def misleading(dataset: Dataset) -> list[IndexSpec]:
+    """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
+    false = {name for name, one in coverage(dataset).items() if one.false or one.is_outdated}
+    return [one.spec for one in _indexes(dataset) if one.name in false]
+
+
+def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
+    rows = _live(dataset)
+    honest = _Honesty(dataset)
+    wanted: list[Segment] = []
+    superseded: list[Index] = []
+    for one in _indexes(dataset):
+        if names is not None and one.name not in names:
+            continue
+        spoilt = [
+            segment
+            for segment in one.segments
+            if one.is_outdated
+            or _is_spoilt(segment, one.kind, rows, honest.coverage(segment), shrunk)
+            or _is_undivided(dataset, segment, one.kind, rows)
+        ]
+        kept = [segment for segment in one.segments if segment not in spoilt]
+        fragments, replaced = _fold_plan(kept, rows)
+        if fragments:
+            wanted.append(Segment(one.spec, tuple(sorted(fragments))))
+            superseded += [*spoilt, *replaced]
+    return Renewal(tuple(wanted), tuple(superseded))
+
+
+def _is_spoilt(
+    segment: Index, kind: IndexKind, rows: Mapping[int, int], covered: frozenset[int], shrunk: frozenset[int]
+) -> bool:
+    """Tell whether a segment must be built again, because it claims what it does not know or knows what is gone."""
+    claimed = set(segment.fragment_ids)
+    if covered != claimed & rows.keys():
+        return True
+    # Lance drops the coverage of a b-tree that is rewritten, and reads rows by address; it keeps no rows that are gone.
+    return kind is not IndexKind.BTREE and (bool(covered & shrunk) or len(covered) < len(claimed - rows.keys()))
+
+
+def _is_undivided(dataset: Dataset, segment: Index, kind: IndexKind, rows: Mapping[int, int]) -> bool:
+    """Tell whether a vector index is too large for one partition, as those of earlier versions are."""
+    if kind is not IndexKind.VECTOR:
+        return False
+    if sum(rows.get(fragment, 0) for fragment in segment.fragment_ids) <= VECTOR_UNPARTITIONED_ROWS_MAX:
+        return False
+    with lance_errors(f"reading an index of {dataset.ref}", dataset):
+        told = dataset.lance.stats.index_stats(segment.name)["indices"]
+    return any(one["uuid"] == segment.uuid and one["num_partitions"] == 1 for one in told)
+
+
+def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
+    """Return the fragments of the new segment, and the segments that it replaces."""
+    live = {segment.uuid: rows.keys() & set(segment.fragment_ids) for segment in segments}
+    fragments = rows.keys() - set().union(*live.values())
+    superseded: list[Index] = []
+    if not fragments:
+        return set(), superseded
+    for segment in sorted(segments, key=lambda one: sum(rows[fragment] for fragment in live[one.uuid])):
+        held = sum(rows[fragment] for fragment in live[segment.uuid])
+        if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
+            break
+        fragments |= live[segment.uuid]
+        superseded.append(segment)
+    return fragments, superseded
+
+
+def build_segment(dataset: Dataset, wanted: Segment) -> Built:
+    """Write the files of one segment; nothing names them yet."""
+    spec = wanted.spec
+    wanted = with_centres(dataset, wanted)
+    failpoints.hit(Point.DURABLE_BEFORE, f"index {dataset.ref.path}")
+    # Building locks the handle for as long as it takes, and others read through it at the same time.
+    handle = copy(dataset.lance)
+    with lance_errors(f"indexing `{spec.column}` of {dataset.ref}"):
+        if spec.kind is IndexKind.FULLTEXT:
+            segment = build_text_segment(dataset, spec.column, spec.name, wanted.fragments)
+        else:
+            # `replace` only permits a name that exists; what goes is what the transaction lists as removed.
+            segment = handle.create_index_uncommitted(
+                spec.column, name=spec.name, fragment_ids=list(wanted.fragments), replace=True, **_options(wanted)
+            )
+    dataset.store.meter.count("index", dataset.ref.path)
+    failpoints.hit(Point.DURABLE_AFTER, f"index {dataset.ref.path}")
+    return segment
+
+
+def merge_segments(dataset: Dataset, segments: Sequence[Built]) -> Built:
+    """Return one segment that covers what several cover, which were built side by side for the same version."""
+    if len(segments) == 1:
+        return segments[0]
+    with lance_errors(f"merging segments of {dataset.ref}"):
+        return _without_staging(dataset, copy(dataset.lance).merge_existing_index_segments(list(segments)))
+
+
+def _without_staging(dataset: Dataset, segment: Built) -> Built:
+    """Remove the empty folder that Lance leaves on a disk when it has merged the parts of a text segment."""
+    dataset.store.objects.drop_empty(f"{dataset.ref.directory}/_indices/{segment.uuid}", _ANY_AGE_US)
+    return segment
+
+
+def _options(wanted: Segment) -> dict[str, Any]:
+    if wanted.spec.kind is IndexKind.BTREE:
+        return {"index_type": "BTREE"}
+    assert wanted.spec.kind is IndexKind.VECTOR
+    assert wanted.centres is not None
+    partitions = {"num_partitions": len(wanted.centres), "ivf_centroids": wanted.centres}
+    return {"index_type": "IVF_FLAT", "metric": "L2", **partitions}
+
+
+def with_centres(dataset: Dataset, wanted: Segment) -> Segment:
+    """Decide the partitions of a vector index, unless they are."""
+    if wanted.spec.kind is not IndexKind.VECTOR or wanted.centres is not None:
+        return wanted
+    return replace(wanted, centres=choose_centres(dataset, wanted.spec.column, wanted.fragments))
+
+
+def _live(dataset: Dataset) -> dict[int, int]:
+    return {fragment.fragment_id: fragment.metadata.num_rows for fragment in dataset.lance.get_fragments()}
+
+
+def _indexes(dataset: Dataset) -> list[_Listed]:
+    """Return every index of ours; other kinds are none of our business."""
+    columns = {number: name for name, number in field_ids(dataset.lance.lance_schema).items()}
+    kinds = {kind.value.lower(): kind for kind in IndexKind}
+    found = []
+    with lance_errors(f"listing the indexes of {dataset.ref}"):
+        for one in dataset.lance.describe_indices():
+            kind = kinds.get(one.index_type.lower())
+            if kind is None or len(one.fields) != 1:
+                continue
+            segments = tuple(
+                Index(
+                    segment.uuid,
+                    one.name,
+                    one.fields,
+                    segment.dataset_version_at_last_update,
+                    segment.fragment_ids,
+                    segment.index_version,
+                    base_id=segment.base_id,
+                )
+                for segment in one.segments
+            )
+            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(one.details) != ANALYSER
+            found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
+    return found

@@ -1,0 +1,164 @@
+"""What the segments of a full-text index know of a pinned version: occurrences of terms, without rows that are gone.
+
+Lance answers scores, computed from all it ever indexed, deleted rows included. A score of one term tells how often a
+row holds it, once the length of the row is known and the weight of the term: lengths lie in the index, and the weight
+follows from the number of rows that hold the term, or from one row whose text is read. So the caller can compute scores
+from the rows that live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from lance.dataset import Index
+from lance.file import LanceFileSession
+from lance.query import MatchQuery
+
+from omnigraph.store.index import bm25
+from omnigraph.store.index.bm25 import Ints
+from omnigraph.store.index.index_build import base_uri
+from omnigraph.store.index.text_analysis import count_terms
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds
+
+_ROW_ID: Final = "_rowid"
+_SCORE: Final = "_score"
+_LENGTH: Final = "_num_tokens"
+# Scores are of single precision: how far one may be off, as a part of itself.
+ROUNDING: Final = 2e-6
+# A count that is farther from an integer than this, rounding aside, was not computed as we think.
+_OFF_MAX: Final = 0.1
+
+
+class Unreadable(Exception):
+    """The index does not tell what is needed; the texts have to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """The rows of one segment that have words, and how many each."""
+
+    rows: RowIds
+    counts: Ints
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows.nbytes + self.counts.nbytes
+
+
+def read_lengths(dataset: Dataset, segment: Index) -> Lengths:
+    """Read the lengths of all rows that a segment was built on; they never change."""
+    folder = f"_indices/{segment.uuid}"
+    with lance_errors(f"reading an index of {dataset.ref}", dataset):
+        session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
+        names = sorted(name for name in session.list(folder) if name.endswith("_docs.lance"))
+        parts = [session.open_reader(name, columns=[_ROW_ID, _LENGTH]).read_all().to_table() for name in names]
+    if not parts:
+        raise Unreadable
+    dataset.store.meter.count("search", str(dataset.ref))
+    table = pa.concat_tables(parts)
+    return Lengths(table.column(_ROW_ID).to_numpy(), table.column(_LENGTH).to_numpy().astype(np.int32))
+
+
+class IndexedTexts:
+    """The segments of one column's index, seen from one version."""
+
+    def __init__(
+        self, dataset: Dataset, column: str, live: LiveRows, segments: Sequence[tuple[Lengths, frozenset[int]]]
+    ) -> None:
+        """Take the lengths that each segment knows, and the fragments whose rows it knows."""
+        self._dataset = dataset
+        self._column = column
+        self._live = live
+        self.known: Flags = live.in_fragments(frozenset().union(*(covered for _, covered in segments)))
+        self.lengths = np.zeros(len(live.ids), np.int32)
+        seen = np.zeros(len(live.ids), np.int8)
+        documents = 0
+        for lengths, covered in segments:
+            documents += len(lengths.rows)
+            places = live.positions(lengths.rows)
+            np.add.at(seen, places[places >= 0], 1)
+            is_known = np.append(live.in_fragments(covered), False)[places]
+            self.lengths[places[is_known]] = lengths.counts[is_known]
+        # A row of which two segments tell different texts cannot be told apart in an answer.
+        self.known &= seen < 2
+        self.lengths[~self.known] = 0
+        words = sum(int(lengths.counts.sum(dtype=np.int64)) for lengths, _ in segments)
+        self._built_on = bm25.Statistics(documents, words)
+        self.has_gone_rows = int(np.count_nonzero(self.lengths)) < documents
+
+    def matches(self, terms: Iterable[str]) -> Positions:
+        """Return the rows that hold any of some terms, in order."""
+        places, _ = self._found(terms, None)
+        return np.unique(places)
+
+    def occurrences(self, term: str) -> tuple[Positions, Ints]:
+        """Return the rows that hold a term, in order, and how often each does."""
+        places, scores = self._found([term], None)
+        order = np.argsort(places, kind="stable")
+        places, scores = places[order], scores[order]
+        if len(places) == 0:
+            return places, np.empty(0, np.int32)
+        norms = self._built_on.norms(self.lengths[places])
+        worth = scores / self._weight(term, places, scores, norms, is_whole=True)
+        with np.errstate(all="ignore"):
+            exact = bm25.occurrences(worth, norms)
+            counts = np.rint(exact)
+            doubt = ROUNDING * exact * (exact + norms) / norms
+        if not bool((np.abs(exact - counts) <= _OFF_MAX + doubt)[np.isfinite(doubt)].all()):
+            raise Unreadable
+        # Where a term is very frequent within a text, one more or less hardly shows in the score.
+        unclear = np.flatnonzero(~(doubt < _OFF_MAX))
+        counts[unclear] = self._counted(term, places[unclear])
+        return places, counts.astype(np.int32)
+
+    def best(self, terms: Iterable[str], limit: int) -> tuple[Positions, Any, bool]:
+        """Return rows by falling score, as the index computes it, and whether these are all."""
+        places, scores = self._found(terms, limit)
+        return places, scores, len(places) < limit
+
+    def frequency(self, term: str) -> int | None:
+        """Return how many of the rows that the index was built on hold a term; None if that is not certain."""
+        places, scores = self._found([term], 1)
+        if len(places) == 0:
+            return 0
+        weight = self._weight(term, places, scores, self._built_on.norms(self.lengths[places]), is_whole=False)
+        frequency = (self._built_on.documents + 1.0) / float(np.exp(weight)) - 0.5
+        is_certain = frequency * max(weight, 1.0) * ROUNDING < _OFF_MAX
+        return round(frequency) if is_certain and abs(frequency - round(frequency)) < 2 * _OFF_MAX else None
+
+    def _weight(self, term: str, places: Positions, scores: Any, norms: Any, *, is_whole: bool) -> float:
+        """Return the weight of a term in the scores of an answer, from the shortest row in it."""
+        if is_whole and not self.has_gone_rows:
+            return self._built_on.weight(len(places))
+        shortest = int(np.argmin(self.lengths[places]))
+        [count] = [1] if self.lengths[places[shortest]] == 1 else self._counted(term, places[shortest : shortest + 1])
+        if count == 0:
+            raise Unreadable
+        return float(scores[shortest] / bm25.saturated(np.array([count]), norms[shortest : shortest + 1])[0])
+
+    def _counted(self, term: str, places: Positions) -> Ints:
+        if len(places) == 0:
+            return np.empty(0, np.int32)
+        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+        return count_terms(texts.combine_chunks(), [term])[term]
+
+    def _found(self, terms: Iterable[str], limit: int | None) -> tuple[Positions, Any]:
+        """Ask the index; what it does not really know is left out."""
+        self._dataset.store.meter.count("search", str(self._dataset.ref))
+        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
+            table = self._dataset.lance.scanner(
+                columns=[_SCORE],
+                full_text_query=MatchQuery(" ".join(terms), self._column),
+                limit=limit,
+                with_row_id=True,
+                fast_search=True,
+            ).to_table()
+        places = self._live.positions(table.column(_ROW_ID).to_numpy().astype(np.uint64, copy=False))
+        scores = table.column(_SCORE).to_numpy().astype(np.float64)
+        kept = np.append(self.lengths > 0, False)[places]
+        return places[kept], scores[kept]

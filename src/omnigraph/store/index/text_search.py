@@ -1,0 +1,382 @@
+"""Text search on one pinned version: words, and relevance as BM25 over the rows that live there.
+
+Occurrences of words come from the full-text index where it knows the rows, and from texts analysed in memory where it
+does not; statistics and scores are computed from both together, so an index changes neither results nor scores. Typing
+errors are looked up among the words that occur, because an index keeps stems and a stem is no measure of how a word was
+misspelt.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass
+from threading import Lock, RLock
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from omnigraph.limits import TEXT_CACHE_BYTES_MAX
+from omnigraph.store.index import bm25
+from omnigraph.store.index.bm25 import Corpus, Ints, Scores
+from omnigraph.store.index.edit_distance import Words
+from omnigraph.store.index.index_build import IndexKind, is_outdated, segments_of, unindexed_rows
+from omnigraph.store.index.text_analysis import analyse, count_terms, spellings_of, terms_of, terms_of_spellings
+from omnigraph.store.index.text_index import ROUNDING, IndexedTexts, Lengths, Unreadable, read_lengths
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.live_rows import LiveRows, Positions, RowIds, live_rows
+
+# Equal scores are frequent, so more are asked for at once than are wanted, and more again if that was too few.
+_ASKED_MORE: Final = 4
+_ASKED_MAX: Final = 4_096
+# A query of more different words is answered from the texts: asking an index for each of them would take longer.
+_INDEXED_WORDS_MAX: Final = 64
+# Up to this many documents all that match are scored; that asks the index once for each word, and later not at all.
+_SCORED_DOCUMENTS_MAX: Final = 65_536
+# Occurrences that are kept for the next query on the same version.
+_KEPT_OCCURRENCES_MAX: Final = 4_000_000
+
+_ROW_ID: Final = "_rowid"
+_NO_ROWS: Final[RowIds] = np.empty(0, np.uint64)
+
+# Indexes, and words of each, whose frequencies are kept.
+_KEPT_FREQUENCIES_MAX: Final = 16
+_KEPT_WORDS_MAX: Final = 100_000
+
+# Rows by position, in order, with how often each holds a word.
+Occurrences: TypeAlias = tuple[Positions, Ints]
+
+
+@dataclass(frozen=True, slots=True)
+class Hits:
+    """Rows that match, best first, and their scores; equal scores are in row id order."""
+
+    rows: RowIds
+    scores: Scores
+
+
+NO_HITS: Final = Hits(_NO_ROWS, np.empty(0, np.float64))
+
+
+def describe_texts(dataset: Dataset, column: str) -> str:
+    """Say how the texts of a column would be searched; reads metadata alone."""
+    if is_outdated(dataset, column):
+        return "in memory, since another analyser built the index; run `omnigraph optimize`"
+    unknown = unindexed_rows(dataset, column, IndexKind.FULLTEXT)
+    if unknown == 0:
+        return "by the index"
+    is_indexed = unknown < dataset.count()
+    return f"by the index, {unknown} entities that it does not know in memory" if is_indexed else "in memory"
+
+
+class TextCache:
+    """Analysed texts of fragments, and lengths that segments of indexes hold: neither depends on a version."""
+
+    def __init__(self, bytes_max: int = TEXT_CACHE_BYTES_MAX) -> None:
+        self._entries: OrderedDict[Hashable, Corpus | Lengths] = OrderedDict()
+        self._frequencies: OrderedDict[frozenset[str], dict[str, int]] = OrderedDict()
+        self._bytes_max = bytes_max
+        self._lock = Lock()
+
+    def frequencies(self, segments: frozenset[str]) -> dict[str, int]:
+        """Return how many rows hold a word, of the words that were asked for, while all rows of some segments live."""
+        with self._lock:
+            known = self._frequencies.setdefault(segments, {})
+            self._frequencies.move_to_end(segments)
+            while len(self._frequencies) > _KEPT_FREQUENCIES_MAX:
+                self._frequencies.popitem(last=False)
+            if len(known) > _KEPT_WORDS_MAX:
+                known.clear()
+            return known
+
+    def get(self, key: Hashable) -> Any:
+        with self._lock:
+            if key in self._entries:
+                self._entries.move_to_end(key)
+            return self._entries.get(key)
+
+    def put(self, key: Hashable, entry: Corpus | Lengths) -> None:
+        with self._lock:
+            self._entries[key] = entry
+            self._entries.move_to_end(key)
+            size = sum(one.nbytes for one in self._entries.values())
+            while size > self._bytes_max and len(self._entries) > 1:
+                size -= self._entries.popitem(last=False)[1].nbytes
+
+
+class Vocabulary:
+    """The distinct whole words of a column, to be asked for those that resemble a given one."""
+
+    def __init__(self, texts: Any) -> None:
+        self._words = Words(spellings_of(texts))
+
+    def similar(self, text: str, edits: int, check: Callable[[], None]) -> list[str]:
+        """Return the words that are within so many edits of any word of a text; stop words are not searched for."""
+        near: set[str] = set()
+        for sought in distinct_words(text):
+            check()
+            near.update(self._words.within(sought, edits))
+        return sorted(near)
+
+
+def distinct_words(text: str) -> list[str]:
+    """Return the distinct whole words of a text, without stop words."""
+    words: list[str] = spellings_of(pa.array([text])).to_pylist()
+    return words
+
+
+class TextSearch:
+    """How to search one column of one pinned version."""
+
+    def __init__(self, dataset: Dataset, column: str, cache: TextCache | None = None) -> None:
+        self._dataset = dataset
+        self._column = column
+        self._cache = cache or TextCache()
+        self._live = live_rows(dataset)
+        self._lock = RLock()
+        self._vocabulary: Vocabulary | None = None
+        self._segments: frozenset[str] = frozenset()
+        self._indexed = self._index()
+        self._prepared: _Texts | None = None
+
+    def search(self, text: str, candidates: RowIds | None = None, limit: int | None = None) -> Hits:
+        """Return the rows that hold any word of the text, among the candidates if there are any, best first.
+
+        Rows as good as the last one within the limit come along, so that the caller can break the tie.
+        """
+        repeats = Counter(terms_of(text))
+        if not repeats or limit == 0 or (candidates is not None and len(candidates) == 0):
+            return NO_HITS
+        is_indexed = len(repeats) <= _INDEXED_WORDS_MAX
+        if is_indexed and candidates is None and limit and limit * _ASKED_MORE <= _ASKED_MAX:
+            best: Hits | None = self._attempt(lambda texts: texts.best(repeats, limit))
+            if best is not None:
+                return best
+        found = self._attempt(lambda texts: texts.scored(repeats)) if is_indexed else None
+        places, scores = found or self._unindexed().scored(repeats)
+        if candidates is not None:
+            kept = np.isin(self._live.ids[places], candidates)
+            places, scores = places[kept], scores[kept]
+        return _best(self._live.ids[places], scores, limit)
+
+    def matches(self, text: str) -> RowIds:
+        """Return the rows that hold any word of the text."""
+        return self._holding(set(terms_of(text)))
+
+    def _holding(self, terms: Collection[str]) -> RowIds:
+        places = self._texts().matches(sorted(terms)) if terms else np.empty(0, np.intp)
+        return self._live.ids[places]
+
+    def matches_misspelt(self, text: str, edits: int, check: Callable[[], None] = lambda: None) -> RowIds:
+        """Return the rows that hold a word within so many edits of any word of the text.
+
+        `check` is called before each word is compared with all that occur, and may raise.
+        """
+        with self._lock:
+            if self._vocabulary is None:
+                self._vocabulary = Vocabulary(_one_array(self._read(None).column(self._column)))
+        words = self._vocabulary.similar(text, edits, check)
+        # Rows are known by terms: those propose every row with a form of these words, and the words themselves decide.
+        rows = self._holding(terms_of_spellings(words))
+        return rows[self._holds_any(rows, words)] if len(rows) else rows
+
+    def _holds_any(self, rows: RowIds, words: Sequence[str]) -> NDArray[np.bool_]:
+        """Return which rows hold one of some words as it is written."""
+        analysis = analyse(_one_array(self._dataset.take(rows.tolist(), [self._column]).column(self._column)))
+        is_sought = pc.is_in(analysis.spellings, value_set=pa.array(list(words), analysis.spellings.type))
+        holds = np.zeros(len(rows), np.bool_)
+        holds[analysis.texts[is_sought.to_numpy(zero_copy_only=False)[analysis.words]]] = True
+        return holds
+
+    def _attempt(self, ask: Any) -> Any:
+        """Ask with the index as long as it can be read; without it from then on."""
+        try:
+            return ask(self._texts())
+        except Unreadable:
+            self._unindexed()
+            return None
+
+    def _texts(self) -> _Texts:
+        with self._lock:
+            if self._prepared is None:
+                self._prepared = self._assembled(self._indexed)
+            return self._prepared
+
+    def _unindexed(self) -> _Texts:
+        with self._lock:
+            if self._prepared is None or self._prepared.indexed is not None:
+                self._prepared = self._assembled(None)
+            return self._prepared
+
+    def _assembled(self, indexed: IndexedTexts | None) -> _Texts:
+        parts = []
+        for fragment in self._dataset.fragments:
+            span = self._live.span(fragment.id)
+            if indexed is None or not indexed.known[span].all():
+                parts.append((self._corpus(fragment, span), span))
+        is_whole = indexed is not None and not parts and not indexed.has_gone_rows
+        frequencies = self._cache.frequencies(self._segments) if is_whole else None
+        return _Texts(self._dataset, self._column, self._live, indexed, parts, frequencies)
+
+    def _corpus(self, fragment: Any, span: slice) -> Corpus:
+        """Analyse the texts of a fragment; of an older one of the same files only rows may have gone since."""
+        number = self._dataset.field_ids[self._column]
+        key = (self._dataset.ref.path, number, *(file.path for file in fragment.files))
+        known: Corpus | None = self._cache.get(key)
+        if known is None or not np.isin(self._live.ids[span], known.rows, assume_unique=True).all():
+            texts = self._read(fragment.id)
+            known = Corpus(texts.column(_ROW_ID).to_numpy(), _one_array(texts.column(self._column)))
+            self._cache.put(key, known)
+        return known
+
+    def _read(self, fragment_id: int | None) -> pa.Table:
+        wanted = [one for one in self._dataset.lance.get_fragments() if fragment_id in (None, one.fragment_id)]
+        self._dataset.store.meter.count("scan", str(self._dataset.ref))
+        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
+            return self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True).to_table()
+
+    def _index(self) -> IndexedTexts | None:
+        segments = []
+        uuids = []
+        try:
+            for segment, covered in segments_of(self._dataset, self._column, IndexKind.FULLTEXT):
+                lengths = self._cache.get(segment.uuid)
+                if lengths is None:
+                    lengths = read_lengths(self._dataset, segment)
+                    self._cache.put(segment.uuid, lengths)
+                segments.append((lengths, covered))
+                uuids.append(segment.uuid)
+        except Unreadable:
+            return None
+        self._segments = frozenset(uuids)
+        return IndexedTexts(self._dataset, self._column, self._live, segments) if segments else None
+
+
+class _Texts:
+    """All texts of a version: those that an index knows, and those in memory, as one collection."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        column: str,
+        live: LiveRows,
+        indexed: IndexedTexts | None,
+        parts: Sequence[tuple[Corpus, slice]],
+        frequencies: dict[str, int] | None = None,
+    ) -> None:
+        """Take texts that an index knows, and others; `frequencies` are those of words, if the index is whole."""
+        self._dataset = dataset
+        self._column = column
+        self._live = live
+        self.indexed = indexed
+        self._lengths = np.zeros(len(live.ids), np.int32) if indexed is None else indexed.lengths.copy()
+        # Where each row in memory is among the positions; -1 for those that are gone, or known to the index.
+        self._parts = []
+        for corpus, _ in parts:
+            places = live.positions(corpus.rows)
+            if indexed is not None:
+                places[np.append(indexed.known, False)[places]] = -1
+            self._lengths[places[places >= 0]] = corpus.lengths[places >= 0]
+            self._parts.append((corpus, places))
+        self._statistics = bm25.Statistics(int(np.count_nonzero(self._lengths)), int(self._lengths.sum(dtype=np.int64)))
+        self._kept: dict[str, Occurrences] = {}
+        self._frequencies: dict[str, int] = {} if frequencies is None else frequencies
+        self._lock = Lock()
+
+    def matches(self, terms: Sequence[str]) -> Positions:
+        """Return the positions of rows that hold any of the terms."""
+        found = [places[corpus.occurrences(term)[0]] for term in terms for corpus, places in self._parts]
+        if self.indexed is not None:
+            found.append(self.indexed.matches(terms))
+        places = np.unique(np.concatenate([np.empty(0, np.intp), *found]))
+        return places[places >= 0]
+
+    def scored(self, repeats: Counter[str]) -> tuple[Positions, Scores]:
+        """Return the positions of all rows that match, and their scores."""
+        occurrences = {term: self._occurrences(term) for term in repeats}
+        matching = np.unique(np.concatenate([places for places, _ in occurrences.values()]))
+        counts = {}
+        for term, (places, numbers) in occurrences.items():
+            counts[term] = np.zeros(len(matching), np.int32)
+            counts[term][np.searchsorted(matching, places)] = numbers
+        frequencies = {term: len(places) for term, (places, _) in occurrences.items()}
+        lengths = self._lengths[matching]
+        return matching, bm25.scores(self._statistics, lengths, counts, frequencies, repeats)
+
+    def best(self, repeats: Counter[str], limit: int) -> Hits | None:
+        """Return the best hits without looking at all; None when the index alone cannot tell them.
+
+        The index proposes by its own scores, of single precision; those of the proposed rows are computed again.
+        """
+        if self.indexed is None or self._parts or self.indexed.has_gone_rows:
+            return None
+        if self._statistics.documents <= _SCORED_DOCUMENTS_MAX:
+            return None
+        frequencies = self._frequencies_of(repeats)
+        if frequencies is None:
+            return None
+        asked = _ASKED_MORE * limit + _ASKED_MORE
+        while asked <= _ASKED_MAX:
+            places, rough, is_all = self.indexed.best(repeats.elements(), asked)
+            scores = self._rescored(places, repeats, frequencies)
+            hits = _best(self._live.ids[places], scores, limit)
+            # What was not proposed is worse for certain only if it is worse than the last of the best by more than
+            # what single precision may hide.
+            if is_all or hits.scores[-1] > rough[-1] * (1.0 + 2 * ROUNDING * len(repeats)):
+                return hits
+            asked *= _ASKED_MORE**2
+        return None
+
+    def _rescored(self, places: Positions, repeats: Counter[str], frequencies: dict[str, int]) -> Scores:
+        texts = self._dataset.take(self._live.ids[places].tolist(), [self._column]).column(self._column)
+        counts = count_terms(_one_array(texts), list(repeats))
+        return bm25.scores(self._statistics, self._lengths[places], counts, frequencies, repeats)
+
+    def _frequencies_of(self, repeats: Counter[str]) -> dict[str, int] | None:
+        assert self.indexed is not None
+        for term in repeats:
+            if term not in self._frequencies:
+                known = self._kept.get(term)
+                number = len(known[0]) if known is not None else self.indexed.frequency(term)
+                if number is None:
+                    number = len(self._occurrences(term)[0])
+                self._frequencies[term] = number
+        return {term: self._frequencies[term] for term in repeats}
+
+    def _occurrences(self, term: str) -> Occurrences:
+        known = self._kept.get(term)
+        if known is not None:
+            return known
+        found = [] if self.indexed is None else [self.indexed.occurrences(term)]
+        for corpus, places in self._parts:
+            documents, counts = corpus.occurrences(term)
+            is_here = places[documents] >= 0
+            found.append((places[documents[is_here]], counts[is_here]))
+        rows = np.concatenate([np.empty(0, np.intp), *(one for one, _ in found)])
+        counts = np.concatenate([np.empty(0, np.int32), *(numbers for _, numbers in found)])
+        order = np.argsort(rows, kind="stable")
+        occurrences = (rows[order], counts[order])
+        with self._lock:
+            if sum(len(one) for one, _ in self._kept.values()) + len(rows) > _KEPT_OCCURRENCES_MAX:
+                self._kept.clear()
+            self._kept[term] = occurrences
+        return occurrences
+
+
+def _best(rows: RowIds, scores: Scores, limit: int | None) -> Hits:
+    """Return the best in order, and all that are as good as the last of them."""
+    if limit is not None and limit < len(rows):
+        kept = np.flatnonzero(scores >= np.partition(scores, len(scores) - limit)[len(scores) - limit])
+        rows, scores = rows[kept], scores[kept]
+    order = np.lexsort((rows, -scores))
+    return Hits(rows[order], scores[order])
+
+
+def _one_array(column: Any) -> Any:
+    """Return a column as one array; texts beyond what 32-bit offsets reach get wide ones."""
+    if column.nbytes > 2**31 - 2**20:
+        column = column.cast(pa.large_string())
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)

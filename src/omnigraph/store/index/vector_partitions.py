@@ -1,0 +1,189 @@
+"""The partitions of a vector index as its files hold them: which vectors lie in each, and how far it reaches.
+
+An index assigns every vector to the nearest of some centres. The vectors of a partition lie in balls; if the
+nearest point of every ball is farther than what is found already, by the triangle inequality, the partition need not be
+read. So a search by partitions is exact, and how much it saves depends on how far apart the clusters of the data are.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from threading import Lock
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from lance.dataset import Index
+from lance.file import LanceFileSession
+from numpy.typing import NDArray
+
+from omnigraph.limits import VECTOR_CACHE_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.index.bm25 import Scores
+from omnigraph.store.index.clustering import Vectors, find_centres, label
+from omnigraph.store.index.exact_knn import Matrix
+from omnigraph.store.index.index_build import base_uri
+from omnigraph.store.read.dataset import Dataset, lance_errors
+
+_ROW_ID: Final = "_rowid"
+_VECTOR: Final = "flat"
+_FILE: Final = "auxiliary.idx"
+_BATCH_ROWS: Final = 16_384
+# Vectors in one ball, and balls that are kept for one index.
+_BALL_ROWS: Final = 64
+_BALLS_MAX: Final = 65_536
+_PARTITION_BALLS_MAX: Final = 256
+_ROUNDING: Final = 2.2 * float(np.finfo(np.float32).eps)
+# Distances and radii are of double precision; this much of their sum covers what their last digits may be off by.
+_SLACK: Final = 1e-9
+
+
+class PartitionCache:
+    """Partitions that were read, and what is known of each index: neither depends on a version."""
+
+    def __init__(self, bytes_max: int = VECTOR_CACHE_BYTES_MAX) -> None:
+        self._indexes: dict[str, Partitions] = {}
+        self._parts: OrderedDict[Hashable, Matrix] = OrderedDict()
+        self._bytes, self._bytes_max = 0, bytes_max
+        self._lock = Lock()
+
+    def index(self, dataset: Dataset, segment: Index) -> Partitions:
+        """Return the partitions of a segment, whose reach is measured once."""
+        with self._lock:
+            known = self._indexes.get(segment.uuid)
+        if known is None:
+            known = Partitions(dataset, segment, self)
+            with self._lock:
+                self._indexes[segment.uuid] = known
+        return known
+
+    def get(self, key: Hashable) -> Matrix | None:
+        with self._lock:
+            if key in self._parts:
+                self._parts.move_to_end(key)
+            return self._parts.get(key)
+
+    def put(self, key: Hashable, part: Matrix) -> None:
+        with self._lock:
+            if key not in self._parts:
+                self._parts[key] = part
+                self._bytes += part.vectors.nbytes
+            while self._bytes > self._bytes_max and len(self._parts) > 1:
+                self._bytes -= self._parts.popitem(last=False)[1].vectors.nbytes
+
+
+class Partitions:
+    """One segment of a vector index."""
+
+    def __init__(self, dataset: Dataset, segment: Index, cache: PartitionCache) -> None:
+        self._segment = segment
+        self._cache = cache
+        with lance_errors(f"reading an index of {dataset.ref}", dataset):
+            told = dataset.lance.stats.index_stats(segment.name)["indices"]
+            [own] = [one for one in told if one["uuid"] == segment.uuid]
+            self.dimension = _dimension(dataset, segment)
+            self.sizes = np.array([part["size"] for part in own["partitions"]], np.int64)
+            session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)
+            self._reader: Any = session.open_reader(f"_indices/{segment.uuid}/{_FILE}")
+        self._ends = np.cumsum(self.sizes)
+        self._balls: _Balls | None = None
+        self._lock = Lock()
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether there is nothing that could be left out, as in indexes of versions that had one partition alone."""
+        return len(self.sizes) == 1 and int(self.sizes[0]) > VECTOR_UNPARTITIONED_ROWS_MAX
+
+    @property
+    def is_measured(self) -> bool:
+        return self._balls is not None
+
+    def measure(self) -> None:
+        """Read all vectors once, to know how far each partition reaches."""
+        with self._lock:
+            if self._balls is None:
+                self._balls = _Balls(self._batches(), self.sizes, self.dimension)
+
+    def bounds(self, query: Vectors) -> Scores:
+        """Return for each partition what no vector in it can be nearer than."""
+        assert self._balls is not None, "partitions are measured before they are compared"
+        return self._balls.bounds(query)
+
+    def read(self, place: int) -> Matrix:
+        """Return the vectors of one partition."""
+        key = (self._segment.uuid, place)
+        known = self._cache.get(key)
+        if known is None:
+            known = self._range(place, place + 1)
+            self._cache.put(key, known)
+        return known
+
+    def _range(self, first: int, end: int) -> Matrix:
+        start = int(self._ends[first] - self.sizes[first])
+        with lance_errors("reading partitions of a vector index"):
+            table = self._reader.read_range(start, int(self._ends[end - 1]) - start).to_table()
+        vectors = table.column(_VECTOR).combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        return Matrix(table.column(_ROW_ID).to_numpy(), vectors.reshape(-1, self.dimension))
+
+    def _batches(self) -> Iterator[tuple[int, Vectors]]:
+        """Return the vectors of one partition after the other, reading several at a time."""
+        first = 0
+        while first < len(self.sizes):
+            end = int(np.searchsorted(self._ends, self._ends[first] - self.sizes[first] + _BATCH_ROWS, "right"))
+            end = max(end, first + 1)
+            starts = self._ends[first:end] - self.sizes[first:end] - (self._ends[first] - self.sizes[first])
+            vectors = self._range(first, end).vectors
+            for place, start in zip(range(first, end), starts.tolist(), strict=True):
+                yield place, vectors[start : start + int(self.sizes[place])]
+            first = end
+
+
+class _Balls:
+    """Balls that hold the vectors of partitions, several for each, because a partition may hold several clusters."""
+
+    def __init__(self, partitions: Iterable[tuple[int, Vectors]], sizes: NDArray[np.int64], dimension: int) -> None:
+        rows = max(_BALL_ROWS, int(sizes.sum()) // _BALLS_MAX)
+        centres, radii, owners = [np.empty((0, dimension), np.float32)], [np.empty(0)], [np.empty(0, np.intp)]
+        for place, vectors in partitions:
+            if len(vectors):
+                with np.errstate(all="ignore"):
+                    own = find_centres(vectors, min(max(len(vectors) // rows, 1), _PARTITION_BALLS_MAX), rounds=1)
+                    labels = label(vectors, own)
+                    apart = vectors.astype(np.float64) - own[labels]
+                    distances = np.sqrt(np.einsum("ij,ij->i", apart, apart))
+                reach = np.full(len(own), -np.inf)
+                np.maximum.at(reach, labels, np.where(np.isnan(distances), np.inf, distances))
+                kept = reach >= 0
+                centres.append(own[kept])
+                radii.append(reach[kept])
+                owners.append(np.full(int(kept.sum()), place))
+        self._centres = np.concatenate(centres)
+        self._radii = np.concatenate(radii)
+        # The balls of a partition follow each other, so the least of each partition is a reduction.
+        self._owners, self._starts = np.unique(np.concatenate(owners), return_index=True)
+        with np.errstate(all="ignore"):
+            self._squares = np.einsum("ij,ij->i", self._centres, self._centres, dtype=np.float64)
+        self._partitions = len(sizes)
+
+    def bounds(self, query: Vectors) -> Scores:
+        found = np.full(self._partitions, np.inf)
+        if len(self._starts) == 0:
+            return found
+        square = float(np.square(query, dtype=np.float64).sum())
+        with np.errstate(all="ignore"):
+            product = (self._centres @ query).astype(np.float64)
+            # A product of n single-precision terms is off by at most n rounding errors of the product of the lengths.
+            error = _ROUNDING * len(query) * np.sqrt(self._squares * square)
+            far = np.sqrt(np.maximum(self._squares - 2.0 * product + square - error, 0.0))
+            least = far - self._radii - _SLACK * (far + self._radii)
+        # What is too large to be computed may be anywhere.
+        least = np.where(np.isfinite(least), least, -np.inf)
+        found[self._owners] = np.minimum.reduceat(least, self._starts)
+        return found
+
+
+def _dimension(dataset: Dataset, segment: Index) -> int:
+    [name] = [name for name, number in dataset.field_ids.items() if number == segment.fields[0]]
+    type_ = dataset.schema.field(name).type
+    assert isinstance(type_, pa.FixedSizeListType)
+    return int(type_.list_size)

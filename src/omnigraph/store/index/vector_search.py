@@ -1,0 +1,275 @@
+"""Vector search on one pinned version: exact Euclidean distances, with or without an index.
+
+An index only tells which vectors need not be looked at; distances are always computed by us, in double precision, from
+vectors of rows that live. A column that is searched often is kept in memory, in clusters, if it is not too large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from threading import Lock
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from lance.dataset import Index
+
+from omnigraph.limits import VECTOR_MATRIX_BYTES_MAX, VECTOR_UNPARTITIONED_ROWS_MAX
+from omnigraph.store.index.bm25 import Scores
+from omnigraph.store.index.clustering import Vectors
+from omnigraph.store.index.exact_knn import Clusters, Matrix, ranked
+from omnigraph.store.index.index_build import IndexKind, segments_of
+from omnigraph.store.index.vector_partitions import PartitionCache, Partitions
+from omnigraph.store.read.dataset import Dataset, lance_errors
+from omnigraph.store.read.live_rows import Flags, LiveRows, Positions, RowIds, live_rows
+
+# Up to this many candidates are looked at one by one.
+TOLD_ROWS_MAX: Final = 10_000
+# Clustering takes as long as some dozens of searches do without; it is done for a column that is searched again.
+SEARCHES_BEFORE_CLUSTERS: Final = 8
+# Partitions that hold more than one in so many rows are not read one by one; Lance compares all of them faster.
+READ_SHARE_MIN: Final = 16
+# How far partitions reach is measured once for each index, by reading all of it; the first searches compare all.
+SEARCHES_BEFORE_BALLS: Final = 4
+# Lance computes squares of distances in single precision: how far one may be off, as a part of itself, per dimension.
+_ROUNDING: Final = 4 * float(np.finfo(np.float32).eps)
+_ASKED_MAX: Final = 65_536
+_ROW_ID: Final = "_rowid"
+_DISTANCE: Final = "_distance"
+
+
+class VectorSearch:
+    """How to search one vector column of one pinned version."""
+
+    def __init__(self, dataset: Dataset, column: str, cache: PartitionCache | None = None) -> None:
+        self._dataset = dataset
+        self._column = column
+        kind = dataset.schema.field(column).type
+        assert isinstance(kind, pa.FixedSizeListType), f"`{column}` is no vector"
+        self.dimension = kind.list_size
+        self._live = live_rows(dataset)
+        self._is_large = dataset.count() > VECTOR_UNPARTITIONED_ROWS_MAX
+        segments = segments_of(dataset, column, IndexKind.VECTOR) if self._is_large else []
+        self._index = IndexedVectors(dataset, column, self._live, segments, cache or PartitionCache())
+        self._fits = dataset.count() * self.dimension * 4 <= VECTOR_MATRIX_BYTES_MAX
+        self._lock = Lock()
+        self._searches = 0
+        self._matrix: Matrix | None = None
+        self._rest: Matrix | None = None
+        self._clusters: Clusters | None = None
+
+    def search(self, query: Vectors, candidates: RowIds | None, limit: int | None) -> tuple[RowIds, Scores]:
+        """Return rows that have a vector with their distances, nearest first, equal ones in row id order.
+
+        Rows as near as the last one within the limit come along, so that the caller can break the tie.
+        """
+        if limit == 0 or (candidates is not None and len(candidates) == 0):
+            return np.empty(0, np.uint64), np.empty(0, np.float64)
+        if candidates is None and limit is not None and self._is_large and self._fits:
+            self._searches += 1
+            if self._searches > SEARCHES_BEFORE_CLUSTERS:
+                return self._clustered().nearest(query, limit)
+        if candidates is not None and len(candidates) <= TOLD_ROWS_MAX and self._matrix is None:
+            return self._taken(candidates).nearest(query, limit)
+        if self._index.segments and limit is not None and self._matrix is None:
+            found = self._by_index(query, candidates, limit)
+            if found is not None:
+                return found
+        if self._fits:
+            return self._all().among(candidates).nearest(query, limit)
+        return self._streamed(query, candidates, limit, None)
+
+    def describe(self, limit: int | None) -> str:
+        """Say how a search for so many would look at the vectors of this version now."""
+        if self._clusters is not None or (self._matrix is not None and limit is None):
+            return "in memory, in clusters" if limit is not None else "in memory"
+        if limit is None or self._matrix is not None or not self._index.segments:
+            return "in memory" if self._fits else "all read from storage"
+        return self._index.describe()
+
+    def _by_index(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores] | None:
+        """Search what the index knows by its partitions, and what it does not know as it is."""
+        if candidates is None:
+            flags = self._index.known
+        else:
+            flags = np.zeros(len(self._live.ids), np.bool_)
+            flags[self._live.positions(candidates)] = True
+            flags &= self._index.known
+        known = self._index.nearest(query, flags, limit)
+        if known is None:
+            return None
+        others = self._unknown(query, candidates, limit)
+        return ranked(np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]]), limit)
+
+    def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
+        fragments = [one.id for one in self._dataset.fragments if one.id not in self._index.covered]
+        rows = sum(one.num_rows for one in self._dataset.fragments if one.id in fragments)
+        if rows == 0:
+            return np.empty(0, np.uint64), np.empty(0, np.float64)
+        if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
+            return self._streamed(query, candidates, limit, fragments)
+        with self._lock:
+            if self._rest is None:
+                table = self._dataset.read_fragments(fragments, self._column)
+                column = table.column(self._column).combine_chunks()
+                self._rest = Matrix.of(table.column(_ROW_ID).to_numpy(), column, self.dimension)
+        return self._rest.among(candidates).nearest(query, limit)
+
+    def _clustered(self) -> Clusters:
+        matrix = self._all()
+        with self._lock:
+            if self._clusters is None:
+                self._clusters = Clusters(matrix)
+                # The same vectors need not be held twice.
+                self._matrix = self._clusters.matrix
+            return self._clusters
+
+    def _taken(self, rows: RowIds) -> Matrix:
+        rows = rows[self._live.positions(rows) >= 0]
+        vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
+        return Matrix.of(rows, vectors, self.dimension)
+
+    def _all(self) -> Matrix:
+        with self._lock:
+            if self._matrix is None:
+                table = self._dataset.read([self._column], with_row_id=True)
+                rows: RowIds = table.column(_ROW_ID).to_numpy()
+                self._matrix = Matrix.of(rows, table.column(self._column).combine_chunks(), self.dimension)
+            return self._matrix
+
+    def _streamed(
+        self, query: Vectors, candidates: RowIds | None, limit: int | None, fragments: Sequence[int] | None
+    ) -> tuple[RowIds, Scores]:
+        rows, distances = np.empty(0, np.uint64), np.empty(0, np.float64)
+        wanted = [
+            one for one in self._dataset.lance.get_fragments() if fragments is None or one.fragment_id in fragments
+        ]
+        self._dataset.store.meter.count("scan", str(self._dataset.ref))
+        with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
+            scanner = self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True)
+            for batch in scanner.to_batches():
+                part = Matrix.of(batch.column(_ROW_ID).to_numpy(), batch.column(self._column), self.dimension)
+                near, far = part.among(candidates).nearest(query, limit)
+                rows, distances = ranked(np.concatenate([rows, near]), np.concatenate([distances, far]), limit)
+        return rows, distances
+
+
+class IndexedVectors:
+    """The segments of one column's index, seen from one version."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        column: str,
+        live: LiveRows,
+        segments: Sequence[tuple[Index, frozenset[int]]],
+        cache: PartitionCache,
+    ) -> None:
+        self.segments = segments
+        self.covered = frozenset().union(*(covered for _, covered in segments))
+        self._dataset = dataset
+        self._column = column
+        self._live = live
+        self._cache = cache
+        self._known: Flags | None = None
+        self._searches = 0
+
+    def describe(self) -> str:
+        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        scanned = sum(one.num_rows for one in self._dataset.fragments if one.id not in self.covered)
+        how = "bounded by their reach" if all(one.is_measured for one in indexes) else "all compared"
+        rest = f", and {scanned} entities that the index does not know" if scanned else ""
+        return f"{sum(len(one.sizes) for one in indexes)} partitions of the index, {how}{rest}"
+
+    @property
+    def known(self) -> Flags:
+        """Which rows the index knows."""
+        if self._known is None:
+            self._known = self._live.in_fragments(self.covered)
+        return self._known
+
+    def nearest(self, query: Vectors, flags: Flags, limit: int) -> tuple[RowIds, Scores] | None:
+        """Return the nearest of the flagged rows; None when neither partitions nor Lance can tell them in time.
+
+        Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
+        """
+        indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
+        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
+        self._searches += 1
+        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes)
+        if is_early or any(one.is_undivided for one in indexes):
+            return self._compared(query, flags, limit, share)
+        for one in indexes:
+            one.measure()
+        places = [(number, place) for number, one in enumerate(indexes) for place in range(len(one.sizes))]
+        least = np.concatenate([one.bounds(query) for one in indexes])
+        sizes = np.concatenate([one.sizes for one in indexes])
+        found = (np.empty(0, np.uint64), np.empty(0))
+        is_read = np.zeros(len(places), np.bool_)
+        while True:
+            reach = found[1][limit - 1] if len(found[1]) >= limit else np.inf
+            left = np.flatnonzero(~is_read & (least <= reach))
+            if len(left) == 0:
+                return found
+            if len(found[1]) >= limit and READ_SHARE_MIN * sizes[left].sum() > sizes.sum():
+                return self._compared(query, flags, limit, share)
+            left = left[np.argsort(least[left], kind="stable")]
+            # As many as should hold enough, and then half of what is left, because every look makes that less.
+            enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
+            following = left[: max(enough, len(left) // 2) if len(found[1]) >= limit else enough]
+            more = self._read(indexes, [places[one] for one in following], flags).nearest(query, limit)
+            is_read[following] = True
+            found = ranked(np.concatenate([found[0], more[0]]), np.concatenate([found[1], more[1]]), limit)
+
+    def _read(self, indexes: Sequence[Partitions], places: Sequence[tuple[int, int]], flags: Flags) -> Matrix:
+        """Return the flagged rows of some partitions; what is gone, or not this segment's to tell, is left out."""
+        rows, vectors = [np.empty(0, np.uint64)], [np.empty((0, indexes[0].dimension), np.float32)]
+        self._dataset.store.meter.count("search", str(self._dataset.ref))
+        # Several segments may remember a row; one is right about it.
+        told = [flags if len(indexes) == 1 else flags & self._live.in_fragments(own) for _, own in self.segments]
+        for number, place in places:
+            part = indexes[number].read(place)
+            kept = self._live.chosen(part.rows, told[number])
+            rows.append(part.rows[kept])
+            vectors.append(part.vectors[kept])
+        return Matrix(np.concatenate(rows), np.concatenate(vectors))
+
+    def _compared(self, query: Vectors, flags: Flags, limit: int, share: float) -> tuple[RowIds, Scores] | None:
+        """Let Lance compare all vectors; it answers in single precision, and rows that are gone or not wanted too."""
+        error = 1.0 + _ROUNDING * len(query)
+        asked = int((2 * limit + 16) / share)
+        while asked <= _ASKED_MAX:
+            places, rough = self._proposed(query, asked)
+            if not np.isfinite(rough).all():
+                return None
+            kept = places >= 0
+            kept[kept] = flags[places[kept]]
+            is_all = len(rough) < asked
+            last = np.inf if is_all else float(np.sqrt(rough[-1])) / error
+            places, near = places[kept], np.sqrt(rough[kept])
+            if len(near) >= limit or is_all:
+                bound = near[limit - 1] * error**2 if len(near) >= limit else np.inf
+                found = self._taken(places[near <= bound]).nearest(query, limit)
+                # What was not answered is farther than the last that was, but for what single precision hides.
+                if is_all or found[1][limit - 1] < last:
+                    return found
+            asked *= 4
+        return None
+
+    def _proposed(self, query: Vectors, asked: int) -> tuple[Positions, Scores]:
+        all_partitions = sum(len(self._cache.index(self._dataset, segment).sizes) for segment, _ in self.segments)
+        nearest = {"column": self._column, "q": query, "k": asked, "minimum_nprobes": all_partitions}
+        self._dataset.store.meter.count("search", str(self._dataset.ref))
+        with lance_errors(f"searching `{self._column}` of {self._dataset.ref}", self._dataset):
+            table = self._dataset.lance.scanner(
+                columns=[_DISTANCE], nearest=nearest, prefilter=True, with_row_id=True, fast_search=True
+            ).to_table()
+        rough = table.column(_DISTANCE).to_numpy().astype(np.float64)
+        order = np.argsort(rough, kind="stable")
+        return self._live.positions(table.column(_ROW_ID).to_numpy()[order]), rough[order]
+
+    def _taken(self, places: Positions) -> Matrix:
+        # Two segments may both answer a row.
+        rows = self._live.ids[np.unique(places)]
+        vectors = self._dataset.take(rows.tolist(), [self._column]).column(self._column).combine_chunks()
+        return Matrix.of(rows, vectors, self._cache.index(self._dataset, self.segments[0][0]).dimension)

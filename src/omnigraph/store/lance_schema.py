@@ -1,0 +1,153 @@
+"""Fields: edits of a Lance schema that keep every field's id.
+
+Lance finds columns in data files by field id. Its own conversion from Arrow numbers fields afresh, so a schema change
+built that way would silently read the wrong columns; we edit the protobuf messages of the fields instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import lance
+import pyarrow as pa
+from lance.schema import LanceSchema
+
+from omnigraph.store.files.protobuf import Parts, read_message, write_message
+
+_NAME: Final = 2
+_ID: Final = 3
+_PARENT: Final = 4
+
+# The parent of a top-level field is minus one, which protobuf writes as a 64-bit two's complement.
+_NO_PARENT: Final = (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field message, children being separate messages that name their parent."""
+
+    parts: Parts
+
+    @property
+    def name(self) -> str:
+        value = self._get(_NAME, b"")
+        assert isinstance(value, bytes)
+        return value.decode()
+
+    @property
+    def id(self) -> int:
+        return self._number(_ID)
+
+    @property
+    def parent(self) -> int:
+        return self._number(_PARENT)
+
+    @property
+    def is_column(self) -> bool:
+        return self.parent == _NO_PARENT
+
+    def renamed(self, name: str) -> Field:
+        return self._with(_NAME, name.encode())
+
+    def moved(self, offset: int) -> Field:
+        """Return the field with its id, and its parent's if it has one, further on."""
+        moved = self._with(_ID, self.id + offset)
+        return moved if self.is_column else moved._with(_PARENT, self.parent + offset)
+
+    def _number(self, tag: int) -> int:
+        value = self._get(tag, 0)
+        assert isinstance(value, int)
+        return value
+
+    def _get(self, tag: int, default: int | bytes) -> int | bytes:
+        return next((value for key, value in self.parts if key == tag), default)
+
+    def _with(self, tag: int, value: int | bytes) -> Field:
+        kept = [part for part in self.parts if part[0] != tag]
+        return replace(self, parts=tuple(sorted([*kept, (tag, value)], key=lambda part: part[0])))
+
+
+def edit(
+    schema: Any,
+    *,
+    add: Sequence[pa.Field[Any]] = (),
+    drop: Collection[str] = (),
+    rename: Mapping[str, str] | None = None,
+    next_id: int,
+) -> Any:
+    """Return a Lance schema with columns dropped, renamed and appended, in that order of thought.
+
+    New fields are numbered from `next_id`, which must be above every id that a data file of the dataset uses.
+    """
+    metadata, fields = _decode(schema)
+    names = rename or {}
+    dead = {field.id for field in fields if field.is_column and field.name in drop}
+    kept = []
+    for field in fields:
+        # A child follows its parent in the list, so one pass finds every descendant of a dropped column.
+        if field.id in dead or field.parent in dead:
+            dead.add(field.id)
+        else:
+            kept.append(field.renamed(names.get(field.name, field.name)) if field.is_column else field)
+    _, added = _decode(LanceSchema.from_pyarrow(pa.schema(list(add))))
+    kept.extend(field.moved(next_id) for field in added)
+    return LanceSchema._from_protos(metadata, *(_write(field) for field in kept))
+
+
+def field_ids(schema: Any) -> dict[str, int]:
+    """Return the field id of every column of a Lance schema."""
+    return {field.name: field.id for field in _decode(schema)[1] if field.is_column}
+
+
+def family_ids(schema: Any, column: str) -> tuple[int, ...]:
+    """Return the field id of a column, and those of everything inside of it."""
+    ids: set[int] = set()
+    for field in _decode(schema)[1]:
+        # A child follows its parent in the list.
+        if (field.is_column and field.name == column) or field.parent in ids:
+            ids.add(field.id)
+    return tuple(sorted(ids))
+
+
+def field_messages(schema: Any) -> list[bytes]:
+    """Return the protobuf message of every field of a Lance schema."""
+    return [_write(field) for field in _decode(schema)[1]]
+
+
+def _decode(schema: Any) -> tuple[Any, list[Field]]:
+    _, (metadata, *messages) = schema.__reduce__()
+    return metadata, [_read(message) for message in messages]
+
+
+def _read(message: bytes) -> Field:
+    return Field(read_message(message))
+
+
+def _write(field: Field) -> bytes:
+    """Join the parts of a message again.
+
+    >>> _write(_read(b"\\x12\\x01n\\x18\\x07").renamed("m")) == b"\\x12\\x01m\\x18\\x07"
+    True
+    """
+    return write_message(field.parts)
+
+
+BLOB_MARK = b"omnigraph.blob"
+
+
+def physical_schema(logical: pa.Schema) -> pa.Schema:
+    """Return the schema to create a dataset with, all field metadata kept."""
+    fields = [_physical(field) if BLOB_MARK in (field.metadata or {}) else field for field in logical]
+    return pa.schema(fields, metadata=_texts(logical.metadata))
+
+
+def _physical(field: pa.Field[pa.DataType]) -> pa.Field[pa.DataType]:
+    blob: pa.Field[pa.DataType] = lance.blob_field(field.name, nullable=field.nullable)
+    return blob.with_metadata(_texts(blob.metadata) | _texts(field.metadata))
+
+
+def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[bytes | str, bytes | str]:
+    # The stubs take wider dictionaries than the library hands out.
+    return dict((metadata or {}).items())

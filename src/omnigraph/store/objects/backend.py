@@ -1,0 +1,59 @@
+"""What a home of control objects must be able to do.
+
+The seam between `Objects`, which checks, counts down to failpoints and names errors, and its two backends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+from zlib import crc32
+
+from omnigraph.store.write.file_proof import FOOTER_BYTES
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectInfo:
+    """One object in a listing; `path` is relative to the graph's root."""
+
+    path: str
+    size_bytes: int
+    modified_us: int
+    e_tag: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """What one look at an object showed: its size, its last bytes, and a checksum.
+
+    That is the CRC-32 of all bytes on a disk; in an object store, which checks its bytes itself, that of the ETag.
+    """
+
+    size_bytes: int
+    tail: bytes
+    checksum: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Inspected:
+        """Return what a look at these bytes on a disk would show."""
+        return cls(len(data), data[-FOOTER_BYTES:], crc32(data))
+
+
+class Backend(Protocol):
+    """Raw operations: each counts its requests on the meter and raises `StorageError`; absence is `None`."""
+
+    def get(self, path: str) -> bytes | None: ...
+    def info(self, path: str) -> ObjectInfo | None: ...
+    def inspect(self, path: str) -> Inspected | None: ...
+    def put(self, path: str, data: bytes) -> None: ...
+    def open_chunks(self, path: str) -> AbstractContextManager[Iterator[bytes] | None]: ...
+    def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None: ...
+    def put_if_absent(self, path: str, data: bytes) -> bool: ...
+    def link(self, staged: str, final: str) -> bool: ...
+    def list(self, prefix: str) -> Iterator[ObjectInfo]: ...
+    def delete(self, path: str) -> None: ...
+    def delete_many(self, paths: Sequence[str]) -> None: ...
+    def delete_prefix(self, prefix: str) -> int: ...
+    def drop_empty(self, folder: str, before_us: int) -> None: ...

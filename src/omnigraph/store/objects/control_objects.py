@@ -1,0 +1,195 @@
+"""Control objects below one graph root: small files with atomic replace and put-if-absent, local or in S3.
+
+Adds to its backends what both share: checked paths, failpoints around every change, one meaning of absence.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+from omnigraph import clock, failpoints, ids
+from omnigraph.errors import StorageError, StorageKind, UsageError
+from omnigraph.failpoints import Point
+from omnigraph.store.objects.backend import Backend, Inspected, ObjectInfo
+from omnigraph.store.objects.local_objects import TEMPORARY_PREFIX, LocalObjects
+from omnigraph.store.objects.request_meter import NO_METER, Meter
+from omnigraph.store.objects.reserve import RESERVE_PATH, Reserve
+from omnigraph.store.objects.uri import Location
+
+__all__ = ["ObjectInfo", "Objects"]
+
+
+class Objects:
+    """The control objects of one graph; paths are relative to its root, with `/` between segments."""
+
+    def __init__(self, root: Location, meter: Meter = NO_METER) -> None:
+        self._root = root
+        self._backend = _backend(root, meter)
+        self._reserve = Reserve(root)
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes; absence is a `StorageError` of kind `not_found`."""
+        data = self._backend.get(_checked(path))
+        if data is None:
+            raise self._absent(path)
+        return data
+
+    def _absent(self, path: str) -> StorageError:
+        where = self._root.child(path).uri
+        return StorageError(
+            f"cannot read `{where}`: there is no such object; check the address of the graph",
+            kind=StorageKind.NOT_FOUND,
+            object=where,
+        )
+
+    def read_if_exists(self, path: str) -> bytes | None:
+        """Return the bytes, or None if there is certainly no such object; one request."""
+        return self._backend.get(_checked(path))
+
+    def copy_to(self, target: Objects, path: str) -> None:
+        """Copy an object to another root under the same path, in chunks; readers there see all of it or none."""
+        with self._backend.open_chunks(_checked(path)) as chunks, _change(f"copy {path}"):
+            if chunks is None:
+                raise self._absent(path)
+            target._backend.put_chunks(path, chunks)
+
+    def exists(self, path: str) -> bool:
+        """Tell whether there is such an object; not being allowed to look is an error. One request."""
+        return self._backend.info(_checked(path)) is not None
+
+    def size(self, path: str) -> int | None:
+        """Return the size in bytes, or None if there is no such object; one request."""
+        info = self._backend.info(_checked(path))
+        return None if info is None else info.size_bytes
+
+    def info(self, path: str) -> ObjectInfo | None:
+        """Return size and modification time, or None if there is no such object; one request."""
+        return self._backend.info(_checked(path))
+
+    def read_time(self) -> int:
+        """Return storage's own time in Unix microseconds: that of an object which is written for it and removed.
+
+        The local clock may be years off; whatever compares with the age of files must ask storage.
+        """
+        probe = f"{TEMPORARY_PREFIX}time-{ids.new_ulid()}"
+        try:
+            self._backend.put(probe, b"")
+            info = self._backend.info(probe)
+        finally:
+            self._backend.delete(probe)
+        if info is None:
+            raise StorageError(f"`{probe}` was removed while its time was read; try again", kind=StorageKind.TRANSIENT)
+        return clock.storage_us(info.modified_us)
+
+    def inspect(self, path: str) -> Inspected | None:
+        """Return size, footer and checksum, or None if there is no such object; one request."""
+        return self._backend.inspect(_checked(path))
+
+    def list(self, prefix: str) -> list[ObjectInfo]:
+        """Return all objects below the directory `prefix` (`""`: all), by path, with what crashed writers left."""
+        return sorted(self._backend.list(_checked(prefix) if prefix else ""))
+
+    def write(self, path: str, data: bytes) -> None:
+        """Create or replace: every reader sees all of the old bytes or all of the new ones."""
+        with _change(f"write {path}"):
+            self._backend.put(_checked(path), data)
+
+    def write_from_reserve(self, path: str, data: bytes) -> None:
+        """Create or replace, on a full disk in the room that was set aside; the bytes may be padded with spaces."""
+        try:
+            self.write(path, data)
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.FULL:
+                raise
+            with _change(f"write_from_reserve {path}"):
+                is_written = self._reserve.take(_checked(path), data)
+            if not is_written:
+                self.write(path, data)
+
+    def touch(self, path: str) -> None:
+        """Give an object storage's time, without any room for that; only a disk runs out of room."""
+        with _change(f"touch {path}"):
+            self._reserve.touch(_checked(path))
+
+    def keep_reserve(self) -> None:
+        """Set room aside for `write_from_reserve`, where there is none yet; best effort."""
+        if not self._reserve.is_kept:
+            with suppress(StorageError), _change(f"write {RESERVE_PATH}"):
+                self._reserve.keep()
+
+    def delete_into_reserve(self, path: str) -> None:
+        """Remove the object; room of the reserve in which it lies becomes the reserve again."""
+        with _change(f"delete {path}"):
+            if not self._reserve.give_back(_checked(path)):
+                self._backend.delete(path)
+
+    def write_if_absent(self, path: str, data: bytes) -> bool:
+        """Create, or return False if the name is taken; of any number of racers exactly one gets True."""
+        with _change(f"write_if_absent {path}"):
+            return self._backend.put_if_absent(_checked(path), data)
+
+    def link(self, staged: str, final: str) -> bool:
+        """Give the bytes of `staged` the name `final` too, or return False if that is taken; `staged` stays.
+
+        On a disk the new name survives power loss only once its directory is synced, so keep `staged` until then.
+        """
+        with _change(f"link {final}"):
+            return self._backend.link(_checked(staged), _checked(final))
+
+    def delete(self, path: str) -> None:
+        """Remove the object; that there is none is fine. After power loss it may be there again."""
+        with _change(f"delete {path}"):
+            self._backend.delete(_checked(path))
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        """Remove many objects, in bulk where storage can; there is no order among them."""
+        for path in paths:
+            _checked(path)
+        if paths:
+            with _change(f"delete_many {len(paths)} {paths[0]}"):
+                self._backend.delete_many(paths)
+
+    def discard(self, path: str) -> None:
+        """Remove an object that harms nobody if it stays: a failure is not told, and a sweep finds it by its age."""
+        with suppress(StorageError):
+            self.delete(path)
+
+    def discard_prefix(self, prefix: str) -> None:
+        """Remove everything below a directory, as `discard` does with an object."""
+        with suppress(StorageError):
+            self.delete_prefix(prefix)
+
+    def delete_prefix(self, prefix: str) -> int:
+        """Remove everything below a directory and return how many objects that were; the root itself is refused."""
+        with _change(f"delete_prefix {prefix}"):
+            return self._backend.delete_prefix(_checked(prefix))
+
+    def drop_empty(self, folder: str, before_us: int) -> None:
+        """Remove the folders in a folder that have held no file since a moment; only a disk has such folders."""
+        self._backend.drop_empty(_checked(folder), before_us)
+
+
+def _backend(root: Location, meter: Meter) -> Backend:
+    if root.is_local:
+        return LocalObjects(root, meter)
+    # Most graphs are local; they should not pay for loading a client that they never use.
+    from omnigraph.store.objects.s3_objects import S3Objects
+
+    return S3Objects(root, meter)
+
+
+@contextmanager
+def _change(detail: str) -> Iterator[None]:
+    failpoints.hit(Point.DURABLE_BEFORE, detail)
+    yield
+    failpoints.hit(Point.DURABLE_AFTER, detail)
+
+
+def _checked(path: str) -> str:
+    # Some paths are read back from stored intents, so a damaged one must not lead out of the graph.
+    segments: builtins.list[str] = path.split("/")
+    if "\0" in path or any(segment in ("", ".", "..") for segment in segments):
+        raise UsageError(f"`{path}` is not the path of an object below the graph's root", path=path)
+    return path

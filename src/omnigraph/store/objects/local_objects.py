@@ -1,0 +1,234 @@
+"""Control objects as files below a local directory.
+
+A file gets its final name only when its bytes are complete and, if power loss is to be survived, on the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Final
+from zlib import crc32
+
+from omnigraph import ids
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.limits import COPY_CHUNK_BYTES
+from omnigraph.store.objects.backend import Inspected, ObjectInfo
+from omnigraph.store.objects.durability import Disk
+from omnigraph.store.objects.failures import from_os_error
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.write.file_proof import FOOTER_BYTES
+
+# Names with this prefix are not objects yet; a crash can leave one behind.
+TEMPORARY_PREFIX: Final = ".og-"
+# A directory is no object: whoever asks for one by name finds nothing, as in an object store.
+_ABSENT: Final = (FileNotFoundError, IsADirectoryError)
+_CHUNK_BYTES: Final = 262_144
+_NO_HARD_LINKS: Final = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK)
+
+
+class LocalObjects:
+    """The operations of `Objects` on files; paths are checked by the caller."""
+
+    def __init__(self, root: Location, meter: Meter) -> None:
+        self._root = root.path
+        self._disk = Disk(root)
+        self._meter = meter
+
+    def get(self, path: str) -> bytes | None:
+        self._meter.count("get", path)
+        with self._failing("read", path), suppress(*_ABSENT), open(self._full(path), "rb") as file:
+            return file.read()
+        return None
+
+    def info(self, path: str) -> ObjectInfo | None:
+        self._meter.count("head", path)
+        with self._failing("look at", path), suppress(*_ABSENT):
+            status = os.stat(self._full(path))
+            if not stat.S_ISDIR(status.st_mode):
+                return ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+        return None
+
+    def inspect(self, path: str) -> Inspected | None:
+        self._meter.count("inspect", path)
+        checksum, size, tail = 0, 0, b""
+        with self._failing("read back", path), suppress(*_ABSENT), open(self._full(path), "rb", buffering=0) as file:
+            chunk = bytearray(_CHUNK_BYTES)
+            while count := file.readinto(chunk):
+                view = memoryview(chunk)[:count]
+                checksum, size = crc32(view, checksum), size + count
+                tail = (tail + bytes(view[-FOOTER_BYTES:]))[-FOOTER_BYTES:]
+            return Inspected(size, tail, checksum)
+        return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self.put_chunks(path, iter((data,)))
+
+    def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._meter.count("put", path)
+        with self._failing("write", path), self._temporary(path, chunks) as temporary:
+            os.replace(temporary, self._full(path))
+        self._settle(path)
+
+    @contextmanager
+    def open_chunks(self, path: str) -> Iterator[Iterator[bytes] | None]:
+        self._meter.count("get", path)
+        try:
+            with self._failing("read", path):
+                file = open(self._full(path), "rb")  # noqa: SIM115 - closed below, after whoever reads the chunks
+        except StorageError as error:
+            if error.storage_kind is not StorageKind.NOT_FOUND:
+                raise
+            yield None
+            return
+        with file:
+            yield iter(partial(file.read, COPY_CHUNK_BYTES), b"")
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        self._meter.count("put_if_absent", path)
+        final = self._full(path)
+        with self._failing("write", path):
+            # The link decides; looking first only spares the losers of an old race the disk.
+            if os.path.lexists(final):
+                return False
+            with self._temporary(path, iter((data,))) as temporary:
+                if not _link(temporary, final):
+                    return False
+        self._settle(path)
+        return True
+
+    def link(self, staged: str, final: str) -> bool:
+        self._meter.count("link", final)
+        try:
+            with self._failing("link", staged):
+                os.makedirs(os.path.dirname(self._full(final)), exist_ok=True)
+                return _link(self._full(staged), self._full(final))
+        except StorageError as error:
+            # Whoever was faster may have removed the staged name already.
+            if error.storage_kind is not StorageKind.NOT_FOUND or not os.path.lexists(self._full(final)):
+                raise
+            return False
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._meter.count("list", prefix)
+        with self._failing("list", prefix):
+            for path in self._walk(prefix):
+                # A file may go away while we look; then it is not there to be listed.
+                with suppress(FileNotFoundError):
+                    status = os.stat(os.path.join(self._root, path))
+                    yield ObjectInfo(path, status.st_size, status.st_mtime_ns // 1_000)
+
+    def delete(self, path: str) -> None:
+        self._meter.count("delete", path)
+        with self._failing("delete", path), suppress(*_ABSENT):
+            os.unlink(self._full(path))
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        self._meter.count("delete", paths[0])
+        for path in paths:
+            with self._failing("delete", path), suppress(*_ABSENT):
+                os.unlink(self._full(path))
+
+    def delete_prefix(self, prefix: str) -> int:
+        self._meter.count("list", prefix)
+        self._meter.count("delete", prefix)
+        count = 0
+        with self._failing("delete", prefix):
+            for directory, _, names in self._directories(prefix, topdown=False):
+                # Another process may be deleting the same; what it was faster with does not count here.
+                for name in names:
+                    with suppress(FileNotFoundError):
+                        os.unlink(os.path.join(directory, name))
+                        count += 1
+                with suppress(FileNotFoundError):
+                    os.rmdir(directory)
+        if os.path.isdir(os.path.dirname(self._full(prefix))):
+            self._settle(prefix)
+        return count
+
+    def drop_empty(self, folder: str, before_us: int) -> None:
+        self._meter.count("list", folder)
+        with self._failing("list", folder), suppress(FileNotFoundError):
+            with os.scandir(self._full(folder)) as entries:
+                found = [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+            for name in found:
+                inside = list(self._directories(f"{folder}/{name}", topdown=False))
+                if not any(names for _, _, names in inside) and all(_is_older(one, before_us) for one, _, _ in inside):
+                    self._drop(directory for directory, _, _ in inside)
+
+    def _drop(self, directories: Iterable[str]) -> None:
+        for directory in directories:
+            # It may be in use again, or somebody else's to remove: what is not needed can also stay.
+            with suppress(OSError):
+                os.rmdir(directory)
+
+    def _full(self, path: str) -> str:
+        return os.path.join(self._root, path)
+
+    def _walk(self, prefix: str) -> Iterator[str]:
+        for directory, _, names in self._directories(prefix, topdown=True):
+            for name in names:
+                yield os.path.relpath(os.path.join(directory, name), self._root)
+
+    def _directories(self, prefix: str, topdown: bool) -> Iterator[tuple[str, Sequence[str], Sequence[str]]]:
+        def refuse(error: OSError) -> None:
+            if not isinstance(error, FileNotFoundError):
+                raise error
+
+        return os.walk(self._full(prefix), topdown=topdown, onerror=refuse)
+
+    @contextmanager
+    def _temporary(self, path: str, chunks: Iterator[bytes]) -> Iterator[str]:
+        """Yield a file beside `path` with these bytes, already on the disk; it is gone afterwards."""
+        directory = os.path.dirname(self._full(path))
+        os.makedirs(directory, exist_ok=True)
+        temporary = os.path.join(directory, f"{TEMPORARY_PREFIX}{ids.new_ulid()}")
+        try:
+            with open(temporary, "xb") as file:
+                file.writelines(chunks)
+            self._disk.sync([temporary], [])
+            yield temporary
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(temporary)
+
+    def _settle(self, path: str) -> None:
+        """Make the directory remember what was just done to `path`; the change is already visible."""
+        self._disk.sync([], [os.path.dirname(path)])
+
+    @contextmanager
+    def _failing(self, action: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise from_os_error(error, action, self._full(path), self._root) from error
+
+
+def _is_older(directory: str, before_us: int) -> bool:
+    try:
+        return os.stat(directory).st_mtime_ns // 1_000 <= before_us
+    except FileNotFoundError:
+        return False
+
+
+def _link(source: str, final: str) -> bool:
+    try:
+        os.link(source, final)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        raise StorageError(
+            f"cannot create `{final}`: a graph needs hard links, and this file system refuses them;"
+            " put the graph on another one",
+            kind=StorageKind.CONFIGURATION,
+            object=final,
+            errno=errno.errorcode.get(error.errno or 0, ""),
+        ) from error
+    return True

@@ -1,0 +1,212 @@
+"""Control objects in an S3 bucket; the only importer of `obstore`.
+
+The client retries on its own, within bounds; what it gives up on is named by the answer that it got, else by its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final, cast
+
+import obstore
+from obstore import exceptions
+from obstore.store import S3Store
+
+from omnigraph import clock, ids
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.limits import CONDITIONAL_PUT_ATTEMPTS_MAX, COPY_CHUNK_BYTES, RETRY_WAIT_SECONDS
+from omnigraph.store.objects import uri
+from omnigraph.store.objects.backend import Inspected, ObjectInfo
+from omnigraph.store.objects.failures import CREDENTIALS, from_text
+from omnigraph.store.objects.request_meter import Meter
+from omnigraph.store.objects.uri import Location
+from omnigraph.store.write.file_proof import FOOTER_BYTES, etag_checksum
+
+if TYPE_CHECKING:
+    from obstore import GetResult, ObjectMeta
+    from obstore.store import S3Config
+
+
+# The most that one bulk request of S3 lists or deletes.
+BATCH_OBJECTS: Final = 1_000
+_ATTEMPT: Final = "omnigraph-attempt"
+
+_WAIT: Final = "check the credentials, the bucket, AWS_ENDPOINT_URL and AWS_REGION, then try again"
+_MEANINGS: Final[tuple[tuple[type[Exception], StorageKind, str], ...]] = (
+    (FileNotFoundError, StorageKind.NOT_FOUND, "there is no such object or bucket; check the address and AWS_REGION"),
+    (exceptions.PermissionDeniedError, StorageKind.CONFIGURATION, f"permission denied; {CREDENTIALS}"),
+    (exceptions.UnauthenticatedError, StorageKind.CONFIGURATION, f"not authenticated; {CREDENTIALS}"),
+    (exceptions.UnknownConfigurationKeyError, StorageKind.CONFIGURATION, "a setting is not known to the client"),
+    (exceptions.AlreadyExistsError, StorageKind.PRECONDITION, "it exists already"),
+    (exceptions.PreconditionError, StorageKind.PRECONDITION, "it changed meanwhile; read it again"),
+    (exceptions.NotModifiedError, StorageKind.PRECONDITION, "it did not change"),
+    (exceptions.NotSupportedError, StorageKind.PERMANENT, "this store lacks the operation; use one that has it"),
+    (exceptions.InvalidPathError, StorageKind.PERMANENT, "the store does not take this name; choose another address"),
+    (exceptions.GenericError, StorageKind.TRANSIENT, f"the store gave no usable answer, despite retries; {_WAIT}"),
+    (Exception, StorageKind.UNKNOWN, f"the client failed in an unforeseen way; {_WAIT}"),
+)
+
+
+def from_client_error(error: Exception, action: str, target: str) -> StorageError:
+    """Return the storage failure that an exception of the client stands for."""
+    by_type = next((kind, remedy) for cls, kind, remedy in _MEANINGS if isinstance(error, cls))
+    kind, remedy = from_text(str(error)) or by_type
+    return StorageError(f"cannot {action} `{target}`: {remedy}", kind=kind, object=target)
+
+
+class S3Objects:
+    """The operations of `Objects` on a bucket; paths are checked by the caller."""
+
+    def __init__(self, root: Location, meter: Meter) -> None:
+        self._root = root
+        self._meter = meter
+        options = uri.s3_options()
+        allow_http = options.pop("allow_http", "") == "true"
+        self._store = S3Store(
+            root.bucket,
+            prefix=root.path or None,
+            config=cast("S3Config", options),
+            client_options={
+                "allow_http": allow_http,
+                "timeout": timedelta(seconds=uri.REQUEST_TIMEOUT_SECONDS),
+                "connect_timeout": timedelta(seconds=uri.CONNECT_TIMEOUT_SECONDS),
+            },
+            retry_config={
+                "max_retries": uri.RETRIES_MAX,
+                "retry_timeout": timedelta(seconds=uri.RETRY_TIMEOUT_SECONDS),
+            },
+        )
+
+    def get(self, path: str) -> bytes | None:
+        self._meter.count("get", path)
+        with self._failing("read", path):
+            try:
+                return obstore.get(self._store, path).bytes().to_bytes()
+            except FileNotFoundError as error:
+                # Nothing is known about an object of a bucket that is not there.
+                if from_client_error(error, "read", path).storage_kind is not StorageKind.NOT_FOUND:
+                    raise
+                return None
+
+    def info(self, path: str) -> ObjectInfo | None:
+        self._meter.count("head", path)
+        with self._failing("look at", path):
+            try:
+                return self._info(obstore.head(self._store, path))
+            except FileNotFoundError:
+                return None
+
+    def inspect(self, path: str) -> Inspected | None:
+        self._meter.count("inspect", path)
+        with self._failing("look at", path):
+            try:
+                found = obstore.get(self._store, path, options={"range": {"suffix": FOOTER_BYTES}})
+                return Inspected(found.meta["size"], found.bytes().to_bytes(), etag_checksum(found.meta["e_tag"]))
+            except FileNotFoundError:
+                return None
+
+    def put(self, path: str, data: bytes) -> None:
+        self._meter.count("put", path)
+        with self._failing("write", path):
+            obstore.put(self._store, path, data, use_multipart=False)
+
+    @contextmanager
+    def open_chunks(self, path: str) -> Iterator[Iterator[bytes] | None]:
+        self._meter.count("get", path)
+        with self._failing("read", path):
+            try:
+                answer: GetResult | None = obstore.get(self._store, path)
+            except FileNotFoundError:
+                answer = None
+        yield None if answer is None else self._read_chunks(path, answer)
+
+    def _read_chunks(self, path: str, answer: GetResult) -> Iterator[bytes]:
+        with self._failing("read", path):
+            for chunk in answer.stream(min_chunk_size=COPY_CHUNK_BYTES):
+                yield bytes(chunk)
+
+    def put_chunks(self, path: str, chunks: Iterator[bytes]) -> None:
+        self._meter.count("put", path)
+        # Chunks are asked for in this thread: an upload that pulled them from another object itself would wait for the
+        # runtime that it runs in. What is not closed is never completed.
+        writing = obstore.open_writer(self._store, path, buffer_size=COPY_CHUNK_BYTES)
+        with self._failing("write", path), writing as writer:
+            for chunk in chunks:
+                writer.write(chunk)
+
+    def put_if_absent(self, path: str, data: bytes) -> bool:
+        # The client may repeat a request whose answer was lost, and then meets its own object. The mark tells them
+        # apart, so there is exactly one winner and the winner knows.
+        attempt = ids.new_ulid()
+        for number in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
+            clock.pause(ids.fraction() * number * RETRY_WAIT_SECONDS)
+            self._meter.count("put_if_absent", path)
+            with self._failing("write", path):
+                try:
+                    marks = {_ATTEMPT: attempt}
+                    obstore.put(self._store, path, data, mode="create", use_multipart=False, attributes=marks)
+                    return True
+                except exceptions.AlreadyExistsError as error:
+                    refusal = error
+                self._meter.count("get", path)
+                # 409 says that another conditional request was under way, not that the name is taken: while nothing
+                # is there, the name is free.
+                with suppress(FileNotFoundError):
+                    return obstore.get(self._store, path).attributes.get(_ATTEMPT) == attempt
+        raise from_client_error(refusal, "write", self._name(path)) from refusal
+
+    def link(self, staged: str, final: str) -> bool:
+        data = self.get(staged)
+        if data is not None:
+            return self.put_if_absent(final, data)
+        if self.info(final) is not None:
+            return False
+        raise from_client_error(FileNotFoundError(), "link", self._name(staged))
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        self._meter.count("list", prefix)
+        with self._failing("list", prefix):
+            for batch in obstore.list(self._store, prefix or None, chunk_size=BATCH_OBJECTS):
+                for entry in batch:
+                    yield self._info(entry)
+
+    def _info(self, entry: ObjectMeta) -> ObjectInfo:
+        modified_us = int(entry["last_modified"].timestamp() * 1_000_000)
+        return ObjectInfo(entry["path"], entry["size"], modified_us, entry["e_tag"])
+
+    def delete(self, path: str) -> None:
+        self._meter.count("delete", path)
+        with self._failing("delete", path):
+            obstore.delete(self._store, path)
+
+    def delete_many(self, paths: Sequence[str]) -> None:
+        for begin in range(0, len(paths), BATCH_OBJECTS):
+            batch = list(paths[begin : begin + BATCH_OBJECTS])
+            self._meter.count("delete", batch[0])
+            with self._failing("delete", batch[0]):
+                obstore.delete(self._store, batch)
+
+    def delete_prefix(self, prefix: str) -> int:
+        count = 0
+        self._meter.count("list", prefix)
+        with self._failing("delete", prefix):
+            for batch in obstore.list(self._store, prefix, chunk_size=BATCH_OBJECTS):
+                self._meter.count("delete", prefix)
+                obstore.delete(self._store, [entry["path"] for entry in batch])
+                count += len(batch)
+        return count
+
+    def drop_empty(self, folder: str, before_us: int) -> None:
+        """Do nothing: a folder is there as long as an object is in it."""
+
+    def _name(self, path: str) -> str:
+        return self._root.child(path).uri if path else self._root.uri
+
+    @contextmanager
+    def _failing(self, action: str, path: str) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.BaseError, OSError, ValueError) as error:
+            raise from_client_error(error, action, self._name(path)) from error

@@ -1,0 +1,1 @@
+"""Reads of one pinned dataset version: scans, lookups and differences between versions."""

@@ -1,0 +1,289 @@
+"""Pinned, read-only handles of one version of one dataset.
+
+The handle never moves: whoever holds it reads the same rows for as long as cleanup keeps the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from lance import LanceDataset, Transaction
+from lance.fragment import FragmentMetadata
+
+from omnigraph.errors import GraphError, OmniGraphError, StorageError, StorageKind
+from omnigraph.store.lance_schema import family_ids, field_ids
+from omnigraph.store.objects.failures import forbidden_in_directory, from_text
+from omnigraph.store.read.column_projection import AS_STORED, Shape, install
+
+if TYPE_CHECKING:
+    from omnigraph.store.store import Store
+
+
+install()
+
+MAX_VERSION = (1 << 64) - 1
+
+# Values belong into expressions, which carry their type; texts are for what expressions cannot name.
+Filter: TypeAlias = str | pc.Expression
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DatasetRef:
+    """The physical identity of a state: which directory, which Lance branch of it, which version.
+
+    `shape` is how its columns are read; all that is published has the columns that it was stored with.
+    """
+
+    path: str
+    branch: str | None
+    version: int
+    shape: Shape = AS_STORED
+
+    @property
+    def stored(self) -> DatasetRef:
+        """The same version with the columns that it was stored with."""
+        return self if self.shape == AS_STORED else DatasetRef(self.path, self.branch, self.version)
+
+    @property
+    def directory(self) -> str:
+        """The directory that holds the files of this branch, relative to the graph's root."""
+        return self.path if self.branch is None else f"{self.path}/tree/{self.branch}"
+
+    @property
+    def manifest_path(self) -> str:
+        return f"{self.directory}/_versions/{manifest_name(self.version)}"
+
+    def at(self, version: int) -> DatasetRef:
+        return DatasetRef(self.path, self.branch, version)
+
+    def __str__(self) -> str:
+        return f"{self.directory}@{self.version}"
+
+
+def manifest_name(version: int) -> str:
+    """Return Lance's file name for a version: newest first when listed.
+
+    >>> manifest_name(1)
+    '18446744073709551614.manifest'
+    """
+    return f"{MAX_VERSION - version:020d}.manifest"
+
+
+def version_of(path: str) -> int:
+    """Return the version that a file of this name holds.
+
+    >>> version_of("nodes/a/_versions/18446744073709551614.manifest")
+    1
+    """
+    return MAX_VERSION - int(path.rpartition("/")[2].partition(".")[0])
+
+
+class Dataset:
+    """One version of one dataset, open for reading and for staging changes on top of it."""
+
+    def __init__(self, store: Store, ref: DatasetRef, lance: LanceDataset) -> None:
+        self.store = store
+        self.ref = ref
+        self.lance = lance
+        self.staged_as: str | None = None
+        # Of the file that holds this version, if it was written here.
+        self.checksum: str | None = None
+        self._count: int | None = None
+
+    @property
+    def version(self) -> int:
+        return self.ref.version
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        with lance_errors(f"reading the schema of {self.ref}"):
+            return self.lance.schema
+
+    def count(self, filter: Filter | None = None) -> int:  # noqa: A002 - the word every scan API uses
+        if filter is not None:
+            with lance_errors(f"counting {self.ref}", self):
+                return int(self.lance.count_rows(filter))
+        if self._count is None:
+            with lance_errors(f"counting {self.ref}", self):
+                self._count = int(self.lance.count_rows())
+        return self._count
+
+    def read(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002 - the word every scan API uses
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+    ) -> pa.Table:
+        """Return the rows that satisfy a filter as one table."""
+        self.store.meter.count("scan", str(self.ref))
+        # Lance plans a list of columns in time quadratic to its length; all of them need no list.
+        own = frozenset(self.schema.names) if columns is not None else frozenset[str]()
+        is_all = columns is not None and own.issubset(columns) and own.issuperset(columns)
+        with lance_errors(f"reading {self.ref}", self):
+            found = self.lance.to_table(
+                columns=list(columns) if columns is not None and not is_all else None,
+                filter=filter,
+                with_row_id=with_row_id,
+                with_row_address=with_row_address,
+            )
+        if columns is None or not is_all:
+            return found
+        return found.select([*columns, *(name for name in found.schema.names if name not in own)])
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002 - the word every scan API uses
+        *,
+        with_row_id: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the rows that satisfy a filter."""
+        self.store.meter.count("scan", str(self.ref))
+        with lance_errors(f"reading {self.ref}", self):
+            yield from self.lance.to_batches(
+                columns=list(columns) if columns is not None else None, filter=filter, with_row_id=with_row_id
+            )
+
+    def take(self, row_ids: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
+        """Return rows by stable row id, in the order asked for; those that are gone are left out."""
+        self.store.meter.count("take", str(self.ref))
+        with lance_errors(f"reading {self.ref}", self):
+            return self.lance._take_rows(list(row_ids), columns=list(columns) if columns is not None else None)
+
+    def read_fragments(self, fragment_ids: Sequence[int], column: str) -> pa.Table:
+        """Return one column of some fragments, with row ids and row addresses."""
+        self.store.meter.count("fragments", str(self.ref))
+        wanted = frozenset(fragment_ids)
+        with lance_errors(f"reading {self.ref}", self):
+            fragments = [one for one in self.lance.get_fragments() if one.fragment_id in wanted]
+            scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
+            return scanner.to_table()
+
+    @cached_property
+    def fragments(self) -> list[FragmentMetadata]:
+        """The fragments that the rows lie in, in their order."""
+        return [fragment.metadata for fragment in self.lance.get_fragments()]
+
+    @property
+    def fragment_rows(self) -> list[int]:
+        """Rows per fragment, in fragment order: how finely the dataset is cut."""
+        return [fragment.num_rows for fragment in self.fragments]
+
+    @cached_property
+    def field_ids(self) -> dict[str, int]:
+        """What Lance calls each column, whatever its name."""
+        return field_ids(self.lance.lance_schema)
+
+    def family_ids(self, column: str) -> tuple[int, ...]:
+        """What Lance calls a column and everything inside of it."""
+        return family_ids(self.lance.lance_schema, column)
+
+    def base_directories(self) -> list[str]:
+        """The absolute places, outside of its own directory, where a branch looks for the files it inherits."""
+        return [str(base.path) for base in self.lance.base_paths().values()]
+
+    def is_gone(self) -> bool:
+        """Tell whether storage certainly has this version no more, though its handle may still be in use."""
+        names = (self.ref.manifest_path, *([self.staged_as] if self.staged_as else ()))
+        try:
+            return not any(self.store.objects.exists(name) for name in names)
+        except StorageError:
+            return False
+
+    def transaction(self, version: int) -> Transaction | None:
+        """Return the transaction that made a version, or None when it is no longer there to read."""
+        try:
+            return self.lance.read_transaction(version)
+        except (OSError, ValueError):
+            return None
+
+
+@contextmanager
+def lance_errors(doing: str, *read: Dataset) -> Iterator[None]:
+    """Turn what Lance raises into our storage error: by what it says of a failed request, else by its type.
+
+    When a version that was `read` is gone, whatever Lance stumbled over is the cleanup that removed it.
+    """
+    try:
+        with _storage_errors(doing):
+            yield
+    except StorageError as error:
+        for dataset in read:
+            if dataset.is_gone():
+                raise reclaimed(dataset.ref) from error
+        raise
+
+
+def miscounted(dataset: Dataset, rows: int) -> GraphError:
+    """Return the refusal to work with rows that are more or fewer than their version says: some file was exchanged."""
+    return GraphError(
+        f"{dataset.ref} holds {rows} rows, and its version says {dataset.count()}: a file was exchanged"
+        " or damaged. Find it with `omnigraph verify --data`, and restore it from a backup",
+        code="graph.corrupt",
+        object=str(dataset.ref),
+    )
+
+
+def reclaimed(ref: DatasetRef) -> GraphError:
+    """Return the refusal to read a version that is not there any more."""
+    return GraphError(
+        f"{ref} was removed by cleanup; read a newer commit",
+        code="graph.version_reclaimed",
+        object=str(ref),
+        version=ref.version,
+    )
+
+
+@contextmanager
+def _storage_errors(doing: str) -> Iterator[None]:
+    try:
+        yield
+    except OmniGraphError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise storage_error(doing, error) from error
+    except BaseException as error:
+        if not is_panic(error):
+            raise
+        raise StorageError(
+            f"{doing} failed: Lance cannot make sense of what is stored ({first_line(error)}); check it with"
+            " `omnigraph verify --data`",
+            kind=StorageKind.PERMANENT,
+        ) from error
+
+
+def is_panic(error: BaseException) -> bool:
+    """Tell whether Lance has panicked, as it does over some damaged files; the class cannot be imported."""
+    return type(error).__name__ == "PanicException"
+
+
+def storage_error(doing: str, error: BaseException) -> StorageError:
+    """Return the storage failure that an exception of Lance, or of another reader of files, stands for."""
+    if isinstance(error, FileNotFoundError):
+        return StorageError(f"{doing}: not found", kind=StorageKind.NOT_FOUND)
+    if (remedy := forbidden_in_directory(error)) is not None:
+        # Which step it was means nothing to a user: none of them is possible there.
+        return StorageError(
+            f"cannot work in the graph's directory: {remedy}", kind=StorageKind.CONFIGURATION, doing=doing
+        )
+    if isinstance(error, PermissionError):
+        remedy = "permission denied; check the owner and mode of the graph's files or its credentials"
+        return StorageError(f"{doing}: {remedy}", kind=StorageKind.CONFIGURATION)
+    meaning = from_text(str(error))
+    if meaning is None:
+        return StorageError(f"{doing} failed: {first_line(error)}", kind=StorageKind.UNKNOWN)
+    return StorageError(f"{doing} failed: {meaning[1]}", kind=meaning[0])
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says, without the stack of causes and source locations that Lance appends."""
+    text = str(error).strip()
+    return text.splitlines()[0].split(", /")[0][:300] if text else type(error).__name__

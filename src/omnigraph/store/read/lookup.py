@@ -1,0 +1,351 @@
+"""Lookup: where the rows of given values lie.
+
+Reads one pinned version; positions in memory or an index make it cheap, and neither is needed for a right answer.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from omnigraph.limits import POSITION_BUILD_ROWS_MAX, POSITION_CACHE_BYTES_MAX
+from omnigraph.store.read.dataset import Dataset
+
+if TYPE_CHECKING:
+    from lance.fragment import FragmentMetadata
+
+    from omnigraph.store.read.dataset import Dataset, DatasetRef
+
+
+Hashes = npt.NDArray[np.uint64]
+
+_WORD: Final = 8
+# Texts are hashed by their first and last words, so that the work per value is bounded.
+_WORDS_MAX: Final = 8
+_ODD: Final = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93))
+_LOW_BYTES: Final = np.array([(1 << (8 * count)) - 1 for count in range(_WORD + 1)], np.uint64)
+
+
+def is_hashable(type_: pa.DataType) -> bool:
+    """Tell whether values of a type can be hashed: texts, numbers, booleans, dates and times."""
+    return pa.types.is_string(type_) or pa.types.is_large_string(type_) or _is_fixed(type_)
+
+
+def hash_values(values: pa.Array[Any]) -> Hashes:
+    """Return a hash for each value; there must be no nulls among them.
+
+    >>> one, again, other = hash_values(pa.array(["a", "a", "b"])).tolist()
+    >>> one == again, one == other
+    (True, False)
+    """
+    assert values.null_count == 0, "a null has no hash"
+    if _is_fixed(values.type):
+        return _mixed(_bits(values), 0)
+    return _text_hashes(values.cast(pa.large_string()))
+
+
+def _is_fixed(type_: pa.DataType) -> bool:
+    return pa.types.is_primitive(type_) and type_.bit_width <= 64
+
+
+def _bits(values: pa.Array[Any]) -> Hashes:
+    if pa.types.is_floating(values.type):
+        # Adding zero makes both zeros the same one.
+        return (np.asarray(values.cast(pa.float64())) + 0.0).view(np.uint64)
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    elif not pa.types.is_integer(values.type):
+        values = values.view(pa.int32() if values.type.bit_width == 32 else pa.int64())
+    return np.asarray(values).astype(np.uint64)
+
+
+def _mixed(words: Hashes, turn: int) -> Hashes:
+    mixed = (words ^ np.uint64(turn)) * _ODD[0]
+    mixed ^= mixed >> np.uint64(32)
+    mixed *= _ODD[1]
+    mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def _text_hashes(texts: pa.Array[Any]) -> Hashes:
+    _, offset_buffer, data = texts.buffers()
+    assert offset_buffer is not None
+    offsets = np.frombuffer(memoryview(offset_buffer), np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes = _mixed(lengths.astype(np.uint64), 0)
+    size = int(offsets[-1])
+    padded = np.zeros(size + _WORD, np.uint8)
+    if data is not None:
+        padded[:size] = np.frombuffer(memoryview(data), np.uint8)[:size]
+    # A word begins at every byte, so that one gather reads a word of every text.
+    words: Hashes = np.ndarray((len(padded) - _WORD + 1,), "<u8", padded, strides=(1,))
+    for turn in range(2 * _WORDS_MAX):
+        rows = np.flatnonzero(lengths > turn * _WORD)
+        if len(rows) == 0:
+            break
+        at = starts[rows] + turn * _WORD
+        if turn >= _WORDS_MAX:
+            at += np.maximum(lengths[rows] - 2 * _WORDS_MAX * _WORD, 0)
+        left = np.minimum(starts[rows] + lengths[rows] - at, _WORD)
+        hashes[rows] = _mixed(hashes[rows] ^ (words[at] & _LOW_BYTES[left]), turn + 1)
+    return hashes
+
+
+def sorted_hashes(values: pa.Array[Any]) -> Hashes:
+    """Return the hashes of the values that are not null, ascending, each once."""
+    return np.unique(hash_values(pc.drop_null(values)))
+
+
+RowIds = npt.NDArray[np.uint64]
+_Key = tuple[str, int, tuple[str, ...]]
+
+_NO_ROWS: Final[RowIds] = np.array([], np.uint64)
+_BYTES_PER_ROW: Final = 16
+# Finding one value through an index takes about as long as taking this many rows into memory.
+_PROBE_ROWS: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """The hashes of one fragment's values, ascending, each with the row that holds it.
+
+    Row ids are unknown while only the writer of the fragment has seen it; that is enough to tell that it holds no such
+    value. `since` is set where rows were deleted before it was made: older versions and other branches may still have
+    them.
+    """
+
+    hashes: Hashes
+    row_ids: RowIds | None
+    since: DatasetRef | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.hashes.nbytes) + (0 if self.row_ids is None else int(self.row_ids.nbytes))
+
+    def serves(self, ref: DatasetRef) -> bool:
+        return self.since is None or (self.since.branch == ref.branch and self.since.version <= ref.version)
+
+    def rows_of(self, wanted: Hashes) -> RowIds | None:
+        """Return the rows that hold one of the hashes; None when there are some, and nobody knows which."""
+        first = np.searchsorted(self.hashes, wanted)
+        counts = np.searchsorted(self.hashes, wanted, "right") - first
+        held = np.flatnonzero(counts)
+        if len(held) == 0:
+            return _NO_ROWS
+        if self.row_ids is None:
+            return None
+        ends = np.cumsum(counts[held])
+        places = np.arange(ends[-1]) + np.repeat(first[held] - ends + counts[held], counts[held])
+        found: RowIds = self.row_ids[places]
+        return found
+
+
+class Positions:
+    """The segments of one graph, least recently used first out once they exceed their bytes; threads may share it."""
+
+    def __init__(self, bytes_max: int = POSITION_CACHE_BYTES_MAX) -> None:
+        self._segments: OrderedDict[_Key, Segment] = OrderedDict()
+        self._spent: dict[tuple[str, int], int] = {}
+        self._asked: dict[str, set[str]] = {}
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def rows_of(self, dataset: Dataset, column: str, values: pa.Array[Any]) -> RowIds | None:
+        """Return the row ids that may hold one of the values; None when a filter finds them with less work.
+
+        Every row that holds one is among them.
+        """
+        if not is_hashable(values.type):
+            return None
+        field = dataset.field_ids[column]
+        self._asked.setdefault(dataset.ref.path, set()).add(column)
+        wanted = sorted_hashes(values)
+        found, absent = [_NO_ROWS], []
+        for fragment in dataset.fragments:
+            segment = self._get(dataset, field, fragment)
+            rows = segment.rows_of(wanted) if segment is not None else None
+            if rows is None:
+                absent.append(fragment)
+            elif len(rows):
+                found.append(rows)
+        if absent and not self._is_worth_reading(dataset, field, absent, len(values)):
+            return None
+        for segment in self._read(dataset, column, field, absent):
+            rows = segment.rows_of(wanted)
+            assert rows is not None, "a segment that was read knows its rows"
+            found.append(rows)
+        return np.concatenate(found)
+
+    def foresee(self, dataset: Dataset, rows: pa.Table, fragments: Sequence[FragmentMetadata]) -> None:
+        """Take note of rows that were just written to new fragments, in columns that are asked for."""
+        start = 0
+        for fragment in fragments:
+            own = rows.slice(start, fragment.physical_rows)
+            start += fragment.physical_rows
+            for column in tuple(self._asked.get(dataset.ref.path, ())):
+                if column in rows.column_names:
+                    hashes = np.sort(hash_values(own.column(column).drop_null().combine_chunks()))
+                    self._put(_key(dataset, dataset.field_ids[column], fragment), Segment(hashes, None))
+
+    def _is_worth_reading(self, dataset: Dataset, field: int, absent: Sequence[FragmentMetadata], values: int) -> bool:
+        """Weigh what lookups by filter have cost so far against reading the column once and for all."""
+        rows = sum(fragment.num_rows for fragment in absent)
+        if rows <= POSITION_BUILD_ROWS_MAX:
+            return True
+        if 2 * dataset.count() * _BYTES_PER_ROW > self._bytes_max:
+            # It would push everything else out, and itself the next time.
+            return False
+        key = (dataset.ref.path, field)
+        self._spent[key] = self._spent.get(key, 0) + (values * _PROBE_ROWS if _is_indexed(dataset, field) else rows)
+        return self._spent[key] > rows
+
+    def _get(self, dataset: Dataset, field: int, fragment: FragmentMetadata) -> Segment | None:
+        key = _key(dataset, field, fragment)
+        with self._lock:
+            segment = self._segments.get(key)
+            if segment is not None:
+                self._segments.move_to_end(key)
+        return segment if segment is not None and segment.serves(dataset.ref) else None
+
+    def _read(
+        self, dataset: Dataset, column: str, field: int, fragments: Sequence[FragmentMetadata]
+    ) -> Iterator[Segment]:
+        """Read fragments and keep what they hold; many small ones are one request."""
+        for group in _groups(fragments):
+            rows = dataset.read_fragments([fragment.id for fragment in group], column)
+            rows = rows.filter(rows.column(column).is_valid())
+            hashes = hash_values(rows.column(column).combine_chunks())
+            row_ids, owners = rows.column("_rowid").to_numpy(), rows.column("_rowaddr").to_numpy() >> np.uint64(32)
+            for fragment in group:
+                own = np.flatnonzero(owners == fragment.id) if len(group) > 1 else np.arange(len(hashes))
+                own = own[np.argsort(hashes[own])]
+                segment = Segment(hashes[own], row_ids[own], dataset.ref if fragment.num_deletions else None)
+                self._put(_key(dataset, field, fragment), segment)
+                yield segment
+
+    def _put(self, key: _Key, segment: Segment) -> None:
+        with self._lock:
+            replaced = self._segments.pop(key, None)
+            self._segments[key] = segment
+            self._bytes += segment.nbytes - (replaced.nbytes if replaced else 0)
+            while self._bytes > self._bytes_max:
+                _, dropped = self._segments.popitem(last=False)
+                self._bytes -= dropped.nbytes
+
+
+def _groups(fragments: Sequence[FragmentMetadata]) -> Iterator[list[FragmentMetadata]]:
+    """Yield runs of fragments with no more rows in all than are read at once, larger ones alone."""
+    group: list[FragmentMetadata] = []
+    for fragment in fragments:
+        if group and sum(one.num_rows for one in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
+            yield group
+            group = []
+        group.append(fragment)
+    if group:
+        yield group
+
+
+def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:
+    return dataset.ref.path, field, tuple(file.path for file in fragment.files)
+
+
+def _is_indexed(dataset: Dataset, field: int) -> bool:
+    return any(one.fields == [field] and one.index_type.lower() == "btree" for one in dataset.lance.describe_indices())
+
+
+ID: Final = "id"
+ROW_ID: Final = "_rowid"
+ROW_ADDRESS: Final = "_rowaddr"
+PLACE: Final = (ID, ROW_ID, ROW_ADDRESS)
+
+# Above this many values one pass over the column costs less than a filter that lists them.
+FILTER_VALUES_MAX: Final = 4_096
+# Taking rows one by one costs about this many times what a pass over them costs.
+_TAKE_COST: Final = 10
+
+# A row with more columns than this is looked up by its keys first, and then taken.
+_WIDE_COLUMNS: Final = 256
+# Lance takes no typed filter on columns of these types.
+_UNFILTERED: Final = ("uint32", "uint64", "date64[ms]")
+
+
+def is_filterable(stored: pa.DataType) -> bool:
+    """Tell whether Lance takes a typed filter on a column of this type; others need a filter text."""
+    return str(stored) not in _UNFILTERED
+
+
+def find(dataset: Dataset, ids: pa.Array[Any]) -> pa.Table:
+    """Return id, row id and row address of every row whose id is among `ids`, in no particular order."""
+    return find_rows(dataset, [ID], {ID: ids})
+
+
+def find_rows(dataset: Dataset, columns: Sequence[str], where: Mapping[str, pa.Array[Any]]) -> pa.Table:
+    """Return columns, row id and row address of the rows in which each column of `where` holds one of its values."""
+    names = list(dict.fromkeys([*columns, *where]))
+    if dataset.count() == 0 or any(len(values) == 0 for values in where.values()):
+        return _nothing(dataset, columns)
+    values = {name: _both_zeros(one) for name, one in where.items()}
+    row_ids = _candidates(dataset, values)
+    if row_ids is not None and len(row_ids) == 0:
+        return _nothing(dataset, columns)
+    if row_ids is None and len(names) > _WIDE_COLUMNS:
+        # Lance plans a scan in time quadratic to the number of its columns, and a take of rows does not.
+        narrow = dataset.read(list(where), _condition(values), with_row_id=True)
+        row_ids = narrow.column(ROW_ID).to_numpy()
+        if len(row_ids) == 0:
+            return _nothing(dataset, columns)
+    is_wide = row_ids is not None and len(names) > _WIDE_COLUMNS
+    if row_ids is not None and (is_wide or len(row_ids) * _TAKE_COST < dataset.count()):
+        found = dataset.take(row_ids.tolist(), [*names, ROW_ID, ROW_ADDRESS])
+    else:
+        found = dataset.read(names, _condition(values), with_row_id=True, with_row_address=True)
+    for name, one in values.items():
+        found = found.filter(pc.is_in(found.column(name), value_set=one))
+    return found.select([*columns, ROW_ID, ROW_ADDRESS])
+
+
+def _candidates(dataset: Dataset, where: Mapping[str, pa.Array[Any]]) -> RowIds | None:
+    """Return the rows that may hold a value in every column, as far as positions tell; None when they do not."""
+    found: RowIds | None = None
+    for name, values in where.items():
+        rows = dataset.store.positions.rows_of(dataset, name, values)
+        if rows is not None:
+            found = rows if found is None else np.intersect1d(found, rows)
+    return found
+
+
+def _condition(where: Mapping[str, pa.Array[Any]]) -> pc.Expression | None:
+    condition = None
+    for name, values in where.items():
+        if len(values) <= FILTER_VALUES_MAX and is_filterable(values.type):
+            one = pc.field(name).isin(values)
+            condition = one if condition is None else condition & one
+    return condition
+
+
+def _both_zeros(values: pa.Array[Any]) -> pa.Array[Any]:
+    # Zero has two signs, which filters tell apart and rules do not.
+    if not pa.types.is_floating(values.type):
+        return values
+    return pa.concat_arrays([values, pc.negate(values.filter(pc.equal(values, pa.scalar(0.0, values.type))))])
+
+
+def _nothing(dataset: Dataset, columns: Sequence[str]) -> pa.Table:
+    places = [pa.field(name, pa.uint64()) for name in (ROW_ID, ROW_ADDRESS)]
+    return pa.schema([*(dataset.schema.field(name) for name in columns), *places]).empty_table()
+
+
+def ids_of(rows: pa.Table) -> pa.Array[Any]:
+    """Return the id column as one array; the caller has made sure that no id comes twice."""
+    ids = rows.column(ID).combine_chunks()
+    assert len(pc.unique(ids)) == len(ids), "ids must be distinct within one change"
+    return ids

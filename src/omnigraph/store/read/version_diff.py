@@ -1,0 +1,251 @@
+"""Differences: which rows of two versions of one dataset may differ, told from fragments and row versions alone.
+
+Reads no column but the ids of those rows, so the cost follows what was written between the two versions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute
+from lance import LanceFragment
+from numpy.typing import NDArray
+
+from omnigraph.store.files.protobuf import read_message
+from omnigraph.store.read.dataset import Dataset, DatasetRef, lance_errors
+from omnigraph.store.read.live_rows import deleted_offsets, deletion_path, first_row_id
+from omnigraph.store.read.lookup import ID, ROW_ADDRESS
+from omnigraph.store.read.ordered_scan import ROW_ID
+
+# The stubs know fewer argument types than the kernels take.
+pc: Any = pyarrow.compute
+
+_UPDATED: Final = "_row_last_updated_at_version"
+
+# Fetching one id by row id costs as much as reading this many of them in a row.
+_TAKEN_PART: Final = 50
+
+FileKey = tuple[tuple[str, tuple[int, ...]], ...]
+Numbers = NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of one version: their row ids, the versions that wrote them, and the fragments that hold them."""
+
+    row_ids: Numbers
+    versions: Numbers
+    fragments: tuple[LanceFragment, ...]
+
+    def keep(self, mask: NDArray[np.bool_]) -> _Rows:
+        return _Rows(self.row_ids[mask], self.versions[mask], self.fragments)
+
+
+def moved_rows(before: Dataset, after: Dataset) -> tuple[pa.Table, pa.Table]:
+    """Return `id` and `_rowid` of the rows of each version that may differ from the other; all other rows are equal.
+
+    A value that changes in place without a new row version would not be seen, so no staged operation does that.
+    """
+    with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
+        ours, theirs = _by_files(before), _by_files(after)
+        same = [(ours[key], theirs[key]) for key in ours.keys() & theirs.keys()]
+        trimmed = [pair for pair in same if deletion_path(pair[0].metadata) != deletion_path(pair[1].metadata)]
+        parted = [_live_only(before, one, after, two) for one, two in trimmed]
+        old = _joined([*_only(ours, theirs), *(one for one, _ in parted)])
+        new = _joined([*_only(theirs, ours), *(two for _, two in parted)])
+        old, new = _narrowed(before, old, after, new)
+        return _ids(before, old), _ids(after, new)
+
+
+def moved_estimate(before: Dataset, after: Dataset) -> int:
+    """Return about how many rows `moved_rows` would look at, from the lists of fragments alone."""
+    with lance_errors(f"comparing {before.ref} with {after.ref}", before, after):
+        ours, theirs = _by_files(before), _by_files(after)
+        alone = [one for key, one in (*ours.items(), *theirs.items()) if (key in ours) != (key in theirs)]
+        gone = [abs(ours[key].num_deletions - theirs[key].num_deletions) for key in ours.keys() & theirs.keys()]
+        return sum(one.metadata.num_rows for one in alone) + sum(gone)
+
+
+def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
+    """Return the fragments by the files they consist of.
+
+    Lance names data files at random, so a name means the same file in a dataset and in every fork of it.
+    """
+    return {
+        tuple((file.path, tuple(file.fields)) for file in one.metadata.files): one
+        for one in dataset.lance.get_fragments()
+    }
+
+
+def _only(mine: Mapping[FileKey, LanceFragment], others: Mapping[FileKey, LanceFragment]) -> list[_Rows]:
+    return [_facts(fragment)[1] for key, fragment in mine.items() if key not in others]
+
+
+def _live_only(before: Dataset, one: LanceFragment, after: Dataset, two: LanceFragment) -> tuple[_Rows, _Rows]:
+    """Return the rows of a fragment that are live in one version and deleted in the other."""
+    gone_one, gone_two = deleted_offsets(before, one), deleted_offsets(after, two)
+    first_one, first_two = first_row_id(one), first_row_id(two)
+    if gone_one is None or gone_two is None or first_one is None or first_two is None:
+        (offsets_one, rows_one), (offsets_two, rows_two) = _facts(one), _facts(two)
+        return rows_one.keep(~np.isin(offsets_one, offsets_two)), rows_two.keep(~np.isin(offsets_two, offsets_one))
+    live_one, live_two = np.setdiff1d(gone_two, gone_one), np.setdiff1d(gone_one, gone_two)
+    return _never_moved(one, live_one + np.uint64(first_one)), _never_moved(two, live_two + np.uint64(first_two))
+
+
+def _never_moved(fragment: LanceFragment, row_ids: Numbers) -> _Rows:
+    # No version is as new as this one, so a row that stayed where it is is not taken for one that was moved.
+    return _Rows(row_ids, np.full(len(row_ids), np.iinfo(np.uint64).max, np.uint64), (fragment,))
+
+
+def _facts(fragment: LanceFragment) -> tuple[Numbers, _Rows]:
+    # None of these is a stored column: they come from the manifest and the deletion file.
+    facts = fragment.to_table(columns=[_UPDATED], with_row_id=True, with_row_address=True)
+    row_ids, versions, addresses = (facts.column(name).to_numpy() for name in (ROW_ID, _UPDATED, ROW_ADDRESS))
+    return addresses & np.uint64(0xFFFF_FFFF), _Rows(row_ids, versions, (fragment,))
+
+
+def _joined(parts: Iterable[_Rows]) -> _Rows:
+    parts = [part for part in parts if len(part.row_ids)]
+    nothing = np.array([], np.uint64)
+    return _Rows(
+        np.concatenate([nothing, *(part.row_ids for part in parts)]),
+        np.concatenate([nothing, *(part.versions for part in parts)]),
+        tuple(fragment for part in parts for fragment in part.fragments),
+    )
+
+
+def _narrowed(before: Dataset, old: _Rows, after: Dataset, new: _Rows) -> tuple[_Rows, _Rows]:
+    """Leave out rows that a compaction only moved: of one row id, and written by one version of a common past."""
+    if not len(old.row_ids) or not len(new.row_ids):
+        return old, new
+    _, one, two = np.intersect1d(old.row_ids, new.row_ids, assume_unique=True, return_indices=True)
+    shared = old.versions[one] == new.versions[two]
+    if not shared.any():
+        return old, new
+    # Past the point where they part, forks hand out the same row ids and version numbers to different rows.
+    shared &= old.versions[one] <= np.uint64(_shared_version(before, after))
+    kept_old, kept_new = np.ones(len(old.row_ids), np.bool_), np.ones(len(new.row_ids), np.bool_)
+    kept_old[one[shared]] = False
+    kept_new[two[shared]] = False
+    return old.keep(kept_old), new.keep(kept_new)
+
+
+def _shared_version(before: Dataset, after: Dataset) -> int:
+    """Return the newest version that is in the past of both."""
+    if before.ref.branch == after.ref.branch:
+        return min(before.version, after.version)
+    one, two = _origin(before), _origin(after)
+    if one is None or two is None:
+        return 0
+    common = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(one, two, strict=False))))
+    return min(
+        one[common][0] if common < len(one) else before.version, two[common][0] if common < len(two) else after.version
+    )
+
+
+def _origin(dataset: Dataset) -> list[tuple[int, str]] | None:
+    """Return where each fork on the way to this one left its parent, oldest first; None when that is not known."""
+    if dataset.ref.branch is None:
+        return []
+    raw = dataset.store.objects.read_if_exists(_listed(dataset.ref))
+    if raw is None:
+        return None
+    return [(int(version), str(fork)) for version, fork in orjson.loads(raw)["identifier"]["version_mapping"]]
+
+
+def _listed(ref: DatasetRef) -> str:
+    return f"{ref.path}/_refs/branches/{ref.branch}.json"
+
+
+def _ids(dataset: Dataset, rows: _Rows) -> pa.Table:
+    """Return the ids of rows: of few in large fragments by address, else by reading the ids of whole fragments."""
+    held = sum(fragment.metadata.num_rows for fragment in rows.fragments)
+    wanted = pa.array(rows.row_ids)
+    if _TAKEN_PART * len(wanted) < held:
+        found = dataset.take(rows.row_ids.tolist(), [ID])
+        return found.append_column(ROW_ID, wanted)
+    if not rows.fragments:
+        return pa.table({ID: pa.array([], pa.string()), ROW_ID: pa.array([], pa.uint64())})
+    dataset.store.meter.count("scan", str(dataset.ref))
+    scanner = dataset.lance.scanner(columns=[ID], with_row_id=True, fragments=list(rows.fragments))
+    found = scanner.to_table()
+    return found if len(wanted) == held else found.filter(pc.is_in(found.column(ROW_ID), value_set=wanted))
+
+
+# What two fragments agree in when they hold the same rows: their data files, and the file of deleted rows.
+_Identity: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """So many fragments, and rows in them, that a version begins with just like another one does."""
+
+    fragments: int
+    rows: int
+
+
+def shared_beginning(dataset: Dataset, other: Dataset) -> Beginning:
+    """Return what a version begins with just like another version or branch of the same dataset."""
+    fragments = rows = 0
+    if not dataset.schema.equals(other.schema, check_metadata=True):
+        # The same files may mean something else when a column has gone and another one has taken its name.
+        return Beginning(0, 0)
+    for own, theirs in zip(dataset.lance.get_fragments(), other.lance.get_fragments(), strict=False):
+        if _identity(own.metadata) != _identity(theirs.metadata):
+            break
+        fragments, rows = fragments + 1, rows + own.metadata.num_rows
+    return Beginning(fragments, rows)
+
+
+def read_after(dataset: Dataset, beginning: Beginning, columns: Sequence[str]) -> pa.Table:
+    """Return the rows that follow a beginning, in order."""
+    rest = dataset.lance.get_fragments()[beginning.fragments :]
+    if not rest:
+        return dataset.schema.empty_table().select(list(columns))
+    dataset.store.meter.count("scan", str(dataset.ref))
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        return dataset.lance.scanner(columns=list(columns), fragments=rest).to_table()
+
+
+def _identity(fragment: Any) -> _Identity:
+    deleted = fragment.deletion_file
+    return (
+        *(file.path for file in fragment.files),
+        *(tuple(file.fields) for file in fragment.files),
+        None if deleted is None else deleted.path(fragment.id),
+        repr(fragment.overlays),
+    )
+
+
+_RUN: Final = 1
+_RUN_VERSION: Final = 2
+_COLUMN: Final = "_row_last_updated_at_version"
+
+
+def newest_row_version(dataset: Dataset, fragment: Any) -> int:
+    """Return the newest version at which any row of a fragment was written, deleted rows included."""
+    inline = (fragment.metadata.to_json().get("last_updated_at_version_meta") or {}).get("inline")
+    if inline is not None:
+        return max(_run_versions(bytes(inline)), default=0)
+    with lance_errors(f"reading {dataset.ref}", dataset):
+        found = fragment.scanner(columns=[_COLUMN]).to_table().column(_COLUMN)
+    return max((int(one or 0) for one in found.unique().to_pylist()), default=0)
+
+
+def _run_versions(message: bytes) -> Iterator[int]:
+    """Return the versions of the runs of a row version sequence.
+
+    >>> list(_run_versions(bytes([10, 8, 10, 4, 10, 2, 16, 20, 16, 3])))
+    [3]
+    """
+    for tag, run in read_message(message):
+        assert tag == _RUN, "a row version sequence consists of runs"
+        assert isinstance(run, bytes)
+        # Protobuf leaves out a zero.
+        yield next((value for key, value in read_message(run) if key == _RUN_VERSION and isinstance(value, int)), 0)

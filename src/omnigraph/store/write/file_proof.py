@@ -1,0 +1,297 @@
+"""Proven files: every staged file is seen to be whole before anything may rely on it, and its checksum is taken.
+
+On a disk the bytes are read back, mostly from the page cache. In an object store, whose puts are atomic, one ranged
+request a file returns size, footer and ETag; requests run beside whatever the writer does next.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from base64 import b64decode, b64encode
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cache
+from hashlib import blake2b
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from zlib import crc32
+
+import numpy as np
+
+from omnigraph.errors import StorageError, StorageKind
+from omnigraph.ids import new_ulid
+from omnigraph.limits import PROOF_CACHE_MAX, PROOF_THREADS
+
+if TYPE_CHECKING:
+    from omnigraph.store.objects.backend import Inspected
+    from omnigraph.store.objects.control_objects import Objects
+    from omnigraph.store.store import Store
+
+
+# How much of the end of a file any of these checks looks at.
+FOOTER_BYTES: Final = 64
+
+_MAGIC: Final = b"LANC"
+# Three positions, two counts, two version numbers, and the magic.
+_FILE_FOOTER: Final = struct.Struct("<QQQIIHH4s")
+# An entry of the table that ends right before the footer.
+_BUFFER_ENTRY_BYTES: Final = 16
+# The position of the manifest, two version numbers, and the magic.
+_MANIFEST_FOOTER: Final = struct.Struct("<QHH4s")
+_ARROW_MAGIC: Final = b"ARROW1"
+_CURRENT_MAJOR: Final = 2
+
+
+def fault_of(path: str, size_bytes: int, tail: bytes) -> str | None:
+    """Return why a file with this end cannot be whole, or None; the name says what kind of file it is.
+
+    >>> fault_of("data/a.lance", 9, b"too short")
+    'it has no footer'
+    """
+    name = path.rpartition("/")[2]
+    if ".manifest" in name:
+        return _manifest_fault(size_bytes, tail)
+    if name.endswith((".lance", ".idx")):
+        return _file_fault(size_bytes, tail)
+    if name.endswith(".arrow") and not tail.endswith(_ARROW_MAGIC):
+        return "it has no footer"
+    return None
+
+
+def is_inlined(transaction: bytes, manifest: bytes) -> bool:
+    """Tell whether the file of a transaction says what the manifest that it made says: a copy stands in both."""
+    position = int.from_bytes(manifest[-_MANIFEST_FOOTER.size :][:8], "little")
+    start = position - len(transaction)
+    return manifest[start:position] == transaction and manifest[start - 4 : start] == len(transaction).to_bytes(
+        4, "little"
+    )
+
+
+def _file_fault(size_bytes: int, tail: bytes) -> str | None:
+    if len(tail) < _FILE_FOOTER.size or not tail.endswith(_MAGIC):
+        return "it has no footer"
+    _, _, buffers, buffer_count, _, major, _, _ = _FILE_FOOTER.unpack(tail[-_FILE_FOOTER.size :])
+    ought = buffers + buffer_count * _BUFFER_ENTRY_BYTES + _FILE_FOOTER.size
+    if major == _CURRENT_MAJOR and ought != size_bytes:
+        return f"its footer speaks of {ought} bytes, and it has {size_bytes}"
+    return None
+
+
+def _manifest_fault(size_bytes: int, tail: bytes) -> str | None:
+    if len(tail) < _MANIFEST_FOOTER.size or not tail.endswith(_MAGIC):
+        return "it has no footer"
+    position = _MANIFEST_FOOTER.unpack(tail[-_MANIFEST_FOOTER.size :])[0]
+    return None if position + _MANIFEST_FOOTER.size < size_bytes else "its footer points past its end"
+
+
+# Files up to this size are read back in less time than a thread takes to start.
+_INLINE_BYTES: Final = 262_144
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """A file that was whole when it was looked at.
+
+    `checksum` is the CRC-32 of its bytes on a disk, and of its ETag in an object store.
+    """
+
+    path: str
+    size_bytes: int
+    checksum: int
+
+
+class PendingProofs:
+    """The proofs of some files, which may still be on their way."""
+
+    def __init__(self, *parts: Future[list[Proof]] | list[Proof]) -> None:
+        self._parts = parts
+
+    def result(self) -> list[Proof]:
+        """Return the proofs; `StorageError` when a file is not whole."""
+        found = [part.result() if isinstance(part, Future) else part for part in self._parts]
+        return [proof for proofs in found for proof in proofs]
+
+
+NOTHING_TO_PROVE: Final = PendingProofs()
+
+
+class Prover:
+    """Looks at staged files; remembers what it has proven, because staged files never change."""
+
+    def __init__(self, objects: Objects, is_local: bool) -> None:
+        self._objects = objects
+        self._is_local = is_local
+        self._proven: OrderedDict[str, Proof] = OrderedDict()
+        self._noted: OrderedDict[str, None] = OrderedDict()
+        self._lock = Lock()
+
+    def begin(self, sizes: Mapping[str, int | None]) -> PendingProofs:
+        """Begin to prove files, by path with the size that was recorded for each; a path that ends in `/` is a folder.
+
+        On a disk this raises at once when a file is not whole.
+        """
+        wanted = {path: size for path, size in sizes.items() if not self._recall(path)}
+        known = [proof for path in sizes if (proof := self._recall(path))]
+        if not wanted:
+            return PendingProofs(known)
+        if self._is_local and sum(size or 0 for size in wanted.values()) <= _INLINE_BYTES:
+            return PendingProofs(known, [proof for path, size in wanted.items() for proof in self._prove(path, size)])
+        futures = [_pool(os.getpid()).submit(self._prove, path, size) for path, size in wanted.items()]
+        pending = PendingProofs(known, *futures)
+        if self._is_local:
+            pending.result()
+        return pending
+
+    def accept(self, proof: Proof) -> None:
+        """Take over what another process has proven, or what was proven under another name."""
+        with self._lock:
+            self._proven[proof.path] = proof
+            while len(self._proven) > PROOF_CACHE_MAX:
+                self._proven.popitem(last=False)
+
+    def note(self, path: str) -> None:
+        """Remember that a stored file was read and is what its version says."""
+        with self._lock:
+            self._noted[path] = None
+            while len(self._noted) > PROOF_CACHE_MAX:
+                self._noted.popitem(last=False)
+
+    def knows(self, path: str) -> bool:
+        """Tell whether a file was staged here, or read and found to be right."""
+        with self._lock:
+            return path in self._proven or path in self._noted
+
+    def renamed(self, before: str, after: str) -> None:
+        """Take over the proof of a file that got another name, if its bytes are what was looked at."""
+        if self._is_local and (proof := self._recall(before)) is not None:
+            self.accept(replace(proof, path=after))
+
+    def _recall(self, path: str) -> Proof | None:
+        with self._lock:
+            return self._proven.get(path)
+
+    def _prove(self, path: str, size: int | None) -> list[Proof]:
+        found = list(self._folder(path)) if path.endswith("/") else [self._file(path, size)]
+        for proof in found:
+            self.accept(proof)
+        return found
+
+    def _folder(self, path: str) -> Iterator[Proof]:
+        for info in self._objects.list(path.rstrip("/")):
+            yield self._recall(info.path) or self._file(info.path, info.size_bytes)
+
+    def _file(self, path: str, size: int | None) -> Proof:
+        return self.proof_of(path, self._objects.inspect(path), size)
+
+    def proof_of(self, path: str, looked: Inspected | None, size: int | None) -> Proof:
+        """Return the proof that a look at a file gives; `StorageError` when the file is not whole."""
+        if looked is None:
+            raise not_whole(path, "it is not there")
+        if size is not None and looked.size_bytes != size:
+            raise not_whole(path, f"it has {looked.size_bytes} of {size} bytes")
+        if (fault := fault_of(path, looked.size_bytes, looked.tail)) is not None:
+            raise not_whole(path, fault)
+        return Proof(path, looked.size_bytes, looked.checksum)
+
+
+def not_whole(path: str, fault: str) -> StorageError:
+    """Return the refusal to publish what a write has left incomplete."""
+    return StorageError(
+        f"`{path}` was not written whole: {fault}. A write to storage was lost, and nothing was published; check free"
+        " space, quotas and limits of file sizes, and the disk itself, then run it again",
+        kind=StorageKind.UNKNOWN,
+        object=path,
+    )
+
+
+def etag_checksum(e_tag: str | None) -> int:
+    """Return the checksum that stands for an object of an object store.
+
+    >>> etag_checksum('"9e107d9d372bb6826bd81d3542a419d6"') == etag_checksum("9e107d9d372bb6826bd81d3542a419d6")
+    True
+    """
+    return zlib.crc32((e_tag or "").strip('"').encode())
+
+
+@cache
+def _pool(_process: int) -> ThreadPoolExecutor:
+    # Its tasks wait for nothing but storage, so other pools may wait for it. Keyed by process id: a forked child
+    # inherits the pool object, but none of its threads.
+    return ThreadPoolExecutor(PROOF_THREADS, thread_name_prefix="omnigraph-proof")
+
+
+# Files never change, except where a hard drop overwrites bytes; their new checksums are kept here.
+OVERWRITTEN_PATH: Final = "__checksums"
+
+
+class ChecksumKind(StrEnum):
+    """What a checksum is the CRC-32 of: the bytes of a file, or the ETag that an object store gave them."""
+
+    CONTENT = "crc32"
+    ETAG = "etag"
+
+
+_ENTRY: Final = np.dtype([("path", "<u8"), ("checksum", "<u4")])
+
+
+def pack(kind: ChecksumKind, proofs: Iterable[Proof]) -> str:
+    """Return what was proven as one text.
+
+    >>> text = pack(ChecksumKind.CONTENT, [Proof("nodes/a/data/b.lance", 10, 7)])
+    >>> text.startswith("crc32:"), unpack(text)[1][path_key("nodes/a/data/b.lance")]
+    (True, 7)
+    """
+    return _packed(kind, {path_key(one.path): one.checksum for one in proofs})
+
+
+def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
+    entries = np.array(sorted(known.items()), _ENTRY)
+    return f"{kind}:{b64encode(entries.tobytes()).decode()}" if known else ""
+
+
+def extend(kind: ChecksumKind, earlier: str, proofs: Iterable[Proof]) -> str:
+    """Return a record that adds proofs to an earlier one; another kind of checksums is not carried on."""
+    before, known = unpack(earlier) if earlier else (kind, {})
+    known = {**(known if before is kind else {}), **{path_key(one.path): one.checksum for one in proofs}}
+    return _packed(kind, known)
+
+
+def unpack(text: str) -> tuple[ChecksumKind, dict[int, int]]:
+    """Return the checksums that a text holds, by the key of their path."""
+    kind, _, packed = text.partition(":")
+    entries = np.frombuffer(b64decode(packed, validate=True), _ENTRY)
+    return ChecksumKind(kind), dict(zip(entries["path"].tolist(), entries["checksum"].tolist(), strict=True))
+
+
+def record_overwritten(store: Store, files: Mapping[str, bytes]) -> None:
+    """Record the checksums of files that are about to be overwritten in place, beside the graph's datasets."""
+    proofs = [Proof(path, len(data), crc32(data)) for path, data in files.items()]
+    store.objects.write(f"{OVERWRITTEN_PATH}/{new_ulid()}", pack(ChecksumKind.CONTENT, proofs).encode())
+
+
+def read_overwritten_checksums(store: Store) -> dict[int, set[int]]:
+    """Return the checksums that overwritten files may have, by the key of their path."""
+    known: dict[int, set[int]] = {}
+    for info in store.objects.list(OVERWRITTEN_PATH):
+        for key, checksum in unpack(store.objects.read(info.path).decode())[1].items():
+            known.setdefault(key, set()).add(checksum)
+    return known
+
+
+def checksum_text(kind: ChecksumKind, proof: Proof) -> str:
+    """Return the checksum of one file as text.
+
+    >>> checksum_text(ChecksumKind.CONTENT, Proof("a", 10, 255))
+    'crc32:000000ff'
+    """
+    return f"{kind}:{proof.checksum:08x}"
+
+
+def path_key(path: str) -> int:
+    """Return the number that stands for a path, relative to the graph's root."""
+    return int.from_bytes(blake2b(path.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,28 @@
+"""What the process of a command does about garbage; a process of somebody else is left alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+CODE = """
+import gc
+from omnigraph.cli import startup
+usual = gc.get_threshold()
+{claim}
+print(gc.get_threshold()[0] > 10 * usual[0])
+startup.stay()
+print(gc.get_threshold() == usual, gc.get_freeze_count() > 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"), [("startup.claim_process()", ["True", "True True"]), ("", ["False", "True False"])]
+)
+def test_garbage_waits_in_the_process_of_a_command_that_does_not_stay(claim: str, told: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(claim=claim)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.splitlines() == told
