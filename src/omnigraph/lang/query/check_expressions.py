@@ -13,7 +13,7 @@ from typing import Final
 from omnigraph.lang.catalog import NUMBERS, PropertyType, Scalar
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Kind, Scope, Variable, with_null
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 
 # How a Date and a DateTime begin.
 _DATE: Final = re.compile(r"-?\d{4,}-\d\d-\d\d")
@@ -141,13 +141,13 @@ def _report_not_parameter(ctx: Context, scope: Scope, value: ast.Variable) -> No
         message = f"`${value.name}` is a variable of the pattern, not a value to match on"
         ctx.report("T7", value.span, message, "compare properties with a filter: `$a.p = $b.q`")
         return
-    hint = suggestion(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
+    hint = did_you_mean(value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: …)`")
     ctx.report("T26", value.span, f"`${value.name}` is not a parameter of this query", hint)
 
 
 def _value_hint(literal: ir.Literal, wanted: PropertyType) -> str | None:
     if wanted.enum_values is not None and isinstance(literal.value, str):
-        return suggestion(literal.value, wanted.enum_values)
+        return did_you_mean(literal.value, wanted.enum_values)
     if wanted.scalar in (Scalar.DATE, Scalar.DATETIME) and literal.type.is_text:
         return date_hint(wanted.scalar, literal.value)
     return None
@@ -222,7 +222,7 @@ def resolve_property(ctx: Context, scope: Scope, access: ast.PropertyAccess, *, 
     property_ = properties.get(name.text)
     assert found.type_name is not None
     if property_ is None:
-        hint: str | None = suggestion(name.text, properties, otherwise=_known_hint(found.type_name, list(properties)))
+        hint: str | None = did_you_mean(name.text, properties, otherwise=_known_hint(found.type_name, list(properties)))
         if name.text == "id" and found.kind is Kind.NODE:
             hint = f"return `${variable.text}` to get the id"
         ctx.report(code, name.span, f"`{found.type_name}` has no property `{name.text}`", hint)
@@ -249,7 +249,7 @@ def _variable_hint(ctx: Context, scope: Scope, name: str) -> str:
         return "`$_` matches anything and binds nothing; give the variable a name"
     known = [*scope, *ctx.params]
     otherwise = f"bind it before it is used, as in `${name}: SomeType`"
-    return suggestion(name, known, prefix="$") or otherwise
+    return did_you_mean(name, known, prefix="$") or otherwise
 
 
 def _edge_hint(ctx: Context, edge: Variable) -> str | None:
@@ -281,7 +281,7 @@ def check_enum_words(ctx: Context, property_: ir.Expr, other: ir.Expr, place: as
         return True
     name = property_.property
     message = f'`{name}` is never "{unknown}": "{unknown}" is not one of {", ".join(words)}'
-    hint = suggestion(str(unknown), words, otherwise=f"`{name}` is {property_.type}")
+    hint = did_you_mean(str(unknown), words, otherwise=f"`{name}` is {property_.type}")
     ctx.report("T3", place.span, message, hint)
     return False
 
@@ -311,8 +311,8 @@ def refuse_word(value: object, words: tuple[str, ...]) -> str | None:
     unknown = next((one for one in values if one is not None and one not in words), None)
     if unknown is None:
         return None
-    near = suggestion(str(unknown), words)
-    told = f"it is compared with an enum, whose values are {listed(words, conjunction='and')}"
+    near = did_you_mean(str(unknown), words)
+    told = f"it is compared with an enum, whose values are {join_words(words, conjunction='and')}"
     return f"{told}; {near}" if near else told
 
 

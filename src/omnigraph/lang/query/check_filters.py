@@ -21,7 +21,6 @@ from omnigraph.lang.query.check_expressions import (
     resolve_variable,
     type_literal,
 )
-from omnigraph.lang.query.syntax_errors import AGGREGATES, TEXT_PREDICATES
 
 _DEFAULT_K = ir.Literal(60, ir.I64)
 _DEFAULT_EDITS = ir.Literal(2, ir.I64)
@@ -29,7 +28,7 @@ _DEFAULT_EDITS = ir.Literal(2, ir.I64)
 
 def text_match(ctx: Context, scope: Scope, call: ast.Call) -> ir.TextMatch | None:
     """Check `search`, `match_text` or `fuzzy`."""
-    assert call.function in TEXT_PREDICATES
+    assert call.function in ast.TEXT_PREDICATES
     code = "T20" if call.function == "match_text" else "T19"
     parts = _field_and_query(ctx, scope, call, code)
     edits: ir.Expr | None = _DEFAULT_EDITS if call.function == "fuzzy" else None
@@ -201,7 +200,7 @@ def _mentions(expression: ast.Expression) -> Iterator[str]:
 
 def _comparison(ctx: Context, scope: Scope, comparison: ast.Comparison) -> ir.Expr | None:
     left = comparison.left
-    if isinstance(left, ast.Call) and left.function in TEXT_PREDICATES:
+    if isinstance(left, ast.Call) and left.function in ast.TEXT_PREDICATES:
         return _text_comparison(ctx, scope, left, comparison)
     a = _scalar(ctx, scope, left)
     b = _scalar(ctx, scope, comparison.right)
@@ -259,10 +258,10 @@ def _scalar(ctx: Context, scope: Scope, expression: ast.Expression) -> ir.Expr |
 
 
 def _report_call(ctx: Context, call: ast.Call) -> None:
-    if call.function in AGGREGATES:
+    if call.function in ast.AGGREGATES:
         message = f"`{call.function}` aggregates whole results and cannot stand in `match`"
         ctx.report("T7", call.span, message, "return it with an alias")
-    elif call.function in TEXT_PREDICATES:
+    elif call.function in ast.TEXT_PREDICATES:
         message = f"`{call.function}` is a condition of its own, not a value"
         ctx.report("T33", call.span, message, f"write `{call.function}(…)` alone")
     else:

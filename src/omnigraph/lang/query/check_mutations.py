@@ -11,7 +11,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType, Property, PropertyType, S
 from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context
 from omnigraph.lang.query.check_expressions import fit_value
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 
 _ENDS = {"from": "src", "to": "dst"}
 
@@ -53,7 +53,7 @@ def _statement(ctx: Context, statement: ast.Statement) -> ir.Statement | None:
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
     known = [*ctx.catalog.nodes, *ctx.catalog.edges]
-    hint = suggestion(name.text, known)
+    hint = did_you_mean(name.text, known)
     if name.text in ctx.catalog.interfaces:
         hint = "an interface holds no entities; name one of the types that implement it"
     ctx.report("T10", name.span, f"there is no node or edge type `{name.text}`", hint)
@@ -70,7 +70,7 @@ def _insert(ctx: Context, statement: ast.Insert, target: NodeType | EdgeType) ->
         if property_.embed is None or property_.embed.source not in given:
             missing.append(property_.name)
     if missing:
-        names = listed([f"`{name}`" for name in missing], conjunction="and")
+        names = join_words([f"`{name}`" for name in missing], conjunction="and")
         hint = "give a value to each property that is not optional"
         ctx.report("T12", statement.type.span, f"inserting `{target.name}` needs {names}", hint)
     kind = "node" if isinstance(target, NodeType) else "edge"
@@ -128,7 +128,7 @@ def _columns(target: NodeType | EdgeType) -> dict[str, tuple[str, PropertyType]]
 def _report_unknown_property(
     ctx: Context, name: ast.Name, target: NodeType | EdgeType, known: Mapping[str, object]
 ) -> None:
-    hint = suggestion(name.text, known)
+    hint = did_you_mean(name.text, known)
     if name.text == "id":
         hint = _key_hint(target)
     ctx.report("T11", name.span, f"`{target.name}` has no property `{name.text}`", hint)
@@ -142,7 +142,7 @@ def _key_hint(target: NodeType | EdgeType) -> str:
 
 def _value(ctx: Context, value: ast.Value, name: str, type_: PropertyType) -> ir.Expr | None:
     if isinstance(value, ast.Variable) and value.name not in ctx.params:
-        hint = suggestion(
+        hint = did_you_mean(
             value.name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${value.name}: {type_})`"
         )
         ctx.report("T14", value.span, f"`${value.name}` is not a parameter of this query", hint)

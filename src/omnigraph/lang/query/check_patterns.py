@@ -14,7 +14,7 @@ from omnigraph.lang.query.check_context import Context, EnoughFound, Kind, Scope
 from omnigraph.lang.query.check_expressions import match_value
 from omnigraph.lang.query.check_filters import check_condition, variables_of
 from omnigraph.lang.query.ir import Direction
-from omnigraph.lang.query.syntax_errors import listed, suggestion
+from omnigraph.lang.suggestions import did_you_mean, join_words
 from omnigraph.limits import QUERY_CLAUSES_MAX, QUERY_VARIABLES_MAX
 
 
@@ -88,7 +88,7 @@ def _check_ends(ctx: Context, scope: Scope, clause: ast.Traversal) -> bool:
 
 def _report_unknown_edge(ctx: Context, word: ast.Name) -> None:
     words = [name[0].lower() + name[1:] for name in ctx.catalog.edges]
-    hint = suggestion(word.text, words)
+    hint = did_you_mean(word.text, words)
     if word.text in ("contains", "starts_with", "in"):
         hint = f"variable, word, variable is a traversal; to compare, write parentheses: `($a {word.text} $b)`"
     ctx.report("T4", word.span, f"there is no edge `{word.text}`", hint)
@@ -141,7 +141,7 @@ def _report_misfit(ctx: Context, end: ast.Name, type_name: str, edge: EdgeType, 
     joins = f"`{edge.name}` joins `{edge.source}` to `{edge.target}`"
     hint = f"`${end.text}` would have to be a `{fits}`"
     if type_name not in (edge.source, edge.target):
-        ends = listed([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
+        ends = join_words([f"`{name}`" for name in dict.fromkeys([edge.source, edge.target])])
         hint = f"`${end.text}` would have to be a {ends}"
     ctx.report("T5", end.span, f"{joins}, but `${end.text}` is a `{type_name}`", hint)
 
@@ -274,7 +274,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
     for match in clause.matches:
         property_ = node.properties.get(match.property.text)
         if property_ is None:
-            hint = suggestion(match.property.text, node.properties)
+            hint = did_you_mean(match.property.text, node.properties)
             message = f"`{type_name}` has no property `{match.property.text}`"
             ctx.report("T2", match.property.span, message, hint)
             continue
@@ -285,7 +285,7 @@ def _check_binding(ctx: Context, block: Block, clause: ast.Binding) -> None:
 
 
 def _report_unknown_type(ctx: Context, name: ast.Name) -> None:
-    hint = suggestion(name.text, ctx.catalog.nodes)
+    hint = did_you_mean(name.text, ctx.catalog.nodes)
     if name.text in ctx.catalog.interfaces:
         hint = "an interface cannot be queried; bind one of the types that implement it"
     elif name.text in ctx.catalog.edges:

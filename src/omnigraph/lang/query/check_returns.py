@@ -13,7 +13,7 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_context import Context, Scope, with_null
 from omnigraph.lang.query.check_expressions import describe, resolve
 from omnigraph.lang.query.check_filters import rank
-from omnigraph.lang.query.syntax_errors import AGGREGATES, RANKS, TEXT_PREDICATES, suggestion
+from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def refuse_blob(ctx: Context, place: ast.Expression, typed: ir.Expr, what: str) 
 
 
 def _is_aggregate(expression: ast.Expression) -> bool:
-    return isinstance(expression, ast.Call) and expression.function in AGGREGATES
+    return isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES
 
 
 def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr | None:
@@ -94,13 +94,13 @@ def _project(ctx: Context, scope: Scope, projection: ast.Projection) -> ir.Expr 
         ctx.report("T33", expression.span, message, f'write `$v.{expression.name}`, or `"{expression.name}"`')
         return None
     if isinstance(expression, ast.Call):
-        if expression.function in AGGREGATES:
+        if expression.function in ast.AGGREGATES:
             return _aggregate(ctx, scope, expression)
-        if expression.function in TEXT_PREDICATES:
+        if expression.function in ast.TEXT_PREDICATES:
             message = f"`{expression.function}` is a condition and cannot be returned"
             ctx.report("T33", expression.span, message, "put it in `match`; to return a score, use `bm25`")
             return None
-        if expression.function in RANKS:
+        if expression.function in ast.RANKS:
             return _score(ctx, scope, expression, projection.alias)
     typed = resolve(ctx, scope, expression)
     if typed is None or refuse_blob(ctx, expression, typed, "returned"):
@@ -222,7 +222,7 @@ def check_bound(ctx: Context, bound: ast.Bound | None, word: str) -> int | ir.Pa
     name = bound.value.name
     parameter = ctx.params.get(name)
     if parameter is None:
-        hint = suggestion(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
+        hint = did_you_mean(name, ctx.params, prefix="$", otherwise=f"declare it: `query …(${name}: I64)`")
         ctx.report("T36", bound.span, f"`${name}` is not a parameter of this query", hint)
         return None
     type_ = parameter.type
@@ -242,10 +242,14 @@ def _key(ctx: Context, scope: Scope, expression: ast.Expression, by_alias: Mappi
         # A name that no column has is left to the run, as the language always did.
         match = by_alias.get(expression.name)
         return ir.ColumnRef(expression.name, match.type if match else None)
-    if isinstance(expression, ast.Call) and expression.function in RANKS:
+    if isinstance(expression, ast.Call) and expression.function in ast.RANKS:
         return rank(ctx, scope, expression)
-    if isinstance(expression, ast.Call) and expression.function in AGGREGATES | TEXT_PREDICATES:
-        hint = "return it with an alias and order by that" if expression.function in AGGREGATES else "put it in `match`"
+    if isinstance(expression, ast.Call) and expression.function in ast.AGGREGATES | ast.TEXT_PREDICATES:
+        hint = (
+            "return it with an alias and order by that"
+            if expression.function in ast.AGGREGATES
+            else "put it in `match`"
+        )
         ctx.report("T33", expression.span, f"`{expression.function}` cannot stand in `order`", hint)
         return None
     typed = resolve(ctx, scope, expression)

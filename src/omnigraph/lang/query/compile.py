@@ -20,8 +20,8 @@ from omnigraph.lang.query.check_patterns import check_block
 from omnigraph.lang.query.check_returns import DescribedColumn, check_bound, check_order, check_projections
 from omnigraph.lang.query.lower import lower_pattern
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.syntax_errors import nearest_word
 from omnigraph.lang.source import Source, Span
+from omnigraph.lang.suggestions import nearest_word
 from omnigraph.limits import VECTOR_DIMENSION_MAX
 
 QueryKind = Literal["read", "mutation"]

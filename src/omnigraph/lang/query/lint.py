@@ -14,8 +14,8 @@ from omnigraph.lang.query import ast, ir
 from omnigraph.lang.query.check_mutations import nullable_properties
 from omnigraph.lang.query.compile import CompiledQuery, QueryKind, compile_parsed
 from omnigraph.lang.query.parser import parse_queries
-from omnigraph.lang.query.syntax_errors import listed
 from omnigraph.lang.source import Source
+from omnigraph.lang.suggestions import join_words
 
 _RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.INFO: 2}
 
@@ -169,7 +169,7 @@ def _never_set(queries: Iterable[CompiledQuery], catalog: Catalog) -> Iterable[L
                 assigned.setdefault(statement.type_name, set()).update(item.column for item in statement.assignments)
     for type_name, updating in updates.items():
         first = next(iter(updating.values()))
-        by = listed([f"`{name}`" for name in sorted(updating)], conjunction="and")
+        by = join_words([f"`{name}`" for name in sorted(updating)], conjunction="and")
         for item in nullable_properties(catalog.nodes[type_name]):
             if item.name not in assigned[type_name]:
                 message = f"no update sets `{type_name}.{item.name}`; `{type_name}` is updated by {by}"

@@ -14,8 +14,8 @@ from omnigraph.lang.schema.codec import Identities, TypeIds
 from omnigraph.lang.schema.ir import IDENTITY_MAX, KINDS, SchemaIR
 from omnigraph.lang.schema.lower import Origins, PropertyOrigin
 from omnigraph.lang.schema.shape import SchemaShape, TypeShape
-from omnigraph.lang.schema.suggestions import did_you_mean
 from omnigraph.lang.source import Source, Span
+from omnigraph.lang.suggestions import did_you_mean
 
 
 @dataclass(slots=True)

@@ -12,8 +12,8 @@ from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.diagnostic import Diagnostic, Severity
 from omnigraph.lang.schema.ast import Declaration, Item, PropertyDeclaration, parse_bound
 from omnigraph.lang.schema.expand import AnnotationPlace, Draft, Owner
-from omnigraph.lang.schema.suggestions import did_you_mean
 from omnigraph.lang.source import Source
+from omnigraph.lang.suggestions import did_you_mean
 
 PROPERTY_WORDS: Final = ("key", "unique", "index", "embed")
 
