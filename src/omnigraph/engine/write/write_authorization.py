@@ -53,7 +53,7 @@ class Rights:
             raise unseen(self.actor)
         for name in sorted(touched & self.fixed):
             raise PolicyDenied(
-                f"`change` of `{name}` is not allowed for `{self.actor}`; ask whoever keeps the policy for a rule that"
+                f"`change` of `{name}` is not allowed for `{self.actor}`; ask the policy owner for a rule that"
                 " allows it",
                 action="change",
                 actor=self.actor,
