@@ -72,7 +72,7 @@ def schema_plan(call: Call[wire.NewSchema]) -> Answer:
 
 def schema_apply(call: Call[wire.NewSchema]) -> Answer:
     given, core = call.given, call.graph.core
-    check = call.hosted.queries.refuse_breakage
+    check = call.hosted.queries.reject_breakage
     receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
     return receipt_answer(receipt, uri=call.uri)
 
