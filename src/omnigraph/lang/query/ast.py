@@ -1,4 +1,4 @@
-"""The syntax tree of `.gq`: what was written, with the place of every part.
+"""The syntax tree of `.gq`, with the position of every part, and the table of functions.
 
 Pure values; nothing here knows the schema.
 """
@@ -40,7 +40,7 @@ FUNCTIONS: Final[Mapping[str, tuple[int, int]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """A word and its place; variables are kept without their `$`."""
+    """A name and its position; variables without their `$`."""
 
     text: str
     span: Span

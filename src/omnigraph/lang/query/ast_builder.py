@@ -31,7 +31,7 @@ def name_of(token: Token) -> ast.Name:
 
 
 def read_integer(token: Token, least: int, most: int, what: str) -> int:
-    """Return the integer of a token, or refuse one outside its bounds."""
+    """Return the integer of a token; raises `SyntaxFault` if it is out of bounds."""
     value = int(token) if len(token) <= _DIGITS_MAX else most + 1
     if not least <= value <= most:
         raise SyntaxFault(f"{what} must lie between {least} and {most}", span_of(token))
@@ -97,8 +97,8 @@ class ValueBuilder:
             raise SyntaxFault(f"there is no function `{function}`", span_of(word), known)
         fewest, most = ast.FUNCTIONS[function]
         if not fewest <= len(arguments) <= most:
-            wanted = join_words([str(count) for count in range(fewest, most + 1)])
-            message = f"`{function}` takes {wanted} argument{'s' * (most != 1)}, not {len(arguments)}"
+            expected = join_words([str(count) for count in range(fewest, most + 1)])
+            message = f"`{function}` takes {expected} argument{'s' * (most != 1)}, not {len(arguments)}"
             raise SyntaxFault(message, span)
         return self._special(ast.Call(function, arguments, span))
 

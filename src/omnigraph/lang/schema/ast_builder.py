@@ -41,7 +41,7 @@ class Builder:
         _, name, annotations, implements, *members = children
         properties, constraints = _body(members)
         for item in annotations:
-            _refuse_constraint(item, "node")
+            _reject_constraint(item, "node")
         return Declaration("node", _word(name), properties, annotations, constraints, implements or ())
 
     def edge(self, children: Children) -> Declaration:
@@ -50,7 +50,7 @@ class Builder:
         cardinality = items[0] if items and _is_cardinality(items[0]) else None
         annotations = items[1:] if cardinality else items
         for item in annotations:
-            _refuse_constraint(item, "edge")
+            _reject_constraint(item, "edge")
         return Declaration(
             "edge",
             _word(name),
@@ -172,7 +172,7 @@ def _is_cardinality(item: Item) -> bool:
     bounds = item.arguments[0]
     if bounds.low is None or not bounds.low.isdecimal() or not (bounds.high or "0").isdecimal():
         raise SyntaxFault(
-            "a cardinality is written `min..max` or `min..`, in whole numbers",
+            "a cardinality is written `min..max` or `min..`, in integers",
             bounds.span,
             "write `@card(0..3)` for at most three, `@card(1..)` for at least one",
         )
@@ -181,17 +181,17 @@ def _is_cardinality(item: Item) -> bool:
     return True
 
 
-def _refuse_constraint(item: Item, kind: str) -> None:
+def _reject_constraint(item: Item, kind: str) -> None:
     if item.word in CONSTRAINT_WORDS and item.arguments is not None:
         raise SyntaxFault(
             f"the constraint `@{item.word}(…)` stands outside the body",
             item.span,
             f"move it between the braces of the {kind}",
         )
-    _refuse_cardinality(item)
+    _reject_cardinality(item)
 
 
-def _refuse_cardinality(item: Item) -> None:
+def _reject_cardinality(item: Item) -> None:
     if item.word == "card" and item.arguments and item.arguments[0].kind == "range":
         raise SyntaxFault(
             "`@card(…)` is out of place",
@@ -214,7 +214,7 @@ def _body(members: Children) -> Body:
             constraints.append(member)
             is_after_property = False
         elif is_after_property:
-            _refuse_cardinality(member)
+            _reject_cardinality(member)
             annotations.append(member)
             properties[-1] = PropertyDeclaration(properties[-1].name, properties[-1].type, tuple(annotations))
         else:

@@ -1,4 +1,4 @@
-"""Finds the accepted type or property behind every name of a new schema.
+"""Resolves the names of a new schema to accepted types and properties, following `@rename_from`, and assigns ids.
 
 Pure. An exact name wins, then a rename hint; everything else is new (I1 to I6).
 """
