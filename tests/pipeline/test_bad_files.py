@@ -131,7 +131,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 def state_of(graph: Graph) -> object:
     files = {str(path) for path in Path(graph.uri).rglob("*") if path.is_file()}
-    return graph.snapshot().version, files, pending(graph.core.kernel.store)
+    return graph.snapshot().version, files, pending(graph.session.kernel.store)
 
 
 def called(graph: Graph, given: str, **options: Any) -> OmniGraphError:

@@ -13,10 +13,10 @@ from typing import Final, Self
 
 import orjson
 
-from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on
+from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, on_branch
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.verify import verify
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, StorageError, StorageKind, UsageError
 from omnigraph.limits import CLONE_ATTEMPTS_MAX, CLONE_BATCH_FILES
 from omnigraph.manifest.file_removal import Listing
@@ -201,11 +201,11 @@ class CloneReport:
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
-def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
+def clone_graph(session: GraphSession, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
     """Copy a graph whole to another place, and verify the copy.
 
     Args:
-        core: the source.
+        session: The source.
         target: a path or address where no graph is; with `update`, a clone of this graph.
         update: bring an earlier clone up to date instead of making one. What it has is not copied again.
         actor: who asks; needs `export` of everything.
@@ -215,18 +215,18 @@ def clone_graph(core: Core, target: str, *, update: bool = False, actor: str | N
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
-    core = core.acting_as(actor)
-    _require_everything(core)
-    store = Store(_apart_from(core.kernel.store.root, Location.parse(target)))
-    identity = _identity_of(core.kernel)
+    session = session.acting_as(actor)
+    _require_everything(session)
+    store = Store(_apart_from(session.kernel.store.root, Location.parse(target)))
+    identity = _identity_of(session.kernel)
     _check_target(store, identity, update=update)
-    contents, copied = _copy_all(core.kernel, store, identity)
+    contents, copied = _copy_all(session.kernel, store, identity)
     CloneMarker(identity, complete=True, heads=dict(contents.heads)).write(store.objects)
     _verify_clone(store, contents)
-    state = core.kernel.snapshot(MAIN).state
+    state = session.kernel.snapshot(MAIN).state
     everything = {path: size for step in contents.steps for path, size in step.items()}
     return CloneReport(
-        core.kernel.store.root.uri,
+        session.kernel.store.root.uri,
         store.root.uri,
         str(Kernel(store, read_only=True).snapshot(MAIN).head),
         len(contents.heads) - 1,
@@ -249,17 +249,17 @@ def _apart_from(source: Location, target: Location) -> Location:
     return target
 
 
-def _require_everything(core: Core) -> None:
+def _require_everything(session: GraphSession) -> None:
     """Refuse an actor that may not export all types of all branches: a copy has no policy that would hide them."""
-    core.require("export", GRAPH)
-    if core.policy is ALLOW_ALL:
+    session.require("export", GRAPH)
+    if session.policy is ALLOW_ALL:
         return
-    for snapshot in core.kernel.live_snapshots():
-        names = core.names_of(snapshot)
-        core.require("export", on(names))
+    for snapshot in session.kernel.live_snapshots():
+        names = session.names_of(snapshot)
+        session.require("export", on_branch(names))
         # The history of branches that are gone comes along, whatever they were called.
         hidden = [
-            core.hidden_in(core.catalog(snapshot), one, action)
+            session.hidden_in(session.catalog(snapshot), one, action)
             for one in (names, UNKNOWN_NAMES)
             for action in ("export", "read")
         ]
@@ -356,7 +356,7 @@ def _verify_clone(store: Store, contents: Contents) -> None:
     if wrong:
         raise _unsound(store, f"`{wrong[0]}` is not as large as at the source")
     try:
-        report = verify(Core(Kernel(store, read_only=True)))
+        report = verify(GraphSession(Kernel(store, read_only=True)))
     except OmniGraphError as error:
         raise _unsound(store, error.message) from error
     errors = [finding.message for finding in report.findings if finding.severity == "error"]

@@ -26,7 +26,7 @@ _TAKES: Final[Mapping[str, tuple[tuple[type, ...], str]]] = {
     "int": ((int,), "a whole number"),
     "str | Path": ((str, PathLike), "a text or a path"),
     "str | os.PathLike[str]": ((str, PathLike), "a path"),
-    "Moment": ((str, int, datetime), "a commit, a tag, a version or a point in time"),
+    "AsOf": ((str, int, datetime), "a commit, a tag, a version or a point in time"),
     "datetime": ((datetime,), "a datetime"),
     "timedelta": ((timedelta,), "a span of time"),
     "Mapping[str, object]": ((Mapping,), "a mapping of names to values"),

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.maintain.common import at_once, system_actor
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
@@ -78,15 +78,15 @@ class IndexReport:
         }
 
 
-def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> IndexReport:
+def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
     branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
+    session = authorize(session, "change", on_branch(branch), actor)
     with ExitStack() as stack:
-        work = _Ensure(core, core.actor, stack)
-        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+        work = _Ensure(session, session.actor, stack)
+        receipt = session.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
+    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))
     pending = sorted((one for one in work.pending if one[0] in seen), key=lambda one: (one[0], one[1].spec.column))
     return IndexReport(branch, tuple(built), tuple(pending), receipt.commit if receipt else None)
@@ -95,8 +95,8 @@ def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> 
 class _Ensure:
     """One run, which may be prepared several times before it is published."""
 
-    def __init__(self, core: Core, actor: str | None, stack: ExitStack) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, actor: str | None, stack: ExitStack) -> None:
+        self.session = session
         self.actor = actor
         self._stack = stack
         self._held: Declared | None = None
@@ -107,10 +107,10 @@ class _Ensure:
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         self.built.clear()
         self.pending.clear()
-        catalog = self.core.catalog(snapshot)
+        catalog = self.session.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         tasks = [partial(self._effect, snapshot, one) for one in types]
-        effects = tuple(one for one in self.core.kernel.store.in_parallel(tasks, at_once()) if one is not None)
+        effects = tuple(one for one in self.session.kernel.store.in_parallel(tasks, at_once()) if one is not None)
         if not effects or self._held is None:
             return None
         pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
@@ -126,21 +126,21 @@ class _Ensure:
         """Say that there is something to build, which may take long, before anything is written for it."""
         with self._lock:
             if self._held is None:
-                held = declared(self.core.kernel.store, "ensure_indices", snapshot, self.actor)
+                held = declared(self.session.kernel.store, "ensure_indices", snapshot, self.actor)
                 self._held = self._stack.enter_context(held)
 
     def _effect(self, snapshot: Snapshot, one: NodeType | EdgeType) -> Effect | None:
         key = one.table_key
         specs = wanted_indexes(one)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
-        inherited = self.core.kernel.dataset(snapshot, key)
+        inherited = self.session.kernel.dataset(snapshot, key)
         ready, pending = missing(inherited, specs)
         ready = [*ready, *misleading(inherited)]
         self.pending.extend((key, waiting) for waiting in pending)
         if not ready:
             return None
         self._declare(snapshot)
-        dataset = self.core.kernel.writable(snapshot, key)
+        dataset = self.session.kernel.writable(snapshot, key)
         change = build(dataset, specs)
         assert change is not None, "what is ready to be built is a change"
         self.built.extend((key, spec) for spec in ready)

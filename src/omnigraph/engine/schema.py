@@ -11,7 +11,7 @@ from pathlib import Path
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.given import checking
 from omnigraph.engine.schema_apply import SchemaReceipt, apply, plan
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.lang.migrate import MigrationPlan
 from omnigraph.lang.source import Source
 from omnigraph.manifest.model import MAIN
@@ -29,21 +29,21 @@ def schema_source(schema: str | Path) -> Source:
 class Schema:
     """The schema of one opened graph; always the newest, whoever changed it."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession) -> None:
+        self._session = session
 
     @property
     def source(self) -> str:
         """The text of the accepted schema."""
-        self._core.require("read", GRAPH)
-        return self._core.seen(self._core.kernel.snapshot(MAIN)).snapshot.state.schema.source
+        self._session.require("read", GRAPH)
+        return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
         """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing.
 
         Takes the right to apply it: the steps tell all that the accepted schema has.
         """
-        return plan(self._core, schema_source(schema), allow_data_loss)
+        return plan(self._session, schema_source(schema), allow_data_loss)
 
     def apply(
         self,
@@ -64,4 +64,4 @@ class Schema:
             GraphError: `schema.breaks_queries`, with the queries that would not compile any more.
         """
         check = None if queries is None else QueryFolder(read_queries(queries)).refuse_breakage
-        return apply(self._core, schema_source(schema), allow_data_loss, self._core.actor, check)
+        return apply(self._session, schema_source(schema), allow_data_loss, self._session.actor, check)

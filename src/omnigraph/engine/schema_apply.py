@@ -14,9 +14,9 @@ from typing import TypeAlias
 import orjson
 
 from omnigraph import clock
-from omnigraph.engine.authorization import onto
+from omnigraph.engine.authorization import on_target
 from omnigraph.engine.catalog_diff import Reshaping, compare, compare_columns
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, Scalar
@@ -63,10 +63,10 @@ class SchemaReceipt:
         }
 
 
-def plan(core: Core, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
+def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
     """Plan the way from the accepted schema to a new one; raises `LanguageError` when the new one is not a schema."""
-    core.require("schema_apply", onto(MAIN))
-    return _plan(core.kernel.snapshot(MAIN), _source(text), allow_data_loss)
+    session.require("schema_apply", on_target(MAIN))
+    return _plan(session.kernel.snapshot(MAIN), _source(text), allow_data_loss)
 
 
 # Takes the catalogs before and after a change, and raises when the change must not happen.
@@ -74,7 +74,7 @@ SchemaCheck: TypeAlias = Callable[[Catalog, Catalog], None]
 
 
 def apply(
-    core: Core,
+    session: GraphSession,
     text: str | Source,
     allow_data_loss: bool = False,
     actor: str | None = None,
@@ -84,14 +84,14 @@ def apply(
 
     `check` sees both catalogs before anything is staged, and may refuse.
     """
-    core = core.acting_as(actor)
-    core.require("schema_apply", onto(MAIN))
-    work = _Apply(core.kernel, _source(text), allow_data_loss, core.actor, check)
+    session = session.acting_as(actor)
+    session.require("schema_apply", on_target(MAIN))
+    work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
     # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
     # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
-    receipt = core.kernel.commit(MAIN, work.prepare, Work.CONTROL)
+    receipt = session.kernel.commit(MAIN, work.prepare, Work.CONTROL)
     after = receipt.snapshot if receipt else work.base
-    _refresh_copy(core.kernel, after.state.schema.source)
+    _refresh_copy(session.kernel, after.state.schema.source)
     return SchemaReceipt(
         True,
         receipt is not None,

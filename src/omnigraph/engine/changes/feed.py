@@ -25,7 +25,7 @@ from omnigraph.engine.changes.commit_diff import (
 )
 from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
 from omnigraph.engine.export import records
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -53,7 +53,7 @@ class FeedPage:
 
 
 def changes(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     *,
     start: str | None = None,
@@ -76,8 +76,8 @@ def changes(
     if sum(one is not None for one in (start, cursor, page_token)) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
     branch = branch.strip()
-    core = core.acting_as(actor)
-    view = core.view(branch)
+    session = session.acting_as(actor)
+    view = session.view(branch)
     snapshot = view.snapshot
     selection = select(kinds, types, ops, [view.catalog])
     scope = feed_scope(snapshot, selection)
@@ -86,9 +86,9 @@ def changes(
     elif cursor is not None:
         token = decode(cursor, "feed-cursor", scope)
     else:
-        token = Token("feed-cursor", scope, start_commit(core, snapshot, start or "now"))
-    steps = steps_after(core, snapshot, token, commits_max)
-    return _Poll(core, selection, token, room).run(*steps)
+        token = Token("feed-cursor", scope, start_commit(session, snapshot, start or "now"))
+    steps = steps_after(session, snapshot, token, commits_max)
+    return _Poll(session, selection, token, room).run(*steps)
 
 
 def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
@@ -97,12 +97,12 @@ def feed_scope(snapshot: Snapshot, selection: Selection) -> Scope:
     return Scope(graph_digest(snapshot), branch, snapshot.state.branch_id or MAIN, selection.digest)
 
 
-def start_commit(core: Core, snapshot: Snapshot, start: str) -> CommitId:
+def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> CommitId:
     """Return the commit after which a feed begins."""
     if start == "now":
         assert snapshot.head is not None, "a graph is born with a commit"
         return snapshot.head
-    line = Line(core.kernel, snapshot)
+    line = Line(session.kernel, snapshot)
     if start == "beginning":
         # The first commit made the empty graph, so what there is to tell begins after it.
         return line.first().commit_id
@@ -119,11 +119,13 @@ def start_commit(core: Core, snapshot: Snapshot, start: str) -> CommitId:
     return wanted
 
 
-def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) -> tuple[list[Step], CommitId]:
+def steps_after(
+    session: GraphSession, snapshot: Snapshot, token: Token, commits_max: int
+) -> tuple[list[Step], CommitId]:
     """Return the commits of this poll with their parents, oldest first, and the commit that the feed is cut at."""
     cut = token.cut or snapshot.head
     assert cut is not None, "a graph is born with a commit"
-    line = Line(core.kernel, snapshot)
+    line = Line(session.kernel, snapshot)
     reached, last = line.find(token.commit), line.find(cut)
     if reached is None or last is None or not line.is_ordered(reached, last):
         raise rejected("its commit is not in the history of the branch")
@@ -133,7 +135,7 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
         if reached.parent is None:
             raise rejected("its place is not in the commit")
         walk.insert(0, line.parent_of(reached))
-    states = States(core, core.kernel.snapshot(snapshot.branch))
+    states = States(session, session.kernel.snapshot(snapshot.branch))
     steps = [Step(states, commit, parent) for parent, commit in pairwise(walk)]
     return steps[:commits_max], cut
 
@@ -141,8 +143,8 @@ def steps_after(core: Core, snapshot: Snapshot, token: Token, commits_max: int) 
 class _Poll:
     """One walk from a position towards the cut."""
 
-    def __init__(self, core: Core, selection: Selection, token: Token, room: Room) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession, selection: Selection, token: Token, room: Room) -> None:
+        self._session = session
         self._selection = selection
         self._token = token
         self._room = room
@@ -159,7 +161,7 @@ class _Poll:
                 raise self._located(error) from error
             is_begun = bool(part.texts) or part.is_complete
             if is_begun:
-                self._blocks.append(Block(cause_of(self._core, step.commit), tuple(part.texts)))
+                self._blocks.append(Block(cause_of(self._session, step.commit), tuple(part.texts)))
             if not part.is_complete and is_begun:
                 token = Token("feed-page", self._token.scope, step.commit.commit_id, cut, part.last)
                 return FeedPage(tuple(self._blocks), next_page_token=encode(token))
@@ -182,7 +184,7 @@ class _Poll:
 
 
 def baseline(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     *,
     kinds: Sequence[str] | None = None,
@@ -195,7 +197,7 @@ def baseline(
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
     branch = branch.strip()
-    view = core.acting_as(actor).view(branch, action="export")
+    view = session.acting_as(actor).view(branch, action="export")
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head
     assert head is not None, "a graph is born with a commit"

@@ -18,7 +18,7 @@ from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import Selection, select
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Core, Moment, View
+from omnigraph.engine.session import AsOf, GraphSession, View
 from omnigraph.errors import GraphError, LimitExceeded
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -166,9 +166,9 @@ class ChangeSet:
 
 
 def diff(
-    core: Core,
-    a: Moment,
-    b: Moment,
+    session: GraphSession,
+    a: AsOf,
+    b: AsOf,
     *,
     kinds: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
@@ -183,7 +183,7 @@ def diff(
     with the schema of today, that of `b` if it is a branch and else that of `branch`; with `names="then"` each is read
     with its own.
     """
-    before, after, selection = compared(core.acting_as(actor), a, b, kinds, types, ops, branch, names)
+    before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
     found: list[pa.Table] = []
     for pair in selected(before, after, selection):
         found.append(_changes(pair, selection))
@@ -209,9 +209,9 @@ def _check_size(size: int) -> None:
 
 
 def compared(
-    core: Core,
-    a: Moment,
-    b: Moment,
+    session: GraphSession,
+    a: AsOf,
+    b: AsOf,
     kinds: Sequence[str] | None,
     types: Sequence[str] | None,
     ops: Sequence[str] | None,
@@ -221,8 +221,8 @@ def compared(
     """Return the two states of a diff, as the actor may see them, and what is asked of them."""
     check_names(names)
     # Whoever compares with a branch stands on it.
-    today = core.kernel.snapshot(_branch(core, b) or branch)
-    before, after = (_state(core, one, branch.strip(), today, names) for one in (a, b))
+    today = session.kernel.snapshot(_branch(session, b) or branch)
+    before, after = (_state(session, one, branch.strip(), today, names) for one in (a, b))
     return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
 
 
@@ -232,11 +232,11 @@ def selected(before: View, after: View, selection: Selection) -> list[Pair]:
     return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
 
 
-def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming) -> View:
-    named = _branch(core, name)
+def _state(session: GraphSession, name: AsOf, branch: str, today: Snapshot, names: Naming) -> View:
+    named = _branch(session, name)
     if named is None:
         try:
-            return core.view(branch, name, names=names, today=today)
+            return session.view(branch, name, names=names, today=today)
         except GraphError as error:
             if error.code != "commit.not_found" or not isinstance(name, str):
                 raise
@@ -246,15 +246,15 @@ def _state(core: Core, name: Moment, branch: str, today: Snapshot, names: Naming
                 code=error.code,
                 at=name,
             ) from error
-    return core.past(core.head(named), today, names, "read")
+    return session.past_view(session.head(named), today, names, "read")
 
 
-def _branch(core: Core, name: Moment) -> str | None:
+def _branch(session: GraphSession, name: AsOf) -> str | None:
     """Return the branch that a name is one of, or None."""
     if not isinstance(name, str):
         return None
     name = name.strip()
-    return name if name == MAIN or name in core.kernel.snapshot(MAIN).state.branches else None
+    return name if name == MAIN or name in session.kernel.snapshot(MAIN).state.branches else None
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:

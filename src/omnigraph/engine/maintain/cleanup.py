@@ -18,8 +18,8 @@ from omnigraph.engine.maintain.common import at_once
 from omnigraph.engine.maintain.kept_states import KeptStates, find_kept
 from omnigraph.engine.maintain.purge import Purged, preview_purges, purge
 from omnigraph.engine.maintain.retention import Policy
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageError
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
@@ -96,7 +96,7 @@ class CleanupReport:
 
 
 def cleanup(
-    core: Core, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
+    session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     if keep is None and older_than_seconds is None:
@@ -105,8 +105,8 @@ def cleanup(
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
         raise UsageError("`keep` and `older_than` cannot be negative")
-    core = admit(core, "admin", GRAPH, actor)
-    kernel = core.kernel
+    session = authorize(session, "admin", GRAPH, actor)
+    kernel = session.kernel
     if dry_run:
         _, swept, staged = preview_intents(kernel)
         planned = _plan(kernel, Policy(keep, older_than_seconds, read_time(kernel)))
@@ -117,7 +117,7 @@ def cleanup(
     swept = SweepReport()
     settle(kernel, swept)
     # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
-    with alone(kernel.store, CLEANUP, kernel.snapshot(MAIN), core.actor) as held:
+    with alone(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)

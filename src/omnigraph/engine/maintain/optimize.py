@@ -13,13 +13,13 @@ from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
@@ -115,7 +115,7 @@ class OptimizeReport:
 
 
 def optimize(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     actor: str | None = None,
     workers: Workers | None = None,
@@ -126,13 +126,13 @@ def optimize(
     `workers` execute the tasks; by default it is this process. `only` names the types that are looked after, and how.
     """
     branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
-    core.kernel.refuse_read_only()
+    session = authorize(session, "change", on_branch(branch), actor)
+    session.kernel.refuse_read_only()
     with ExitStack() as stack:
-        work = _Optimize(core, core.actor, stack, workers or ThisProcess(), only)
+        work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
     # All types are looked after; of those that the actor may not see, nothing is told.
-    seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
+    seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
     return OptimizeReport(branch, rows, receipt.commit if receipt else None)
 
@@ -172,13 +172,13 @@ class _Optimize:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         actor: str | None,
         stack: ExitStack,
         workers: Workers,
         only: Mapping[str, Effort] | None,
     ) -> None:
-        self.core = core
+        self.session = session
         self.only = only
         self.actor = actor
         self.workers = workers
@@ -198,11 +198,11 @@ class _Optimize:
     def run(self, branch: str) -> Receipt | None:
         for attempt in range(1, OPTIMIZE_ATTEMPTS_MAX + 1):
             self._is_last = attempt == OPTIMIZE_ATTEMPTS_MAX
-            self._stage_missing(self.core.kernel.snapshot(branch))
+            self._stage_missing(self.session.kernel.snapshot(branch))
             if not self._staged:
                 return None
             try:
-                return self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+                return self.session.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
             except _Outpaced:
                 continue
         raise AssertionError("the last attempt leaves out what is outpaced")
@@ -223,7 +223,7 @@ class _Optimize:
         return Plan(
             "optimize",
             effects,
-            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
+            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
             actor=system_actor(self.actor, "optimize"),
             operation_id=self._declare(snapshot).operation_id,
         )
@@ -234,7 +234,7 @@ class _Optimize:
         # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
         if pin is None or (known is not None and known[0] == pin):
             return pin is not None
-        effect = self._staged[key].moved(key, self.core.kernel.writable(snapshot, key))
+        effect = self._staged[key].moved(key, self.session.kernel.writable(snapshot, key))
         if effect is None:
             return False
         self._claim(*effect.files)
@@ -243,7 +243,7 @@ class _Optimize:
 
     def _declare(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            held = declared(self.core.kernel.store, "optimize", snapshot, self.actor)
+            held = declared(self.session.kernel.store, "optimize", snapshot, self.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
@@ -255,19 +255,19 @@ class _Optimize:
             self._claimed.update(new)
 
     def _stage_missing(self, snapshot: Snapshot) -> None:
-        catalog = self.core.catalog(snapshot)
+        catalog = self.session.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         types = [one for one in types if self.only is None or one.table_key in self.only]
         types = [one for one in types if one.table_key not in self._staged]
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         self._declare(snapshot)
         self._done, self._total = 0, len(types)
-        self.core.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types], at_once())
+        self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types], at_once())
 
     def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
         key = one.table_key
         pin = snapshot.state.pins[key]
-        head = drifted_head(self.core.kernel, snapshot, pin)
+        head = drifted_head(self.session.kernel, snapshot, pin)
         if head is not None:
             row = TypeOptimized(key, skipped=Skip.DRIFT, published_version=pin.version, head_version=head)
             self._rows[key] = row
@@ -278,7 +278,7 @@ class _Optimize:
         common.tell("types optimized", self._done, self._total)
 
     def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
-        kernel, key = self.core.kernel, one.table_key
+        kernel, key = self.session.kernel, one.table_key
         specs = wanted_indexes(one)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)

@@ -17,8 +17,8 @@ from typing import Self
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import DriftDetected, GraphError, UsageError
 from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import (
@@ -80,28 +80,28 @@ class _Due:
 class Reconciliation:
     """Rounds over one graph; what was found in order is not looked at again until it changes."""
 
-    def __init__(self, core: Core, actor: str | None = None) -> None:
-        self._core = admit(core, "admin", GRAPH, actor)
+    def __init__(self, session: GraphSession, actor: str | None = None) -> None:
+        self._session = authorize(session, "admin", GRAPH, actor)
         self._in_order: set[DatasetRef] = set()
 
     def run(self) -> ReconcileReport:
         """Do one round, or nothing while another process does one."""
-        core, kernel = self._core, self._core.kernel
+        session, kernel = self._session, self._session.kernel
         # A policy may have changed since the last round.
-        core.require("admin", GRAPH)
+        session.require("admin", GRAPH)
         kernel.refuse_read_only()
         with ExitStack() as stack:
             try:
-                stack.enter_context(alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), core.actor))
+                stack.enter_context(alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))
             except Busy as busy:
                 return ReconcileReport(is_claimed=True, unreadable=busy.unreadable)
             swept = SweepReport()
             finish_links(kernel, swept)
             resolve_intents(kernel, swept)
-            found = list(self._due(core))
+            found = list(self._due(session))
             due = [one for one in found if one.effort is not None]
             done = list(islice(due, RECONCILE_TYPES_MAX))
-            compacted, folded = _optimize(core, done)
+            compacted, folded = _optimize(session, done)
         return ReconcileReport(
             False,
             swept.links_finished,
@@ -115,10 +115,10 @@ class Reconciliation:
             tuple(swept.unreadable),
         )
 
-    def _due(self, core: Core) -> Iterator[_Due]:
+    def _due(self, session: GraphSession) -> Iterator[_Due]:
         held: set[DatasetRef] = set()
-        for snapshot in core.kernel.live_snapshots():
-            catalog = core.catalog(snapshot)
+        for snapshot in session.kernel.live_snapshots():
+            catalog = session.catalog(snapshot)
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
             for one in types:
                 pin = snapshot.state.pins[one.table_key]
@@ -129,7 +129,7 @@ class Reconciliation:
                 if pin.ref in self._in_order:
                     continue
                 try:
-                    found = _judge(core, snapshot, one)
+                    found = _judge(session, snapshot, one)
                 except DriftDetected:
                     # Reported with the links. Repair may settle it without another version, so it is not in order yet.
                     continue
@@ -140,8 +140,8 @@ class Reconciliation:
         self._in_order &= held
 
 
-def _judge(core: Core, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | None:
-    dataset = core.kernel.dataset(snapshot, one.table_key)
+def _judge(session: GraphSession, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | None:
+    dataset = session.kernel.dataset(snapshot, one.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
     uncovered = _uncovered_rows(dataset, one)
     if len(small) > RECONCILE_FRAGMENTS_MAX:
@@ -162,12 +162,12 @@ def _uncovered_rows(dataset: Dataset, one: NodeType | EdgeType) -> int:
     return max(rows, default=0)
 
 
-def _optimize(core: Core, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     done: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
     for branch in dict.fromkeys(one.branch for one in due):
         efforts = {one.type_key: one.effort for one in due if one.branch == branch and one.effort is not None}
         try:
-            report = optimize(core, branch, only=efforts)
+            report = optimize(session, branch, only=efforts)
         except GraphError as error:
             # A branch that was deleted meanwhile needs nothing any more.
             if error.code != "branch.not_found":

@@ -10,8 +10,8 @@ from enum import StrEnum
 
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import system_actor
-from omnigraph.engine.session import Core
-from omnigraph.engine.write.write_authorization import admit
+from omnigraph.engine.session import GraphSession
+from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
@@ -114,27 +114,27 @@ class RepairReport:
 
 
 def repair(
-    core: Core, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
+    session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
 ) -> RepairReport:
     """Show drift; with `confirm` take verified maintenance over, with `force` all of it, with `discard` none of it."""
-    core = admit(core, "admin", GRAPH, actor)
+    session = authorize(session, "admin", GRAPH, actor)
     if (force or discard) and not confirm:
         raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
     if force and discard:
         raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
     branch = branch.strip()
-    kernel, snapshot = core.kernel, core.kernel.snapshot(branch)
+    kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
         return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
     # Two repairs could take over and throw away the same version, so one stands back.
-    with alone(kernel.store, "repair", snapshot, core.actor) as held:
+    with alone(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
-        by = system_actor(core.actor, "repair:force" if force else "repair")
+        by = system_actor(session.actor, "repair:force" if force else "repair")
         commit = _adopt(kernel, snapshot, rows, by, held.operation_id)
         if any(row.action in SETTLED for row in rows):
             commit_id = commit.commit_id if commit else None

@@ -23,7 +23,7 @@ from omnigraph.engine.indexes import describe_coverage
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.repair import drifted_head
 from omnigraph.engine.maintain.verify_files import DeletionChecksums, verify_files
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import EdgeType, NodeType
@@ -88,17 +88,19 @@ class Looked:
 Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, Looked | OmniGraphError]]
 
 
-def verify(core: Core, actor: str | None = None, look: Look | None = None, *, data: bool = False) -> VerifyReport:
+def verify(
+    session: GraphSession, actor: str | None = None, look: Look | None = None, *, data: bool = False
+) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
     With `data`, also compare all files with the checksums that were recorded when they were written.
     """
-    core = core.acting_as(actor)
-    core.require("read", GRAPH)
+    session = session.acting_as(actor)
+    session.require("read", GRAPH)
     # Handles that are in use answer from memory; what lies in storage shows itself to new ones.
-    kernel = Kernel(core.kernel.store.opened_once(), read_only=core.kernel.read_only)
+    kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
-        return _Verification(replace(core, kernel=kernel), look or look_here).run(data)
+        return _Verification(replace(session, kernel=kernel), look or look_here).run(data)
     finally:
         kernel.close()
 
@@ -106,15 +108,15 @@ def verify(core: Core, actor: str | None = None, look: Look | None = None, *, da
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, core: Core, look: Look) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession, look: Look) -> None:
+        self._session = session
         self._look = look
         self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
-        self._deletions = DeletionChecksums(core.kernel)
+        self._deletions = DeletionChecksums(session.kernel)
 
     def run(self, data: bool) -> VerifyReport:
-        kernel = self._core.kernel
+        kernel = self._session.kernel
         main = kernel.snapshot(MAIN)
         findings: list[Finding] = []
         pins: dict[DatasetRef, Pin] = {}
@@ -148,7 +150,7 @@ class _Verification:
 
     def _view(self, branch: str) -> View | OmniGraphError | None:
         try:
-            return self._core.view(branch)
+            return self._session.view(branch)
         except OmniGraphError as error:
             # Of a branch that was deleted since they were listed, there is nothing to find.
             return None if error.code == "branch.not_found" else error
@@ -175,7 +177,7 @@ class _Verification:
         # A cluster is asked from one thread.
         for group in _by_rows(waiting) if self._look is look_here else ([one] for one in waiting):
             self._look_side_by_side(group)
-        self._parts |= zip(parts, self._core.kernel.store.in_parallel([*parts.values()]), strict=True)
+        self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
     def _look_side_by_side(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
         if len(group) == 1:
@@ -225,7 +227,7 @@ class _Verification:
             points.append((f"the beginning of branch `{one.name}`", begun, None))
         distinct = sorted({(ref, commit) for _, ref, commit in points}, key=str)
         tasks = [partial(self._point, ref, commit) for ref, commit in distinct]
-        read = dict(zip(distinct, self._core.kernel.store.in_parallel(tasks), strict=True))
+        read = dict(zip(distinct, self._session.kernel.store.in_parallel(tasks), strict=True))
         for label, ref, commit in points:
             found = read[ref, commit]
             if isinstance(found, OmniGraphError):
@@ -234,13 +236,13 @@ class _Verification:
                 pins |= {pin.ref: pin for pin in found}
 
     def _point(self, ref: DatasetRef, commit: CommitId | None) -> list[Pin] | OmniGraphError:
-        kernel = self._core.kernel
+        kernel = self._session.kernel
         try:
             snapshot = kernel.at_ref(ref)
             if commit is not None and snapshot.head != commit:
                 return GraphError(f"{ref} holds another commit than {commit}", code="graph.version_reclaimed")
             # Types that are hidden from the actor are left out, errors about them too.
-            for key in self._core.seen(snapshot).snapshot.state.pins:
+            for key in self._session.visible_view(snapshot).snapshot.state.pins:
                 kernel.dataset(snapshot, key)
         except OmniGraphError as error:
             return error

@@ -106,7 +106,7 @@ def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -
 
 
 # A path, bytes, or dictionaries: what was decided, as a JSON array or one object a line.
-Given: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
+ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SIDES: Final = ("ours", "theirs", "base")
 IMAGES: Final = ("base", "ours", "theirs")
@@ -127,12 +127,12 @@ class Resolution:
     seen: Mapping[str, object]
 
 
-def read_resolutions(given: Given) -> list[Resolution]:
+def read_resolutions(given: ResolutionsInput) -> list[Resolution]:
     """Return resolutions from a file of JSON or NDJSON, its bytes, or dictionaries."""
     return [_parse(one, number) for number, one in enumerate(resolution_objects(given), start=1)]
 
 
-def resolution_objects(given: Given) -> list[Any]:
+def resolution_objects(given: ResolutionsInput) -> list[Any]:
     """Return the JSON objects that resolutions are given as; what they say is not looked at."""
     if given is None:
         return []

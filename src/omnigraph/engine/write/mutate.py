@@ -12,13 +12,18 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import clock
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.params import decode_params, missing_parameter
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows, comparison
 from omnigraph.engine.write.pending import PendingType, incident_ids
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.write_authorization import Rights, admit, rights, unheard
+from omnigraph.engine.write.write_authorization import (
+    WritePermissions,
+    authorize,
+    mask_hidden_type_errors,
+    write_permissions,
+)
 from omnigraph.engine.write.write_receipts import MutationReceipt
 from omnigraph.errors import DataError, OmniGraphError
 from omnigraph.ids import CommitId, new_ulid
@@ -69,7 +74,7 @@ class Constants:
 
 
 def mutate(
-    core: Core,
+    session: GraphSession,
     source: str,
     name: str | None = None,
     params: Mapping[str, object] | None = None,
@@ -79,36 +84,38 @@ def mutate(
 ) -> MutationReceipt:
     """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
     branch = branch.strip()
-    core = admit(core, "change", on(branch), actor)
-    may, compiled = _compile_early(core, branch, source, name)
-    mutation = _Mutation(core, source, name, params or {}, if_commit)
+    session = authorize(session, "change", on_branch(branch), actor)
+    may, compiled = _compile_early(session, branch, source, name)
+    mutation = _Mutation(session, source, name, params or {}, if_commit)
     mutation.hidden |= may.hidden
     work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
-    with unheard(mutation.hidden, core.actor):
-        receipt = core.kernel.commit(branch, mutation.prepare, work)
+    with mask_hidden_type_errors(mutation.hidden, session.actor):
+        receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run
     assert run is not None
     commit = receipt.commit if receipt else None
-    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, core.actor)
+    return MutationReceipt(branch, compiled.name, run.affected_nodes, run.affected_edges, commit, session.actor)
 
 
-def _compile_early(core: Core, branch: str, source: str, name: str | None) -> tuple[Rights, CompiledQuery]:
+def _compile_early(
+    session: GraphSession, branch: str, source: str, name: str | None
+) -> tuple[WritePermissions, CompiledQuery]:
     """Compile on the state that was seen last, to learn what kind of write it is; the write compiles it again.
 
     So storage is asked for the newest state once, while the rows are written. A refusal counts on that one alone.
     """
-    recent = core.kernel.recent_snapshot(branch)
+    recent = session.kernel.recent_snapshot(branch)
     if recent is not None:
         with suppress(OmniGraphError):
-            may = rights(core, recent)
-            return may, _compile(core, may, source, name)
-    may = rights(core, core.kernel.snapshot(branch))
-    return may, _compile(core, may, source, name)
+            may = write_permissions(session, recent)
+            return may, _compile(session, may, source, name)
+    may = write_permissions(session, session.kernel.snapshot(branch))
+    return may, _compile(session, may, source, name)
 
 
-def _compile(core: Core, may: Rights, source: str, name: str | None) -> CompiledQuery:
+def _compile(session: GraphSession, may: WritePermissions, source: str, name: str | None) -> CompiledQuery:
     """Return a mutation as its writer may know it: without the edges that fall with a node unseen."""
-    compiled = require_kind(core.compile(source, may.seen.catalog, name), "mutation")
+    compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
     may.check_conditions(one.type_name for one in compiled.ir.statements if not isinstance(one, ir.Insert))
@@ -125,13 +132,13 @@ class _Mutation:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         source: str,
         name: str | None,
         params: Mapping[str, object],
         if_commit: str | None,
     ) -> None:
-        self.core = core
+        self.session = session
         self.source = source
         self.name = name
         self.params = params
@@ -147,13 +154,13 @@ class _Mutation:
         if self.if_commit is not None:
             # A mutation that changes nothing publishes nothing, but its condition still has to hold.
             self.if_commit.check(snapshot)
-        may = rights(self.core, snapshot)
+        may = write_permissions(self.session, snapshot)
         self.hidden |= may.hidden
-        compiled = _compile(self.core, may, self.source, self.name)
-        view = self.core.whole_of(snapshot)
+        compiled = _compile(self.session, may, self.source, self.name)
+        view = self.session.full_view_of(snapshot)
         if may.hidden:
             # Whatever the writer may see, nothing may be left that ends nowhere.
-            compiled = self.core.compile(self.source, view.catalog, self.name)
+            compiled = self.session.compile(self.source, view.catalog, self.name)
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
         self.run = Run(view, constants, self._fresh, may.hidden | may.unreadable)
@@ -171,7 +178,7 @@ class _Mutation:
             "mutation",
             effects,
             requirements=tuple(requirements),
-            actor=self.core.actor,
+            actor=self.session.actor,
             reads=frozenset(self.run.committed.types_read | changes.deltas.keys()),
         )
 
