@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from omnigraph import clock
 from omnigraph.engine import export, history
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, PolicyHook
 from omnigraph.engine.blobs import Blob, blob
 from omnigraph.engine.branches import Branches, Tags
-from omnigraph.engine.given import checked, checking
 from omnigraph.engine.indexes import IndexReport, ensure_indices
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.query import explain as explain_query
@@ -62,16 +63,14 @@ if TYPE_CHECKING:
     from omnigraph.manifest.upgrade import UpgradeReport
 
 
-@checked
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
     """Create a graph and open it. `schema` is the text of a schema, or the path of a `.pg` file."""
     compiled = compile_schema(schema_source(schema), domain=new_ulid())
-    store = Store(Location.parse(str(uri)))
+    store = Store(_location(uri))
     init_graph(store, compiled, actor=actor, force=force)
     return Graph(Kernel(store), actor=actor)
 
 
-@checked
 def open(  # noqa: A001 - `og.open` reads as it should
     uri: str | Path,
     *,
@@ -81,20 +80,23 @@ def open(  # noqa: A001 - `og.open` reads as it should
     meter: Meter = NO_METER,
 ) -> Graph:
     """Open a graph; a missing one is an error that says how to create it."""
-    kernel = Kernel(Store(Location.parse(str(uri)), meter), read_only=read_only)
+    kernel = Kernel(Store(_location(uri), meter), read_only=read_only)
     kernel.snapshot()
     return Graph(kernel, actor=actor, policy=policy)
 
 
-@checked
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
     """Bring a graph of an older format to the one of this release, where it lies and with its history."""
     from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 
-    return upgrade_graph(Store(Location.parse(str(uri))), actor)
+    return upgrade_graph(Store(_location(uri)), actor)
 
 
-@checking
+def _location(uri: str | Path) -> Location:
+    check_type("uri", uri, str | PathLike)
+    return Location.parse(str(uri))
+
+
 class Graph:
     """One opened graph."""
 
@@ -260,7 +262,7 @@ class Graph:
 
         It is asked with the names that `branch` has today; with `names="then"`, with its own.
         """
-        branch = branch.strip()
+        branch = strip_name(branch)
         return GraphAt(self, self.session.view(branch, at, names=names).snapshot, branch, names)
 
     def revert(
@@ -477,6 +479,7 @@ class Graph:
         """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
         from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
+        check_type("every", every, timedelta)
         return Reconciler(Reconciliation(self.session, self.session.actor).run, every.total_seconds())
 
     def cleanup(
@@ -488,6 +491,7 @@ class Graph:
         """
         from omnigraph.engine.maintain.cleanup import cleanup
 
+        check_type("older_than", older_than, timedelta | None)
         seconds = None if older_than is None else older_than.total_seconds()
         return cleanup(self.session, keep, seconds, dry_run=dry_run, actor=self.session.actor)
 
@@ -499,6 +503,7 @@ class Graph:
         """
         from omnigraph.engine.clone import clone_graph
 
+        check_type("target", target, str | PathLike)
         return clone_graph(self.session, str(target), update=update, actor=self.session.actor)
 
     def close(self) -> None:
@@ -514,7 +519,6 @@ class Graph:
         self.close()
 
 
-@checking
 class GraphAt:
     """A graph at one moment, for reading; no later write changes what it shows.
 

@@ -228,8 +228,8 @@ def test_embed_select_narrows_what_is_embedded(
     [
         ({"types": ["Dok"]}, "did you mean `Doc`"),
         ({"types": ["Plain"]}, "no type with an `@embed`"),
-        ({"types": "Doc"}, "`types` takes a list of names"),
-        ({"select": "name=c"}, "`select` takes a list of names"),
+        ({"types": "Doc"}, "`types` must be a list of names"),
+        ({"select": "name=c"}, "`select` must be a list of names"),
         ({"mode": "all"}, "no mode `all`"),
         ({"select": ["name"]}, "selects nothing"),
         ({"select": ["Plain:name=a"]}, "selects nothing"),

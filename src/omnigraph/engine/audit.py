@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import authorize
@@ -77,8 +78,11 @@ def list_audit(
 ) -> list[AuditEntry]:
     """Return the audit, newest first; `by` is the actor whose work it is about."""
     session = authorize(session, "admin", GRAPH, actor)
+    check_type("since", since, datetime | None)
+    check_type("until", until, datetime | None)
+    check_type("limit", limit, int | None)
     wanted = None if kind is None else _kind(kind)
-    earliest, latest = (None if one is None else _microseconds(one) for one in (since, until))
+    earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
     if limit is not None and limit < 1:
         raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
     entries = [

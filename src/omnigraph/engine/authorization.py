@@ -11,6 +11,7 @@ from typing import Final, Protocol, TypeAlias
 
 import orjson
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.lang.schema import SchemaIR
 from omnigraph.lang.schema.codec import shape_hash
 from omnigraph.lang.schema.restrict import restrict_ir, restrict_source
@@ -37,7 +38,7 @@ class Scope:
         # Padded names are accepted everywhere, so they must compare equal here.
         for name in ("branch", "target"):
             value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else value.strip())
+            object.__setattr__(self, name, None if value is None else strip_name(value, name))
 
 
 GRAPH: Final = Scope()
@@ -60,11 +61,11 @@ def between(source: PolicyBranch, target: PolicyBranch) -> Scope:
 
 def display_name(branch: PolicyBranch) -> str:
     """Return the name of a branch for messages."""
-    return branch if isinstance(branch, str) else branch.newest or _DELETED
+    return branch.newest or _DELETED if isinstance(branch, BranchNames) else strip_name(branch)
 
 
 def _names(branch: PolicyBranch) -> BranchNames | None:
-    return None if isinstance(branch, str) else branch
+    return branch if isinstance(branch, BranchNames) else None
 
 
 class PolicyHook(Protocol):

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, GRAPH, between, on_branch, on_target
-from omnigraph.engine.given import checking
 from omnigraph.engine.information_flow import check_flow, check_rename
 from omnigraph.engine.session import AsOf, GraphSession, commit_not_found
 from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from omnigraph.engine.merge.conflicts import ResolutionsInput
 
 
-@checking
 class Tags:
     """The tags of one opened graph."""
 
@@ -71,7 +70,7 @@ class Tags:
     def delete(self, name: str) -> None:
         """Take a tag away; its commit stays, but loses its protection."""
         session = self._session
-        tag = session.kernel.snapshot(MAIN).state.tags.get(name.strip())
+        tag = session.kernel.snapshot(MAIN).state.tags.get(strip_name(name, "name"))
         names = session.kernel.all_names_of([tag.branch])[tag.branch] if tag is not None else None
         if names is not None and not session.may("tag_delete", on_target(names)):
             if session.may("read", on_branch(names)):
@@ -105,7 +104,6 @@ def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
         ) from None
 
 
-@checking
 class Branches:
     """The branches of one opened graph."""
 
@@ -140,7 +138,7 @@ class Branches:
         session = self._session
         branch_id, names = session.find_branch(name)
         session.require("branch_delete", on_target(names))
-        session.require("branch_create", between(names, names.renamed(new_name.strip())))
+        session.require("branch_create", between(names, names.renamed(strip_name(new_name, "new_name"))))
         check_rename(session, name, new_name)
         with mask_hidden_tag(session, new_name):
             return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)

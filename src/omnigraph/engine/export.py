@@ -15,6 +15,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
 from omnigraph.engine.session import AsOf, GraphSession, View
@@ -42,7 +43,8 @@ def export(
 
     `types` are names: of node types, of edge types, or of both. An unknown one is refused here, before any output.
     """
-    view = session.acting_as(actor).view(branch.strip(), at, "export", names)
+    check_name_list("types", types)
+    view = session.acting_as(actor).view(strip_name(branch), at, "export", names)
     return records(view, _selected(view.catalog, types))
 
 

@@ -15,6 +15,7 @@ from typing import Final, Literal
 from ulid import ULID
 
 from omnigraph import clock
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH, on_branch
 from omnigraph.engine.session import GraphSession
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
@@ -42,7 +43,7 @@ def commits(
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
     walk = session.kernel.history(branch)
     if before is not None:
-        wanted = before.strip()
+        wanted = strip_name(before, "before")
         if not any(one.commit_id == wanted for one in walk):
             raise GraphError(
                 f"commit {wanted} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
@@ -56,7 +57,7 @@ def commits(
 def commit(session: GraphSession, commit_id: str, actor: str | None = None) -> Commit:
     """Return one commit of any branch."""
     session = session.acting_as(actor)
-    commit_id = commit_id.strip()
+    commit_id = strip_name(commit_id, "commit_id")
     found = session.kernel.look_for_commit(CommitId(commit_id))
     if found is None or not session.may("read", on_branch(session.names_of(found))):
         # Whoever may read nothing is not told what there is not, and nobody is told of what they may not read.
@@ -120,7 +121,7 @@ class Operation:
 
 def operation(session: GraphSession, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
-    operation_id = operation_id.strip()
+    operation_id = strip_name(operation_id, "operation_id")
     found = find_operation(session.kernel, operation_id)
     if found is None:
         _refuse_strangers(session)

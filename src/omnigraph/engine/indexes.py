@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.session import GraphSession
@@ -80,7 +81,7 @@ class IndexReport:
 
 def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
     """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
-    branch = branch.strip()
+    branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     with ExitStack() as stack:
         work = _Ensure(session, session.actor, stack)

@@ -6,10 +6,11 @@ May import the ground, the languages, the store and the kernel.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from os import PathLike
 from pathlib import Path
 
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.given import checking
 from omnigraph.engine.schema_apply import SchemaReceipt, apply, plan
 from omnigraph.engine.session import GraphSession
 from omnigraph.lang.migrate import MigrationPlan
@@ -21,11 +22,11 @@ from omnigraph.stored_queries import QueryFolder, read_queries
 
 def schema_source(schema: str | Path) -> Source:
     """Return a schema given as text, or as the path of a `.pg` file."""
+    check_type("schema", schema, str | PathLike)
     is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
     return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
 
 
-@checking
 class Schema:
     """The schema of one opened graph; always the newest, whoever changed it."""
 

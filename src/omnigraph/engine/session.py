@@ -15,6 +15,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import (
     ALLOW_ALL,
     GRAPH,
@@ -151,12 +152,13 @@ class GraphSession:
 
     def find_branch(self, name: str) -> tuple[BranchId | None, BranchNames]:
         """Return the id of a branch and every name it had; the id is None for main and for a missing branch."""
+        name = strip_name(name)
         try:
             branch_id = self.kernel.resolve(name)
         except GraphError as error:
             if error.code != "branch.not_found":
                 raise
-            return None, BranchNames((name.strip(),))
+            return None, BranchNames((name,))
         return branch_id, self.kernel.all_names_of([branch_id])[branch_id]
 
     def names_of(self, state: Snapshot | Commit) -> BranchNames:
@@ -178,6 +180,7 @@ class GraphSession:
 
     def head(self, branch: str, action: str = "read") -> Snapshot:
         """Return the newest snapshot of a branch; `PolicyDenied` if the actor may not perform the action on it."""
+        branch = strip_name(branch)
         try:
             snapshot = self.kernel.snapshot(branch)
         except OmniGraphError:
@@ -298,6 +301,8 @@ class GraphSession:
 
     def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog, from the cache if possible."""
+        check_type("source", source, str)
+        check_type("name", name, str | None)
         key = (source, name, catalog.ir_hash)
 
         def compile_source() -> CompiledQuery:
@@ -317,6 +322,7 @@ class GraphSession:
 
         A forbidden commit raises the same error as a missing one, so that its existence does not leak.
         """
+        branch = strip_name(branch)
         try:
             if isinstance(at, int):
                 version = _checked_version(at)
@@ -373,7 +379,7 @@ def commit_not_found(branch: str, at: str | int | datetime) -> GraphError:
     if isinstance(at, datetime):
         time = _instant(at).isoformat()
         return GraphError(
-            f"branch `{branch.strip()}` has no commit as old as {time}; list them with `omnigraph commit list`",
+            f"branch `{branch}` has no commit as old as {time}; list them with `omnigraph commit list`",
             code="commit.not_found",
             at=time,
         )

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
-from omnigraph.engine.given import checked
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.graph import Graph
@@ -22,7 +22,6 @@ from omnigraph.pipeline.bulk_load.embed_site import site_of, slots
 from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
 
 
-@checked
 def embed(
     graph: Graph,
     branch: str = MAIN,
@@ -36,7 +35,7 @@ def embed(
 ) -> EmbedReceipt:
     """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
     check_engine(engine)
-    session = graph.session
+    session, branch = graph.session, strip_name(branch)
     if not _is_for_spark(engine, master, session, branch):
         return embed_stored(session, branch, types, mode, select, runner=Threads(watcher))
     runner = executors(master, watcher)

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias, TypeGuard
 
 import orjson
 
+from omnigraph.engine.arguments import check_name_list
 from omnigraph.errors import CursorRejected, LimitExceeded, UsageError
 from omnigraph.ids import CommitId
 from omnigraph.lang.catalog import Catalog
@@ -197,23 +198,21 @@ ALL: Final = Selection()
 def select(
     kinds: Sequence[str] | None, types: Sequence[str] | None, ops: Sequence[str] | None, catalogs: Iterable[Catalog]
 ) -> Selection:
-    """Check what a caller asks for against the types that any of the catalogs has.
+    """Return a selection; `UsageError` for a kind, operation or type that none of the catalogs has.
 
     >>> select(["node"], None, ["insert"], []).has_type("edge:Knows")
     False
     >>> select([], [], [], []) == ALL
     True
     """
-    _known("kind", kinds, KINDS)
-    _known("op", ops, OPS)
-    names = sorted({name for one in catalogs for name in (*one.nodes, *one.edges)})
-    _known("type", types, names)
-    return Selection(*(frozenset(one) if one else None for one in (kinds, types, ops)))
+    _check_known("kind", kinds, KINDS)
+    _check_known("op", ops, OPS)
+    _check_known("type", types, sorted({name for catalog in catalogs for name in (*catalog.nodes, *catalog.edges)}))
+    return Selection(*(frozenset(names) if names else None for names in (kinds, types, ops)))
 
 
-def _known(what: str, asked: Sequence[str] | None, known: Sequence[str]) -> None:
-    if isinstance(asked, str):
-        raise UsageError(f"`{what}s` takes a list of names, not the single text `{asked}`", value=asked)
-    for one in asked or ():
-        if one not in known:
-            raise UsageError(f"there is no {what} `{one}`; there are: {', '.join(known)}", value=one)
+def _check_known(what: str, names: Sequence[str] | None, known: Sequence[str]) -> None:
+    check_name_list(f"{what}s", names)
+    for name in names or ():
+        if name not in known:
+            raise UsageError(f"unknown {what} `{name}`; expected one of {', '.join(known)}", value=name)

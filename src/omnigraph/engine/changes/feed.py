@@ -13,6 +13,7 @@ from itertools import pairwise
 
 import orjson
 
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.changes.commit_diff import (
     Block,
     Room,
@@ -73,9 +74,12 @@ def changes(
     """
     room = page_room(limit, bytes_max)
     check_bound("commits_max", commits_max, FEED_COMMITS_MAX, "change_feed_commits_per_poll")
-    if sum(one is not None for one in (start, cursor, page_token)) > 1:
+    positions = {"start": start, "cursor": cursor, "page_token": page_token}
+    for argument, value in positions.items():
+        check_type(argument, value, str | None)
+    if sum(value is not None for value in positions.values()) > 1:
         raise UsageError("pass only one of `start`, `cursor` and `page_token`")
-    branch = branch.strip()
+    branch = strip_name(branch)
     session = session.acting_as(actor)
     view = session.view(branch)
     snapshot = view.snapshot
@@ -196,7 +200,7 @@ def baseline(
 
     `ops` select nothing here, but the cursor is made for them. A stream that broke off has no cursor.
     """
-    branch = branch.strip()
+    branch = strip_name(branch)
     view = session.acting_as(actor).view(branch, action="export")
     selection = select(kinds, types, ops, [view.catalog])
     head = view.snapshot.head

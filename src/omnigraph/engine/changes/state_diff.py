@@ -14,6 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.changes import row_diff
 from omnigraph.engine.changes.cursor import Selection, select
 from omnigraph.engine.changes.row_diff import AFTER, BEFORE, RowChanges, differing, stored
@@ -220,9 +221,10 @@ def compared(
 ) -> tuple[View, View, Selection]:
     """Return the two states of a diff, as the actor may see them, and what is asked of them."""
     check_names(names)
-    # Whoever compares with a branch stands on it.
+    branch = strip_name(branch)
+    # If `b` is a branch, its newest schema gives the names of both states.
     today = session.kernel.snapshot(_branch(session, b) or branch)
-    before, after = (_state(session, one, branch.strip(), today, names) for one in (a, b))
+    before, after = (_state(session, state, branch, today, names) for state in (a, b))
     return before, after, select(kinds, types, ops, [before.catalog, after.catalog])
 
 

@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+from omnigraph.engine.arguments import check_name_list, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.fetch import Tally, anew, total
@@ -86,7 +87,9 @@ def embed(
     site: Site | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
-    branch = branch.strip()
+    branch = strip_name(branch)
+    check_name_list("types", types)
+    check_name_list("select", select)
     session = authorize(session, "change", on_branch(branch), None)
     runner = runner or Threads()
     if embedder is None and mode != "clean":

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import count
 
 from omnigraph import failpoints
+from omnigraph.engine.arguments import check_type
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once
@@ -99,6 +100,7 @@ def cleanup(
     session: GraphSession, keep: int | None, older_than_seconds: float | None, *, dry_run: bool, actor: str | None
 ) -> CleanupReport:
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
+    check_type("keep", keep, int | None)
     if keep is None and older_than_seconds is None:
         raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
     if keep == 0:

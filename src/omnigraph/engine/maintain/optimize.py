@@ -13,6 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Protocol
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.engine.maintain import common
@@ -125,7 +126,7 @@ def optimize(
 
     `workers` execute the tasks; by default it is this process. `only` names the types that are looked after, and how.
     """
-    branch = branch.strip()
+    branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     session.kernel.refuse_read_only()
     with ExitStack() as stack:

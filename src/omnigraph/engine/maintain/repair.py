@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import GRAPH
 from omnigraph.engine.maintain.common import system_actor
 from omnigraph.engine.session import GraphSession
@@ -122,7 +123,7 @@ def repair(
         raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
     if force and discard:
         raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
-    branch = branch.strip()
+    branch = strip_name(branch)
     kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
         return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)

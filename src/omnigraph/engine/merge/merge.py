@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, between
 from omnigraph.engine.information_flow import check_flow, hidden_at_base, refuse_hidden_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
@@ -33,7 +34,7 @@ def merge(
     workers: Workers | None = None,
 ) -> MergeReceipt:
     """Merge a branch into another; with `dry_run`, say what would come out and write nothing."""
-    source, into = source.strip(), into.strip()
+    source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
     session = session.acting_as(actor)

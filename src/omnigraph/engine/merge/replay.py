@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, on_branch
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.merge.ancestry import MergeBase, is_ancestor
@@ -77,10 +78,11 @@ def _states(session: GraphSession, commit_id: str, target: BranchNames) -> tuple
 
     What was before a commit was on the same branch, or is what that branch was made of.
     """
-    commit = session.commit_at(MAIN, commit_id.strip())
+    commit_id = strip_name(commit_id, "commit_id")
+    commit = session.commit_at(MAIN, commit_id)
     if session.policy is not ALLOW_ALL:
         if not session.may("read", on_branch(session.names_of(commit))):
-            raise commit_not_found(MAIN, commit_id.strip())
+            raise commit_not_found(MAIN, commit_id)
         check_flow(session, session.kernel.snapshot_of(commit), target)
     after = session.full_view(at=commit.commit_id)
     if commit.parent is None:

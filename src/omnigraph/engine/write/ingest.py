@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal, get_args
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.session import GraphSession, View
@@ -178,7 +179,7 @@ def ingest(
     """
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
-    branch = branch.strip()
+    branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     base = missing_base(session, branch, from_branch)
     if base is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from omnigraph import clock
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.params import decode_params, missing_parameter
 from omnigraph.engine.session import GraphSession, View
@@ -83,7 +84,7 @@ def mutate(
     if_commit: str | None = None,
 ) -> MutationReceipt:
     """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
-    branch = branch.strip()
+    branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     may, compiled = _compile_early(session, branch, source, name)
     mutation = _Mutation(session, source, name, params or {}, if_commit)

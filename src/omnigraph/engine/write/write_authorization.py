@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import Scope, between
 from omnigraph.engine.information_flow import check_flow
 from omnigraph.engine.session import GraphSession, View
@@ -29,7 +30,7 @@ def missing_base(session: GraphSession, branch: str, from_branch: str | None) ->
         if error.code != "branch.not_found" or from_branch is None:
             raise
         session.kernel.refuse_read_only()
-        return from_branch.strip()
+        return strip_name(from_branch, "from_branch")
     return None
 
 

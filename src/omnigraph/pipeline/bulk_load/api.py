@@ -11,9 +11,9 @@ from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock, settings
+from omnigraph.engine.arguments import check_type, strip_name
 from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
-from omnigraph.engine.given import checked
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
 from omnigraph.engine.write.ingest import Mode
@@ -41,7 +41,6 @@ from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, 
 OnError = Literal["fail", "quarantine"]
 
 
-@checked
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -70,11 +69,17 @@ def load(
     """
     check_engine(engine)
     _check_words(mode, on_error)
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    check_type("from_branch", from_branch, str | None)
+    check_type("job_id", job_id, str | None)
+    check_type("report", report, str | os.PathLike | None)
+    check_type("max_errors", max_errors, int)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
-        raise UsageError(f"`max_errors` is {max_errors}; it takes a whole number from 0 on", max_errors=max_errors)
-    session, branch, started = graph.session, branch.strip(), clock.elapsed()
+        raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
+    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
     session = authorize(session, "change", on_branch(branch), actor)
     actor = session.actor
     base = missing_base(session, branch, from_branch)
