@@ -144,7 +144,7 @@ def test_diff_selection_keeps_what_is_asked_for(graph: og.Graph) -> None:
     assert graph.diff(before, "main", types=["Q"]).changes.column("id").to_pylist() == ["r"]
     assert graph.diff(before, "main", kinds=["edge"]).changes.num_rows == 0
     assert graph.diff(before, "main", kinds=[]).changes == graph.diff(before, "main").changes
-    with pytest.raises(UsageError, match="there is no type `Nope`"):
+    with pytest.raises(UsageError, match="unknown type `Nope`"):
         graph.diff(before, "main", types=["Nope"])
 
 
