@@ -81,19 +81,19 @@ def list_audit(
     check_type("since", since, datetime | None)
     check_type("until", until, datetime | None)
     check_type("limit", limit, int | None)
-    wanted = None if kind is None else _kind(kind)
+    audit_kind = None if kind is None else _kind(kind)
     earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
     if limit is not None and limit < 1:
         raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
     entries = [
         entry
         for entry in map(_entry, recovery.read(session.kernel.store))
-        if wanted in (None, entry.kind)
+        if audit_kind in (None, entry.kind)
         and by in (None, entry.actor)
         and (earliest is None or entry.created_at_us >= earliest)
         and (latest is None or entry.created_at_us < latest)
     ]
-    entries.sort(key=lambda one: (one.created_at_us, one.operation_id), reverse=True)
+    entries.sort(key=lambda entry: (entry.created_at_us, entry.operation_id), reverse=True)
     return entries[:limit]
 
 

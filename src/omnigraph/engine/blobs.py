@@ -111,5 +111,5 @@ def _unknown(message: str, name: str) -> UsageError:
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
     """Return a strong validator: it names where the bytes were written, so it changes only when they may have."""
     numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
-    place = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
-    return f'"{sha256(_TAG + place).digest()[:16].hex()}"'
+    location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
+    return f'"{sha256(_TAG + location).digest()[:16].hex()}"'

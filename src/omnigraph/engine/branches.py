@@ -131,7 +131,7 @@ class Branches:
     def list(self) -> list[str]:
         """Return the names of all branches, sorted; `main` is always among them."""
         self._session.require("read", GRAPH)
-        return sorted([MAIN, *(one.name for one in branches.list_branches(self._session.kernel))])
+        return sorted([MAIN, *(branch.name for branch in branches.list_branches(self._session.kernel))])
 
     def rename(self, name: str, new_name: str) -> Branch:
         """Give a branch another name; whoever works on it goes on under the new one."""

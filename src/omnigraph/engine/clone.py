@@ -101,7 +101,7 @@ def capture_contents(kernel: Kernel) -> Contents:
     pins = read_pins(kernel.store, refs)
     waiting = {link.ref: link.manifest for snapshot in snapshots for link in snapshot.links}
     manifests = _find_manifests(pins.versions, waiting, listing)
-    _check_heads(snapshots, {one for listed in manifests.values() for one in listed})
+    _check_heads(snapshots, {manifest for listed in manifests.values() for manifest in listed})
     for path in (LOG_PATH, AUDIT_PATH):
         if versions := listing.versions.get((path, None)):
             manifests[path] = [StoredManifest.of(DatasetRef(path, None, max(versions)))]
@@ -130,7 +130,7 @@ def _find_manifests(
 
 
 def _check_heads(snapshots: Sequence[Snapshot], manifests: set[StoredManifest]) -> None:
-    stored = {one.path for one in manifests}
+    stored = {manifest.path for manifest in manifests}
     for snapshot in snapshots:
         waiting = {link.ref: link.manifest for link in snapshot.links}
         for pin in snapshot.state.pins.values():
@@ -150,9 +150,9 @@ def _sort_files(
     catalogs: Sequence[DatasetRef],
     snapshots: Sequence[Snapshot],
 ) -> Contents:
-    for path, one in needed.items():
-        if isinstance(one, UnknownManifest):
-            raise GraphError(f"`{path}` cannot be copied: {one}", code="graph.corrupt", object=path)
+    for path, files_or_fault in needed.items():
+        if isinstance(files_or_fault, UnknownManifest):
+            raise GraphError(f"`{path}` cannot be copied: {files_or_fault}", code="graph.corrupt", object=path)
     of_main = {ref.manifest_path: None for ref in reversed(catalogs) if ref.branch is None}
     of_branches = {ref.manifest_path for ref in catalogs if ref.branch is not None}
     sizes = {info.path: info.size_bytes for infos in listing.objects.values() for info in infos}
@@ -259,8 +259,8 @@ def _require_everything(session: GraphSession) -> None:
         session.require("export", on_branch(names))
         # The history of branches that are gone comes along, whatever they were called.
         hidden = [
-            session.hidden_in(session.catalog(snapshot), one, action)
-            for one in (names, UNKNOWN_NAMES)
+            session.hidden_in(session.catalog(snapshot), branch_names, action)
+            for branch_names in (names, UNKNOWN_NAMES)
             for action in ("export", "read")
         ]
         if any(hidden):
@@ -305,7 +305,7 @@ def _check_target(store: Store, identity: str, *, update: bool) -> None:
             uri=store.root.uri,
         )
     target = Kernel(store, read_only=True)
-    heads = {str(one.state.branch_id or MAIN): one.version for one in target.live_snapshots()}
+    heads = {str(snapshot.state.branch_id or MAIN): snapshot.version for snapshot in target.live_snapshots()}
     if heads != marker.heads:
         raise _diverged(store, "was written to since it was made")
 

@@ -43,13 +43,13 @@ def commits(
         raise UsageError("`limit` is a number of commits, 1 or more", limit=str(limit))
     walk = session.kernel.history(branch)
     if before is not None:
-        wanted = strip_name(before, "before")
-        if not any(one.commit_id == wanted for one in walk):
+        before_id = strip_name(before, "before")
+        if not any(commit.commit_id == before_id for commit in walk):
             raise GraphError(
-                f"commit {wanted} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
+                f"commit {before_id} is not in the history of branch `{branch.strip()}`; list it with `omnigraph commit"
                 " list`",
                 code="commit.not_found",
-                commit_id=wanted,
+                commit_id=before_id,
             )
     return session.redact_commits(islice(walk, None if limit is None else min(limit, sys.maxsize)))
 
@@ -58,18 +58,18 @@ def commit(session: GraphSession, commit_id: str, actor: str | None = None) -> C
     """Return one commit of any branch."""
     session = session.acting_as(actor)
     commit_id = strip_name(commit_id, "commit_id")
-    found = session.kernel.look_for_commit(CommitId(commit_id))
-    if found is None or not session.may("read", on_branch(session.names_of(found))):
+    commit = session.kernel.look_for_commit(CommitId(commit_id))
+    if commit is None or not session.may("read", on_branch(session.names_of(commit))):
         # Whoever may read nothing is not told what there is not, and nobody is told of what they may not read.
         session.require("read", GRAPH)
         raise unknown_commit(CommitId(commit_id))
-    return session.redact_commits([found])[0]
+    return session.redact_commits([commit])[0]
 
 
-def describe_commits(session: GraphSession, found: Sequence[Commit]) -> list[dict[str, object]]:
+def describe_commits(session: GraphSession, commits: Sequence[Commit]) -> list[dict[str, object]]:
     """Return commits as every surface shows them; what one does not have is null."""
-    names = session.kernel.names_of(one.branch for one in found)
-    return [one.to_json(names[one.branch]) for one in found]
+    names = session.kernel.names_of(commit.branch for commit in commits)
+    return [commit.to_json(names[commit.branch]) for commit in commits]
 
 
 def describe_tag(tag: Tag) -> dict[str, object]:
@@ -87,13 +87,13 @@ def describe_snapshot(snapshot: Snapshot) -> dict[str, object]:
     datasets = []
     for table_key, pin in sorted(snapshot.state.pins.items()):
         kind, _, name = table_key.partition(":")
-        one: dict[str, object] = {"entity_kind": kind, "type_name": name}
+        entry: dict[str, object] = {"entity_kind": kind, "type_name": name}
         # Paths hold running numbers of types, and forks their digests: the gaps would tell how many are hidden.
         if not snapshot.is_partial:
-            one["dataset_path"] = pin.path
+            entry["dataset_path"] = pin.path
         if pin.fork is not None and not snapshot.is_partial:
-            one["native_dataset_branch"] = pin.fork
-        datasets.append({**one, "published_dataset_version": pin.version, "entity_count": pin.row_count})
+            entry["native_dataset_branch"] = pin.fork
+        datasets.append({**entry, "published_dataset_version": pin.version, "entity_count": pin.row_count})
     return {
         "graph_branch": snapshot.branch,
         "graph_commit_id": snapshot.head,
@@ -122,19 +122,19 @@ class Operation:
 def operation(session: GraphSession, operation_id: str) -> Operation:
     """Return what became of a write, by the id that its error named or that its caller chose."""
     operation_id = strip_name(operation_id, "operation_id")
-    found = find_operation(session.kernel, operation_id)
-    if found is None:
+    commit = find_operation(session.kernel, operation_id)
+    if commit is None:
         _refuse_strangers(session)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
         if has_published(session.kernel, MAIN, OperationId(operation_id)):
             return Operation(operation_id, "applied")
         return Operation(operation_id, "pending" if _may_come(session, operation_id) else "absent")
-    if session.actor is None or found.actor != session.actor:
+    if session.actor is None or commit.actor != session.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
-        session.require("read", on_branch(session.names_of(found)))
-    return Operation(operation_id, "applied", *session.redact_commits([found]))
+        session.require("read", on_branch(session.names_of(commit)))
+    return Operation(operation_id, "applied", *session.redact_commits([commit]))
 
 
 def _refuse_strangers(session: GraphSession) -> None:
@@ -153,5 +153,6 @@ def _may_come(session: GraphSession, operation_id: str) -> bool:
         return True
     live, unreadable = intents.pending(session.kernel.store)
     return (
-        operation_id in {one.operation_id for one in live} or intents.path_of(OperationId(operation_id)) in unreadable
+        operation_id in {intent.operation_id for intent in live}
+        or intents.path_of(OperationId(operation_id)) in unreadable
     )

@@ -53,7 +53,7 @@ def hidden_at_base(
         return frozenset()
     catalog, branches = session.catalog(base), {base.state.branch_id, *began}
     names = session.kernel.all_names_of(branches)
-    return frozenset.intersection(*(_shown(session, catalog, names[one], target) for one in branches))
+    return frozenset.intersection(*(_shown(session, catalog, names[branch], target) for branch in branches))
 
 
 def refuse_hidden_base(session: GraphSession, target: PolicyBranch) -> PolicyDenied:

@@ -161,17 +161,17 @@ class _Apply:
 
     def _renames(self, reshaping: Reshaping) -> list[Update]:
         """Return what happens to names. Old names go before new ones come, so that a name may change hands."""
-        updates: list[Update] = [Drop(one.table_key) for one in reshaping.dropped]
+        updates: list[Update] = [Drop(type_.table_key) for type_ in reshaping.dropped]
         updates += [Rename(old.table_key, new.table_key) for old, new in reshaping.kept if old.name != new.name]
-        updates += [Register(self._create(one)) for one in reshaping.added]
+        updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
-    def _create(self, one: NodeType | EdgeType) -> Pin:
+    def _create(self, type_: NodeType | EdgeType) -> Pin:
         """Create the empty dataset of a new type; the same one serves when the work is prepared again."""
-        if one.table_key not in self._created:
-            identity = TypeIdentity(one.type_id, one.incarnation_id)
-            path = identity.path(one.table_key)
-            schema = physical_schema(arrow_schema(one))
+        if type_.table_key not in self._created:
+            identity = TypeIdentity(type_.type_id, type_.incarnation_id)
+            path = identity.path(type_.table_key)
+            schema = physical_schema(arrow_schema(type_))
             try:
                 created = self.kernel.store.create(path, schema)
             except LostRace:
@@ -179,8 +179,8 @@ class _Apply:
                 # a sweep may be about to remove it, so we neither use it nor wait for it.
                 path = f"{path}-{new_ulid()}"
                 created = self.kernel.store.create(path, schema)
-            self._created[one.table_key] = Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
-        return self._created[one.table_key]
+            self._created[type_.table_key] = Pin(identity, type_.table_key, path, 1, None, 0, checksum=created.checksum)
+        return self._created[type_.table_key]
 
 
 def _source(text: str | Source) -> Source:
@@ -214,9 +214,14 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
     now, pins = clock.now_us(), snapshot.state.pins
     purges = [
         Purge(
-            pins[one.table_key].identity, None, one.table_key, pins[one.table_key].path, now, is_embedded=_embeds(one)
+            pins[type_.table_key].identity,
+            None,
+            type_.table_key,
+            pins[type_.table_key].path,
+            now,
+            is_embedded=_embeds(type_),
         )
-        for one in reshaping.dropped
+        for type_ in reshaping.dropped
     ]
     for old, new in reshaping.kept:
         pin = pins[old.table_key]
@@ -234,7 +239,8 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
 def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
     """Tell whether vectors are made from a property or for it; without a name, for any of the type."""
     return any(
-        one.embed is not None and name in (None, one.name, one.embed.source) for one in type_.properties.values()
+        property_.embed is not None and name in (None, property_.name, property_.embed.source)
+        for property_ in type_.properties.values()
     )
 
 

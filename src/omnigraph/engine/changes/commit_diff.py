@@ -102,12 +102,12 @@ def _windows(
     for key, pair in zip(keys[start:], pairs[start:], strict=True):
         if pair.is_same_data or not selection.has_type(pair.known.pin.table_key):
             continue
-        found = of_ops(_candidates(kernel, pair), selection)
+        candidates = of_ops(_candidates(kernel, pair), selection)
         if after is not None and after.type_key == key:
-            found = found.slice(_start(found.column("id").combine_chunks(), after))
+            candidates = candidates.slice(_start(candidates.column("id").combine_chunks(), after))
         rows = CHANGE_WINDOW_BLOB_ROWS if pair.known.type_.has_blobs else CHANGE_WINDOW_ROWS
-        for offset in range(0, found.num_rows, rows):
-            ids, texts = change_texts(pair, pair.compare(found.slice(offset, rows)))
+        for offset in range(0, candidates.num_rows, rows):
+            ids, texts = change_texts(pair, pair.compare(candidates.slice(offset, rows)))
             if len(ids):
                 yield key, ids, texts
 
@@ -142,11 +142,11 @@ class Block:
 
     @property
     def count(self) -> int:
-        return sum(len(one) for one in self.texts)
+        return sum(len(batch) for batch in self.texts)
 
     def to_json(self) -> dict[str, object]:
         """Return the block as every surface shows it."""
-        changes = [orjson.loads(text) for one in self.texts for text in one.to_pylist()]
+        changes = [orjson.loads(text) for batch in self.texts for text in batch.to_pylist()]
         return {"cause": self.cause, "changes": changes}
 
 
@@ -259,15 +259,15 @@ class Step:
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
         """Return changes after a place, as far as there is room."""
-        found = self.pairs()
+        type_pairs = self.pairs()
         try:
-            return fill(self.states.session.kernel, found, selection, after, room)
+            return fill(self.states.session.kernel, type_pairs, selection, after, room)
         except OmniGraphError as error:
-            raise self._gap(error, found) from error
+            raise self._gap(error, type_pairs) from error
 
     def pairs(self) -> list[Pair]:
         """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
-        found = pairs(*self.views())
+        type_pairs = pairs(*self.views())
         # The names of today would show no boundary, but readers may have got images from before it.
         for pair in pairs(*self._judged(self.states.as_stored)):
             if pair.is_boundary:
@@ -279,19 +279,20 @@ class Step:
                     graph_commit_id=self.commit.commit_id,
                     type_name=name,
                 )
-        return found
+        return type_pairs
 
-    def _gap(self, error: OmniGraphError, found: Sequence[Pair] = ()) -> OmniGraphError:
+    def _gap(self, error: OmniGraphError, type_pairs: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""
         # A handle that was opened earlier outlives its version, and then only a missing file tells.
         is_gap = error.code == "graph.version_reclaimed" or (
-            error.code == "storage.failed" and any(self._is_gone(side) for pair in found for side in pair.changed_sides)
+            error.code == "storage.failed"
+            and any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides)
         )
         return self._reclaimed() if is_gap else error
 
-    def refuse_gone(self, found: Sequence[Pair]) -> None:
+    def refuse_gone(self, type_pairs: Sequence[Pair]) -> None:
         """Refuse with `ChangeFeedGap` what others could not read: a version of some types is gone."""
-        if any(self._is_gone(side) for pair in found for side in pair.changed_sides):
+        if any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides):
             raise self._reclaimed()
 
     def _reclaimed(self) -> ChangeFeedGap:

@@ -148,7 +148,7 @@ def _is_place(place: object) -> TypeGuard[list[str]]:
     """Return whether something is the place of an entity: type, id, and the digest of a long id."""
     if not isinstance(place, list) or len(place) != 3:
         return False
-    return all(isinstance(one, str) for one in place[:2]) and isinstance(place[2], str | None)
+    return all(isinstance(part, str) for part in place[:2]) and isinstance(place[2], str | None)
 
 
 def _from_json(body: dict[str, object]) -> Token:
@@ -188,7 +188,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        members = [None if one is None else sorted(one) for one in (self.kinds, self.types, self.ops)]
+        members = [None if names is None else sorted(names) for names in (self.kinds, self.types, self.ops)]
         return sha256(orjson.dumps(members)).hexdigest()[:32]
 
 

@@ -112,15 +112,15 @@ def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> Commi
         return line.first().commit_id
     if not start.startswith(_AFTER):
         raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)
-    wanted = CommitId(start.removeprefix(_AFTER).strip())
-    if line.find(wanted) is None:
+    commit_id = CommitId(start.removeprefix(_AFTER).strip())
+    if line.find(commit_id) is None:
         raise GraphError(
-            f"commit {wanted} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
+            f"commit {commit_id} is not in the history of branch `{snapshot.branch}` by first parents; list it with"
             " `omnigraph commit list`",
             code="commit.not_found",
-            commit_id=wanted,
+            commit_id=commit_id,
         )
-    return wanted
+    return commit_id
 
 
 def steps_after(
@@ -207,10 +207,10 @@ def baseline(
     assert head is not None, "a graph is born with a commit"
     cursor = encode(Token("feed-cursor", feed_scope(view.snapshot, selection), head))
     known: list[NodeType | EdgeType] = [*view.catalog.edges.values(), *view.catalog.nodes.values()]
-    wanted = [one for one in known if selection.has_type(one.table_key)]
+    selected = [type_ for type_ in known if selection.has_type(type_.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from records(view, sorted(wanted, key=lambda one: one.table_key))
+        yield from records(view, sorted(selected, key=lambda type_: type_.table_key))
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

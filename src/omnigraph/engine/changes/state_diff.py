@@ -96,8 +96,8 @@ def pairs(before: View, after: View) -> list[Pair]:
     """Return every type of both states: nodes before edges, then by identity."""
     old = {pin.identity: Side(before, pin) for pin in before.snapshot.state.pins.values()}
     new = {pin.identity: Side(after, pin) for pin in after.snapshot.state.pins.values()}
-    found = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
-    return sorted(found, key=lambda pair: pair.kind != "node")
+    type_pairs = [Pair(identity, old.get(identity), new.get(identity)) for identity in sorted(old.keys() | new.keys())]
+    return sorted(type_pairs, key=lambda pair: pair.kind != "node")
 
 
 def _shape(type_: NodeType | EdgeType) -> tuple[object, ...]:
@@ -135,7 +135,7 @@ class ChangeSet:
     def stats(self) -> dict[str, int]:
         """Count the changes by operation, and the types that have any."""
         counted = pc.value_counts(self.changes.column("op")).to_pylist()
-        ops = Counter({one["values"]: one["counts"] for one in counted})
+        ops = Counter({entry["values"]: entry["counts"] for entry in counted})
         types = self.changes.select(["kind", "type_name"]).group_by(["kind", "type_name"]).aggregate([])
         return {
             "inserts": ops["insert"],
@@ -185,16 +185,16 @@ def diff(
     with its own.
     """
     before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
-    found: list[pa.Table] = []
+    tables: list[pa.Table] = []
     for pair in selected(before, after, selection):
-        found.append(_changes(pair, selection))
-        _check_size(sum(one.nbytes for one in found))
+        tables.append(_changes(pair, selection))
+        _check_size(sum(table.nbytes for table in tables))
     is_one_branch = before.snapshot.state.branch_id == after.snapshot.state.branch_id
     return ChangeSet(
         before.snapshot.version,
         after.snapshot.version,
         after.snapshot.branch if is_one_branch else None,
-        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *found]),
+        pa.concat_tables([CHANGE_SCHEMA.empty_table(), *tables]),
     )
 
 
@@ -230,8 +230,8 @@ def compared(
 
 def selected(before: View, after: View, selection: Selection) -> list[Pair]:
     """Return the types that may differ, edges before nodes."""
-    found = sorted(pairs(before, after), key=lambda one: one.kind)
-    return [one for one in found if not one.is_same_data and selection.has_type(one.known.pin.table_key)]
+    type_pairs = sorted(pairs(before, after), key=lambda pair: pair.kind)
+    return [pair for pair in type_pairs if not pair.is_same_data and selection.has_type(pair.known.pin.table_key)]
 
 
 def _state(session: GraphSession, name: AsOf, branch: str, today: Snapshot, names: Naming) -> View:
@@ -260,25 +260,25 @@ def _branch(session: GraphSession, name: AsOf) -> str | None:
 
 
 def _changes(pair: Pair, selection: Selection) -> pa.Table:
-    found = of_ops(pair.candidates(), selection)
-    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), found)
+    candidates = of_ops(pair.candidates(), selection)
+    return changes_of(pair.known.pin.table_key, pair.known.pin.version, *pair.datasets(), candidates)
 
 
 def changes_of(
     table_key: str, version: int, before: Dataset | None, after: Dataset | None, candidates: pa.Table
 ) -> pa.Table:
     """Return those of the candidates that do differ, as rows of a change set."""
-    found = differing(before, after, candidates)
-    if found.num_rows == 0:
+    differences = differing(before, after, candidates)
+    if differences.num_rows == 0:
         return CHANGE_SCHEMA.empty_table()
     kind, _, name = table_key.partition(":")
     columns: list[Any] = [
-        pa.repeat(kind, found.num_rows),
-        pa.repeat(name, found.num_rows),
-        found.column("id"),
-        ops_of(found),
-        pa.repeat(pa.scalar(version, pa.int64()), found.num_rows),
-        *_ends(kind, before, after, found),
+        pa.repeat(kind, differences.num_rows),
+        pa.repeat(name, differences.num_rows),
+        differences.column("id"),
+        ops_of(differences),
+        pa.repeat(pa.scalar(version, pa.int64()), differences.num_rows),
+        *_ends(kind, before, after, differences),
     ]
     return pa.table(columns, schema=CHANGE_SCHEMA)
 
@@ -287,8 +287,8 @@ def of_ops(candidates: pa.Table, selection: Selection) -> pa.Table:
     """Return the candidates that could be changes of the selected operations."""
     if selection.ops is None:
         return candidates
-    wanted = pc.is_in(ops_of(candidates), value_set=pa.array(sorted(selection.ops), pa.string()))
-    return candidates.filter(wanted)
+    is_selected = pc.is_in(ops_of(candidates), value_set=pa.array(sorted(selection.ops), pa.string()))
+    return candidates.filter(is_selected)
 
 
 def ops_of(candidates: pa.Table) -> Any:
@@ -297,11 +297,11 @@ def ops_of(candidates: pa.Table) -> Any:
     return pc.if_else(was, pc.if_else(is_, "update", "delete"), "insert")
 
 
-def _ends(kind: str, before: Dataset | None, after: Dataset | None, found: pa.Table) -> tuple[Any, Any]:
+def _ends(kind: str, before: Dataset | None, after: Dataset | None, rows: pa.Table) -> tuple[Any, Any]:
     """Return the ends of edges as they are, or for deleted ones as they were."""
     if kind == "node":
-        return pa.nulls(found.num_rows, pa.string()), pa.nulls(found.num_rows, pa.string())
-    old, new = (_ends_at(one, found.column(name)) for one, name in ((before, BEFORE), (after, AFTER)))
+        return pa.nulls(rows.num_rows, pa.string()), pa.nulls(rows.num_rows, pa.string())
+    old, new = (_ends_at(dataset, rows.column(name)) for dataset, name in ((before, BEFORE), (after, AFTER)))
     return pc.coalesce(new[0], old[0]), pc.coalesce(new[1], old[1])
 
 
@@ -310,9 +310,9 @@ def _ends_at(dataset: Dataset | None, row_ids: Any) -> tuple[Any, Any]:
     none: Any = pa.nulls(len(row_ids), pa.string())
     if dataset is None or not pc.any(present).as_py():
         return none, none
-    found = stored(dataset, row_ids.filter(present), ["src", "dst"])
+    stored_ends = stored(dataset, row_ids.filter(present), ["src", "dst"])
     mask = present.combine_chunks() if isinstance(present, pa.ChunkedArray) else present
-    src, dst = (pc.replace_with_mask(none, mask, found.column(name).combine_chunks()) for name in ("src", "dst"))
+    src, dst = (pc.replace_with_mask(none, mask, stored_ends.column(name).combine_chunks()) for name in ("src", "dst"))
     return src, dst
 
 

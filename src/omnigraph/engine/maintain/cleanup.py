@@ -80,19 +80,19 @@ class CleanupReport:
 
     @property
     def bytes_removed(self) -> int:
-        return sum(one.bytes_removed for one in self.datasets) + self.swept.bytes_removed
+        return sum(dataset.bytes_removed for dataset in self.datasets) + self.swept.bytes_removed
 
     def to_json(self) -> dict[str, object]:
         return {
             "keep_versions": self.keep,
             "older_than_secs": self.older_than_seconds,
             "dry_run": self.dry_run,
-            "datasets": [one.to_json() for one in self.datasets],
+            "datasets": [dataset.to_json() for dataset in self.datasets],
             "intents_rolled_forward": self.swept.rolled_forward,
             "intents_rolled_back": self.swept.rolled_back,
             "residue_files_removed": self.swept.files_removed,
             "residue_bytes_removed": self.swept.bytes_removed,
-            "purged": [one.to_json() for one in self.purged],
+            "purged": [purged.to_json() for purged in self.purged],
         }
 
 
@@ -112,7 +112,7 @@ def cleanup(
     if dry_run:
         _, swept, staged = preview_intents(kernel)
         planned = _plan(kernel, Policy(keep, older_than_seconds, read_time(kernel)))
-        swept.add({one.path: one for one in (*staged, *planned.residue)}.values())
+        swept.add({info.path: info for info in (*staged, *planned.residue)}.values())
         rows = tuple(map(planned.row, planned.plans))
         return CleanupReport(keep, older_than_seconds, dry_run, rows, swept, preview_purges(kernel))
     kernel.refuse_read_only()

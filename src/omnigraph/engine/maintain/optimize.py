@@ -42,7 +42,7 @@ class Workers(Protocol):
         """Execute the tasks of a compaction of a published version."""
         ...
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
         """Build segments of a version, published or aside."""
         ...
 
@@ -53,8 +53,8 @@ class ThisProcess:
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return [compaction.execute(dataset, task) for task in tasks]
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
-        return [index_build.build_segment(dataset, one) for one in wanted]
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
+        return [index_build.build_segment(dataset, segment) for segment in segments]
 
 
 class Skip(StrEnum):
@@ -95,7 +95,7 @@ class TypeOptimized:
             "skipped": self.skipped.value if self.skipped else None,
             "published_dataset_version": self.published_version,
             "lance_head_version": self.head_version,
-            "pending_indexes": [{"property": one.spec.column, "reason": one.reason} for one in self.pending],
+            "pending_indexes": [{"property": index.spec.column, "reason": index.reason} for index in self.pending],
         }
 
 
@@ -111,7 +111,7 @@ class OptimizeReport:
         return {
             "branch": self.branch,
             "commit": self.commit.to_json(self.branch) if self.commit else None,
-            "datasets": [one.to_json() for one in self.types],
+            "datasets": [type_.to_json() for type_ in self.types],
         }
 
 
@@ -220,7 +220,7 @@ class _Optimize:
         effects = tuple(effect for _, (_, effect) in sorted(self._effects.items()))
         if not effects:
             return None
-        pins = tuple(PinIs(one.table_key, snapshot.state.pins[one.table_key].version) for one in effects)
+        pins = tuple(PinIs(effect.table_key, snapshot.state.pins[effect.table_key].version) for effect in effects)
         return Plan(
             "optimize",
             effects,
@@ -258,29 +258,29 @@ class _Optimize:
     def _stage_missing(self, snapshot: Snapshot) -> None:
         catalog = self.session.catalog(snapshot)
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-        types = [one for one in types if self.only is None or one.table_key in self.only]
-        types = [one for one in types if one.table_key not in self._staged]
+        types = [type_ for type_ in types if self.only is None or type_.table_key in self.only]
+        types = [type_ for type_ in types if type_.table_key not in self._staged]
         # The intent comes first: while it lives, no sweep takes away what is staged from now on.
         self._declare(snapshot)
         self._done, self._total = 0, len(types)
-        self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, one) for one in types], at_once())
+        self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
 
-    def _optimized(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
-        key = one.table_key
+    def _optimized(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+        key = type_.table_key
         pin = snapshot.state.pins[key]
         head = drifted_head(self.session.kernel, snapshot, pin)
         if head is not None:
             row = TypeOptimized(key, skipped=Skip.DRIFT, published_version=pin.version, head_version=head)
             self._rows[key] = row
         else:
-            self._stage(snapshot, one)
+            self._stage(snapshot, type_)
         # Several threads count; a bar that is one behind for a moment harms nobody.
         self._done += 1
         common.tell("types optimized", self._done, self._total)
 
-    def _stage(self, snapshot: Snapshot, one: NodeType | EdgeType) -> None:
-        kernel, key = self.session.kernel, one.table_key
-        specs = wanted_indexes(one)
+    def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
+        kernel, key = self.session.kernel, type_.table_key
+        specs = wanted_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index_build.missing(inherited, specs)
@@ -303,7 +303,12 @@ class _Optimize:
             renewal = index_build.renewal(rewritten, specs, shrunk)
             built = self.workers.index(rewritten, renewal.wanted)
             indexes = index_build.renewed(rewritten, renewal, built)
-        files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
+        files = [
+            f"{base.ref.directory}/{file}"
+            for change in (rewrite, indexes)
+            if change is not None
+            for file in change.files
+        ]
         self._claim(*files)
         # Whoever publishes holds the turn of the branch, and must not wait for the disk to take in all of this.
         base.store.sync_files(files)

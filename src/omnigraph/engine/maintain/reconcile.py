@@ -98,8 +98,8 @@ class Reconciliation:
             swept = SweepReport()
             finish_links(kernel, swept)
             resolve_intents(kernel, swept)
-            found = list(self._due(session))
-            due = [one for one in found if one.effort is not None]
+            checked = list(self._due(session))
+            due = [type_due for type_due in checked if type_due.effort is not None]
             done = list(islice(due, RECONCILE_TYPES_MAX))
             compacted, folded = _optimize(session, done)
         return ReconcileReport(
@@ -110,7 +110,7 @@ class Reconciliation:
             compacted,
             folded,
             len(due) - len(done),
-            tuple(str(one) for one in found if one.effort is None),
+            tuple(str(type_due) for type_due in checked if type_due.effort is None),
             tuple(swept.drifted),
             tuple(swept.unreadable),
         )
@@ -120,8 +120,8 @@ class Reconciliation:
         for snapshot in session.kernel.live_snapshots():
             catalog = session.catalog(snapshot)
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
-            for one in types:
-                pin = snapshot.state.pins[one.table_key]
+            for type_ in types:
+                pin = snapshot.state.pins[type_.table_key]
                 # What a branch only inherits is in the hands of whoever it comes from.
                 if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
                     continue
@@ -129,33 +129,33 @@ class Reconciliation:
                 if pin.ref in self._in_order:
                     continue
                 try:
-                    found = _judge(session, snapshot, one)
+                    due = _judge(session, snapshot, type_)
                 except DriftDetected:
                     # Reported with the links. Repair may settle it without another version, so it is not in order yet.
                     continue
-                if found is None:
+                if due is None:
                     self._in_order.add(pin.ref)
                 else:
-                    yield found
+                    yield due
         self._in_order &= held
 
 
-def _judge(session: GraphSession, snapshot: Snapshot, one: NodeType | EdgeType) -> _Due | None:
-    dataset = session.kernel.dataset(snapshot, one.table_key)
+def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType) -> _Due | None:
+    dataset = session.kernel.dataset(snapshot, type_.table_key)
     small = [rows for rows in dataset.fragment_rows if rows < ROWS_PER_FILE]
-    uncovered = _uncovered_rows(dataset, one)
+    uncovered = _uncovered_rows(dataset, type_)
     if len(small) > RECONCILE_FRAGMENTS_MAX:
         effort, rows = Effort.WHOLE, max(sum(small), uncovered)
     elif uncovered > RECONCILE_UNCOVERED_ROWS_MAX:
         effort, rows = Effort.INDEXES, uncovered
     else:
         return None
-    return _Due(snapshot.branch, one.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
+    return _Due(snapshot.branch, type_.table_key, effort if rows <= RECONCILE_ROWS_MAX else None)
 
 
-def _uncovered_rows(dataset: Dataset, one: NodeType | EdgeType) -> int:
+def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
     """Return how many rows the most incomplete index misses; one that cannot be built yet misses none."""
-    specs = wanted_indexes(one)
+    specs = wanted_indexes(type_)
     _, pending = index_build.missing(dataset, specs)
     waiting = {late.spec for late in pending}
     rows = (index_build.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)
@@ -164,8 +164,12 @@ def _uncovered_rows(dataset: Dataset, one: NodeType | EdgeType) -> int:
 
 def _optimize(session: GraphSession, due: list[_Due]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     done: dict[Effort, list[str]] = {Effort.WHOLE: [], Effort.INDEXES: []}
-    for branch in dict.fromkeys(one.branch for one in due):
-        efforts = {one.type_key: one.effort for one in due if one.branch == branch and one.effort is not None}
+    for branch in dict.fromkeys(type_due.branch for type_due in due):
+        efforts = {
+            type_due.type_key: type_due.effort
+            for type_due in due
+            if type_due.branch == branch and type_due.effort is not None
+        }
         try:
             report = optimize(session, branch, only=efforts)
         except GraphError as error:

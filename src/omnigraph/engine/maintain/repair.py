@@ -103,14 +103,14 @@ class RepairReport:
 
     @property
     def is_refused(self) -> bool:
-        return any(one.action is Action.REFUSED for one in self.types)
+        return any(type_.action is Action.REFUSED for type_ in self.types)
 
     def to_json(self) -> dict[str, object]:
         return {
             "branch": self.branch,
             "commit": self.commit.to_json(self.branch) if self.commit else None,
             "graph_manifest_version": self.commit.manifest_version if self.commit else None,
-            "datasets": [one.to_json() for one in self.types],
+            "datasets": [type_.to_json() for type_ in self.types],
         }
 
 
@@ -153,14 +153,14 @@ def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
     newest = kernel.store.open_latest(pin.path, pin.fork)
     is_displaced = kernel.displaced(snapshot, pin)
-    found = operations(newest, pin.version - 1 if is_displaced else pin.version)
-    if None in found:
+    foreign = operations(newest, pin.version - 1 if is_displaced else pin.version)
+    if None in foreign:
         classification = Classification.UNVERIFIABLE
-    elif set(found) <= MAINTENANCE and not is_displaced:
+    elif set(foreign) <= MAINTENANCE and not is_displaced:
         classification = Classification.VERIFIED
     else:
         classification = Classification.SUSPICIOUS
-    named = tuple(one or "unknown" for one in found)
+    named = tuple(operation or "unknown" for operation in foreign)
     error = _DISPLACED if is_displaced else _misfit(kernel.dataset(snapshot, pin.table_key), newest)
     return TypeRepaired(pin.table_key, pin.version, newest.version, classification, Action.PREVIEW, named, error)
 

@@ -64,7 +64,7 @@ class _Prepared:
 
     def moved_to(self, snapshot: Snapshot) -> tuple[Plan, MergeReceipt]:
         """Return the plan for a later state of the target; its requirements are checked there."""
-        kept = tuple(one for one in self.plan.requirements if not isinstance(one, HeadIs))
+        kept = tuple(requirement for requirement in self.plan.requirements if not isinstance(requirement, HeadIs))
         return replace(self.plan, requirements=(HeadIs(snapshot.head), *kept)), self.receipt
 
 
@@ -114,8 +114,8 @@ class Application:
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
         if not merged.conflicts:
             return receipt
-        told = self._told(merged.conflicts)
-        if not told:
+        visible = self._told(merged.conflicts)
+        if not visible:
             # The merge would be refused so, and a preview says what the merge would.
             raise hidden_data_error(self.session.actor)
         return MergeReceipt(
@@ -124,7 +124,7 @@ class Application:
             Outcome.CONFLICTED,
             sides.base_ids,
             types=receipt.types,
-            conflicts=tuple(told),
+            conflicts=tuple(visible),
             dry_run=True,
             actor=self.session.actor,
         )
@@ -180,7 +180,7 @@ class Application:
         if sides.merged_parent is not None:
             # The source may be deleted at any moment, by somebody who has not seen its newest commits.
             kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
-        changed = [*settled.counts, *adopted, *(one.table_key for one in three.types())]
+        changed = [*settled.counts, *adopted, *(type_.table_key for type_ in three.types())]
         plan = Plan(
             self.kind,
             settled.effects,
@@ -205,7 +205,7 @@ class Application:
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
-            may.check(one.name for one in three.types())
+            may.check(type_.name for type_ in three.types())
         self._check_resolutions(three, may)
         return three
 
@@ -216,22 +216,32 @@ class Application:
         that of all it touches, so does one that picks a side: it may name an entity that the commit did not touch.
         """
         seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
-        refuse_unsettled([(one.type_key, one.entity_id) for one in self.resolutions if one.type_key not in seen])
-        writing = [one for one in self.resolutions if one.take is None or self.kind != "merge"]
-        may.check(seen[one.type_key].name for one in writing)
+        refuse_unsettled(
+            [
+                (resolution.type_key, resolution.entity_id)
+                for resolution in self.resolutions
+                if resolution.type_key not in seen
+            ]
+        )
+        writing = [resolution for resolution in self.resolutions if resolution.take is None or self.kind != "merge"]
+        may.check(seen[resolution.type_key].name for resolution in writing)
 
     def _told(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that do not speak of types which the actor may not read."""
-        return [one for one in conflicts if not mentions_any(self._hidden, f"{one.type_key} {one.message}")]
+        return [
+            conflict
+            for conflict in conflicts
+            if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
+        ]
 
     def _refuse_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
             return
-        told = self._told(settled.conflicts)
-        if not told:
+        visible = self._told(settled.conflicts)
+        if not visible:
             raise hidden_data_error(self.session.actor)
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
-        raise refusal(told, what, is_cut=settled.is_cut)
+        raise refusal(visible, what, is_cut=settled.is_cut)
 
     def _adoptable(self, three: Three) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
@@ -239,21 +249,21 @@ class Application:
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.
         """
         owner = three.ours.snapshot.state.branch_id
-        found = {}
-        for one in three.types() if self.may_adopt else ():
-            pin = three.pin(one)
-            grown = abs(pin.row_count - three.ours.snapshot.state.pins[one.table_key].row_count)
+        pins = {}
+        for type_ in three.types() if self.may_adopt else ():
+            pin = three.pin(type_)
+            grown = abs(pin.row_count - three.ours.snapshot.state.pins[type_.table_key].row_count)
             is_wanted = owner is not None or grown >= MERGE_ADOPT_ENTITIES_MIN
-            if three.is_ours_unchanged(one) and pin.owner != owner and is_wanted:
-                found[one.table_key] = pin
-        return found
+            if three.is_ours_unchanged(type_) and pin.owner != owner and is_wanted:
+                pins[type_.table_key] = pin
+        return pins
 
     def _receipt(
-        self, sides: Sides, found: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
+        self, sides: Sides, counts_by_key: Mapping[str, Counted], adopted: Mapping[str, Pin], *, dry_run: bool = False
     ) -> MergeReceipt:
         counts = [
-            TypeCount(key, one.inserted, one.updated, one.deleted, key in adopted)
-            for key, one in sorted(found.items())
+            TypeCount(key, counted.inserted, counted.updated, counted.deleted, key in adopted)
+            for key, counted in sorted(counts_by_key.items())
             if key.partition(":")[2] not in self._hidden
         ]
         return MergeReceipt(

@@ -42,7 +42,7 @@ def merge(
     session.require("branch_merge", between(source, names))
     # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
     session.kernel.refuse_repeated(into)
-    given = read_resolutions(resolutions)
+    parsed = read_resolutions(resolutions)
     theirs = session.full_view_of(session.head(source))
     check_flow(session, theirs.snapshot, names)
     application = Application(
@@ -51,7 +51,7 @@ def merge(
         source,
         into,
         lambda ours: _sides(session, ours, theirs),
-        given,
+        parsed,
         {"source": source},
         may_adopt=True,
         workers=workers or ThisProcess(),
@@ -136,7 +136,10 @@ def load_base(session: GraphSession, base: MergeBase[CommitId]) -> MergeBase[Vie
     was another one: their differences are unknown then, and conflicts take the place of a guess.
     """
     first = session.full_view(at=base.first)
-    joined = [Joined(session.full_view(at=one.state), _load_below(session, one.base, first)) for one in base.joined]
+    joined = [
+        Joined(session.full_view(at=ancestor.state), _load_below(session, ancestor.base, first))
+        for ancestor in base.joined
+    ]
     return MergeBase(first, tuple(joined))
 
 

@@ -104,9 +104,9 @@ def _apply(
     resolutions: ResolutionsInput,
     expected: BranchId | None,
 ) -> MergeReceipt:
-    given = read_resolutions(resolutions)
+    parsed = read_resolutions(resolutions)
     properties = {"commit": commit.commit_id}
     application = Application(
-        session, kind, commit.commit_id, branch.strip(), choose, given, properties, expected=expected
+        session, kind, commit.commit_id, branch.strip(), choose, parsed, properties, expected=expected
     )
     return application.preview() if dry_run else application.run()

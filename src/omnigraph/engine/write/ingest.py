@@ -102,7 +102,7 @@ class Reader:
             self._read_lines(data)
         else:
             self._read_records(data)
-        self.findings.violations.sort(key=lambda one: one.line or 0)
+        self.findings.violations.sort(key=lambda violation: violation.line or 0)
         self.findings.raise_if_any()
         self._check_sizes()
         return dict(sorted(self.loaded.items()))
@@ -141,8 +141,8 @@ class Reader:
     def _is_too_much(self) -> bool:
         """Tell whether what was read is more than one write may hold."""
         return (self._is_strict or self._is_bounded) and any(
-            one.size > WRITE_BYTES_MAX or (self._is_bounded and one.count > WRITE_ENTITIES_MAX)
-            for one in self.loaded.values()
+            rows.size > WRITE_BYTES_MAX or (self._is_bounded and rows.count > WRITE_ENTITIES_MAX)
+            for rows in self.loaded.values()
         )
 
     def _check_sizes(self) -> None:
@@ -188,8 +188,8 @@ def ingest(
     may = write_permissions(session, view.snapshot, branch if base is not None else None)
     unit = "line" if dialect == "strict" and not is_records(data) else "record"
     loaded = Reader(may.visible.catalog, dialect, unit, is_bounded=mode != "overwrite").read(data)
-    may.check(one.type.name for one in loaded.values())
-    changes = Changes(view.catalog, {key: _delta(one, mode) for key, one in loaded.items()}, unit)
+    may.check(rows.type.name for rows in loaded.values())
+    changes = Changes(view.catalog, {key: _delta(rows, mode) for key, rows in loaded.items()}, unit)
     with mask_hidden_type_errors(may.hidden, session.actor):
         return _write(session, view, changes, mode, branch, base)
 
@@ -208,7 +208,7 @@ def _write(
         schema = SchemaIs(view.catalog.ir_hash)
         schema.check(snapshot)
         # The name may belong to another branch by now.
-        write_permissions(session, snapshot).check(one.type.name for one in changes.deltas.values())
+        write_permissions(session, snapshot).check(type_delta.type.name for type_delta in changes.deltas.values())
         now = View(session.kernel, snapshot, view.catalog)
         committed = CommittedRows(now)
         validate(changes, committed).raise_if_any()

@@ -43,8 +43,8 @@ from omnigraph.rules.validate import validate
 class Constants:
     """The values of a mutation's parameters, and its one instant."""
 
-    def __init__(self, params: tuple[ir.Parameter, ...], given: Mapping[str, object], now_us: int) -> None:
-        self._values = decode_params(params, given)
+    def __init__(self, params: tuple[ir.Parameter, ...], values: Mapping[str, object], now_us: int) -> None:
+        self._values = decode_params(params, values)
         self._now = now_us // 1_000
 
     def value(self, expression: ir.Expr) -> Any:
@@ -119,7 +119,11 @@ def _compile(session: GraphSession, may: WritePermissions, source: str, name: st
     compiled = require_kind(session.compile(source, may.visible.catalog, name), "mutation")
     assert isinstance(compiled.ir, ir.MutationIR)
     may.check(statement.type_name for statement in compiled.ir.statements)
-    may.check_conditions(one.type_name for one in compiled.ir.statements if not isinstance(one, ir.Insert))
+    may.check_conditions(
+        condition_statement.type_name
+        for condition_statement in compiled.ir.statements
+        if not isinstance(condition_statement, ir.Insert)
+    )
     return compiled
 
 
@@ -165,8 +169,8 @@ class _Mutation:
         assert isinstance(compiled.ir, ir.MutationIR)
         constants = Constants(compiled.params, self.params, self._now_us)
         self.run = Run(view, constants, self._fresh, may.hidden | may.unreadable)
-        for place, statement in enumerate(compiled.ir.statements):
-            self.run.execute(place, statement)
+        for index, statement in enumerate(compiled.ir.statements):
+            self.run.execute(index, statement)
         changes = self.run.changes()
         if not changes.deltas:
             return None
@@ -199,27 +203,27 @@ class Run:
 
     def changes(self) -> Changes:
         """Return what the statements did, type by type."""
-        touched = sorted((key, one) for key, one in self._pending.items() if one.is_touched)
-        return Changes(self.view.catalog, {key: one.delta() for key, one in touched})
+        touched = sorted((key, pending) for key, pending in self._pending.items() if pending.is_touched)
+        return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
 
-    def execute(self, place: int, statement: ir.Statement) -> None:
+    def execute(self, index: int, statement: ir.Statement) -> None:
         """Run one statement; it sees what those before it did."""
         if isinstance(statement, ir.Insert):
-            self._insert(place, statement)
+            self._insert(index, statement)
         elif isinstance(statement, ir.Update):
             self._update(statement)
         else:
             self._delete(statement)
 
-    def _insert(self, place: int, statement: ir.Insert) -> None:
+    def _insert(self, index: int, statement: ir.Insert) -> None:
         catalog = self.view.catalog
         type_ = (catalog.nodes if statement.kind == "node" else catalog.edges)[statement.type_name]
-        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         if isinstance(type_, NodeType) and type_.key:
             values["id"] = key_id(type_, values)
         else:
             # A retry inserts the same entity, not another one.
-            values["id"] = self._fresh.setdefault(place, new_ulid())
+            values["id"] = self._fresh.setdefault(index, new_ulid())
         self._of(type_).insert(values)
         self._count(statement.kind, 1)
 
@@ -227,7 +231,7 @@ class Run:
         type_ = self.view.catalog.nodes[statement.type_name]
         pending = self._of(type_)
         test, lookup = self._test(type_, statement.predicate)
-        values = {one.column: self._fitted(type_, one) for one in statement.assignments}
+        values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
         _refuse_lost_blobs(type_, values)
         rows = pending.matching(test, lookup)
         if rows.num_rows:
@@ -252,14 +256,14 @@ class Run:
 
     def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
         """Return the test of a predicate, and the one that finds the same committed rows fastest."""
-        column, wanted = predicate.column, predicate.type
-        if wanted.scalar in NUMBERS:
+        column, expected = predicate.column, predicate.type
+        if expected.scalar in NUMBERS:
             value = self._constants.value(predicate.value)
-        elif wanted.is_list:
+        elif expected.is_list:
             value = None
         else:
-            value = self._constants.fitted(predicate.value, wanted, f"{type_.name}.{column}")
-        test = comparison(column, wanted, predicate.op, value)
+            value = self._constants.fitted(predicate.value, expected, f"{type_.name}.{column}")
+        test = comparison(column, expected, predicate.op, value)
         is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
         if is_key and isinstance(type_, NodeType):
             # Rows are looked up by id, and the id is spelled from the key.
