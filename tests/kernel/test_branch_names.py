@@ -17,7 +17,7 @@ from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan, CommitPolicy
 from omnigraph.manifest.updates import AddBranch, DropBranch
 
 
@@ -51,7 +51,7 @@ def forget_names(graph: Graph, name: str) -> None:
         old = replace(main.state.branches[name], recorded_names=None)
         return Plan(None, updates=(DropBranch(name), AddBranch(old)))
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:

@@ -18,7 +18,7 @@ from omnigraph.engine.write.write_authorization import admit
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
 from omnigraph.store.read.dataset import Dataset
@@ -84,7 +84,7 @@ def ensure_indices(core: Core, branch: str = MAIN, actor: str | None = None) -> 
     core = admit(core, "change", on(branch), actor)
     with ExitStack() as stack:
         work = _Ensure(core, core.actor, stack)
-        receipt = core.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+        receipt = core.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
     seen = core.seen(receipt.snapshot if receipt else core.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted((one for one in work.built if one[0] in seen), key=lambda one: (one[0], one[1].column, one[1].kind))

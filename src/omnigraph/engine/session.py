@@ -47,7 +47,7 @@ V = TypeVar("V")
 Moment: TypeAlias = str | int | datetime
 
 
-class Lru(Generic[K, V]):
+class LruCache(Generic[K, V]):
     """A small thread-safe cache that forgets what was not used for longest, by number and, if asked to, by bytes."""
 
     def __init__(self, entries_max: int, bytes_max: int | None = None) -> None:
@@ -113,11 +113,11 @@ class Core:
     kernel: Kernel
     actor: str | None = None
     policy: Checker = ALLOW_ALL
-    _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
-    _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(
-        default_factory=lambda: Lru(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
+    _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
+    _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
+        default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
     )
-    _schemas: Lru[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
+    _schemas: LruCache[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
 
     def acting_as(self, actor: str | None) -> Core:
         """Return this core for another actor; for the same one if none is named."""

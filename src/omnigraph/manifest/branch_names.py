@@ -16,8 +16,8 @@ from omnigraph.ids import BranchId
 from omnigraph.limits import BRANCH_NAMES_CACHED_MAX
 from omnigraph.manifest import history
 from omnigraph.manifest.model import MAIN, MAIN_NAMES, UNKNOWN_NAMES, Branch, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, Work
-from omnigraph.manifest.publish import Verified
+from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.publish import ObservedHead
 from omnigraph.manifest.updates import AddBranch, DropBranch
 from omnigraph.store.store import Store
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 class NameRecord:
     """The names of branches as one handle knows them. Those of deleted branches never change, and are kept."""
 
-    def __init__(self, store: Store, verify_main: Callable[[], Verified]) -> None:
+    def __init__(self, store: Store, verify_main: Callable[[], ObservedHead]) -> None:
         self._store = store
         self._verify_main = verify_main
         self._deleted: dict[BranchId | None, BranchNames] = {}
 
     def look_up(
-        self, branch_ids: Iterable[BranchId | None], known_main: Verified | None
+        self, branch_ids: Iterable[BranchId | None], known_main: ObservedHead | None
     ) -> dict[BranchId | None, BranchNames]:
         """Return the names of incarnations; storage is asked at most once for main and once for the log.
 
@@ -62,7 +62,7 @@ class NameRecord:
         return names
 
 
-def _live(main: Verified, wanted: set[BranchId | None]) -> dict[BranchId | None, BranchNames]:
+def _live(main: ObservedHead, wanted: set[BranchId | None]) -> dict[BranchId | None, BranchNames]:
     branches = main.snapshot.state.branches.values()
     return {one.branch_id: one.names for one in branches if one.branch_id in wanted}
 
@@ -82,7 +82,7 @@ def recover_names(kernel: Kernel, actor: str | None = None) -> tuple[str, ...]:
         updates = [update for one in recovered for update in (DropBranch(one.name), AddBranch(one))]
         return Plan(None, updates=tuple(updates), actor=actor) if updates else None
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return tuple(sorted(one.name for one in recovered))
 
 

@@ -18,7 +18,7 @@ from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan, CommitPolicy
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
 from omnigraph.store.read.dataset import reclaimed
 
@@ -41,7 +41,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
             return Plan(None, updates=(AddBranch(branch),), actor=actor, operation_id=operation_id)
 
         kernel.store.fork(kernel.store.open(source.ref), branch_id)
-        kernel.commit(MAIN, prepare, Work.CONTROL)
+        kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return branch
 
 
@@ -77,7 +77,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
         kernel.keep_history(kernel.snapshot(name), names=entry.recorded_names or ())
         return Plan(None, updates=(DropBranch(name),), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def rename_branch(
@@ -99,7 +99,7 @@ def rename_branch(
         renamed[:] = [replace(entry, name=new_name, recorded_names=names)]
         return Plan(None, updates=(DropBranch(entry.name), AddBranch(renamed[0])), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return renamed[0]
 
 
@@ -118,7 +118,7 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
             _refuse_gone(main, commit.branch, snapshot.branch)
             return Plan(None, updates=(AddTag(tag),), actor=actor, operation_id=operation_id)
 
-        kernel.commit(MAIN, prepare, Work.CONTROL)
+        kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
     return tag
 
 
@@ -130,7 +130,7 @@ def delete_tag(kernel: Kernel, name: str, actor: str | None = None) -> None:
             raise unknown_tag(name)
         return Plan(None, updates=(DropTag(name.strip()),), actor=actor)
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def unknown_tag(name: str) -> GraphError:

@@ -10,8 +10,8 @@ from omnigraph.errors import ConflictError, OmniGraphError, ReadSetChanged, Stor
 from omnigraph.ids import BranchId
 from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Plan, Work
-from omnigraph.manifest.publish import Verified
+from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.publish import ObservedHead
 
 Prepare = Callable[[Snapshot], Plan | None]
 
@@ -26,10 +26,10 @@ class Attempt:
     branch: str
     branch_id: BranchId | None
     prepare: Prepare
-    work: Work
+    work: CommitPolicy
     begun: float
     has_claims: bool | None = None
-    prepared: tuple[Verified, Plan] | None = None
+    prepared: tuple[ObservedHead, Plan] | None = None
     lost: int = 0
     tried_at: float = 0.0
     is_caught_up: bool = False
@@ -41,7 +41,7 @@ class Attempt:
         """Count one more loss; refuse when the work may not be prepared again."""
         # A change answers for what it read. If that is as it was, it may be prepared again on top of what is new.
         is_unaffected = plan.reads_same(before, after) or (
-            self.work is Work.CHANGE and is_kept_up(before.version, after)
+            self.work is CommitPolicy.CHANGE and is_kept_up(before.version, after)
         )
         attempts = REPREPARE_MAX if is_unaffected else self.work.attempts
         if attempts == 0:
@@ -68,8 +68,8 @@ def is_kept_up(since: int, after: Snapshot) -> bool:
 
 
 def prepare_first(
-    base: Verified, prepare: Prepare, work: Work, read_newest: Callable[[], Verified]
-) -> tuple[Verified, Plan | None]:
+    base: ObservedHead, prepare: Prepare, work: CommitPolicy, read_newest: Callable[[], ObservedHead]
+) -> tuple[ObservedHead, Plan | None]:
     """Prepare on what was seen last, which may be seconds old; that nothing can be done counts on the head alone."""
     refusal: OmniGraphError | None = None
     plan: Plan | None = None

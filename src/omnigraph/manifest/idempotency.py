@@ -18,7 +18,7 @@ from omnigraph.manifest.plan import Plan
 REQUEST_ID = "request_id"
 
 
-def refuse_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
+def reject_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[], dict[CommitId, Commit]]) -> None:
     """Refuse what a commit of this branch has done already; older ones are looked for only if the id is as old."""
     window = snapshot.state.commits
     found = find_request(window, request_id)
@@ -39,7 +39,7 @@ def find_request(commits: Iterable[Commit], request_id: str) -> Commit | None:
     return next((one for one in commits if one.properties.get(REQUEST_ID) == request_id), None)
 
 
-def under(plan: Plan | None, request_id: str) -> Plan | None:
+def tag_with_request_id(plan: Plan | None, request_id: str) -> Plan | None:
     """Return a plan whose commit bears the id; control work has no commit to bear it."""
     if plan is None or plan.kind is None:
         return plan

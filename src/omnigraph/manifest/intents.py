@@ -312,7 +312,7 @@ def declared(store: Store, kind: str, base: Snapshot, actor: str | None = None) 
 
 
 @contextmanager
-def alone(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
+def exclusive_intent(store: Store, kind: str, base: Snapshot, actor: str | None = None) -> Iterator[Declared]:
     """Hold an intent that nobody else holds of the same kind, in any process; `ConflictError` while another does.
 
     Each says so before it looks around. So two who begin at once may both stand back, but never both go on.

@@ -28,10 +28,10 @@ from omnigraph.manifest.claims import ClaimLine
 from omnigraph.manifest.commit_attempt import Attempt, Prepare, prepare_first
 from omnigraph.manifest.commit_queue import BranchTurn, shared_turn
 from omnigraph.manifest.history import CommitSource, unknown_commit, walk_history
-from omnigraph.manifest.idempotency import refuse_repeated, under
+from omnigraph.manifest.idempotency import reject_repeated, tag_with_request_id
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH, BranchNames, Commit, Link, Pin, Snapshot, fork_names
-from omnigraph.manifest.plan import Plan, Receipt, Work
-from omnigraph.manifest.publish import Moved, Verified, publish
+from omnigraph.manifest.plan import Plan, Receipt, CommitPolicy
+from omnigraph.manifest.publish import Moved, ObservedHead, publish
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.live_rows import check_deletions
 from omnigraph.store.store import Store
@@ -45,7 +45,7 @@ class Kernel:
     def __init__(self, store: Store, *, read_only: bool = False) -> None:
         self.store = store
         self.read_only = read_only
-        self._heads: dict[BranchId | None, Verified] = {}
+        self._heads: dict[BranchId | None, ObservedHead] = {}
         self._linked: set[DatasetRef] = set()
         self._turns: dict[BranchId | None, BranchTurn] = {}
         self._linking: list[Future[None]] = []
@@ -61,7 +61,7 @@ class Kernel:
     def refuse_repeated(self, branch: str) -> None:
         """Refuse a write under an id that a commit of the branch bears already."""
         if self._request_id is not None:
-            refuse_repeated(self.snapshot(branch), self._request_id, partial(history.read, self.store))
+            reject_repeated(self.snapshot(branch), self._request_id, partial(history.read, self.store))
 
     # -- snapshots ---------------------------------------------------------------------------------------------
 
@@ -201,7 +201,7 @@ class Kernel:
 
     # -- commits -----------------------------------------------------------------------------------------------
 
-    def commit(self, branch: str, prepare: Prepare, work: Work = Work.INSERT) -> Receipt | None:
+    def commit(self, branch: str, prepare: Prepare, work: CommitPolicy = CommitPolicy.INSERT) -> Receipt | None:
         """Prepare and publish; None when the prepared work turns out to change nothing.
 
         `prepare` is called again on a newer state when another writer was faster and the kind of work allows it; it
@@ -213,8 +213,8 @@ class Kernel:
             return self._commit(branch, prepare, work)
 
         def prepare_once(snapshot: Snapshot) -> Plan | None:
-            refuse_repeated(snapshot, request_id, partial(history.read, self.store))
-            return under(prepare(snapshot), request_id)
+            reject_repeated(snapshot, request_id, partial(history.read, self.store))
+            return tag_with_request_id(prepare(snapshot), request_id)
 
         receipt = self._commit(branch, prepare_once, work)
         if receipt is not None and receipt.commit is not None:
@@ -222,7 +222,7 @@ class Kernel:
             self._request_id = None
         return receipt
 
-    def _commit(self, branch: str, prepare: Prepare, work: Work) -> Receipt | None:
+    def _commit(self, branch: str, prepare: Prepare, work: CommitPolicy) -> Receipt | None:
         begun = clock.elapsed()
         if work.queued:
             branch_id = self.resolve(branch)
@@ -263,19 +263,19 @@ class Kernel:
                     head = self._lose(attempt, base, plan, line)
                     continue
                 turn.note_win(receipt.snapshot, clock.elapsed() - attempt.tried_at)
-                self._heads[attempt.branch_id] = Verified(receipt.snapshot, clock.elapsed())
+                self._heads[attempt.branch_id] = ObservedHead(receipt.snapshot, clock.elapsed())
                 self._link(receipt)
                 return receipt
         finally:
             line.leave(self.store)
 
-    def _join_claims(self, attempt: Attempt, line: ClaimLine) -> Verified | None:
+    def _join_claims(self, attempt: Attempt, line: ClaimLine) -> ObservedHead | None:
         """Queue up with other processes where that is due; return the head if it was read on the way.
 
         Work that is refused when it loses queues up as soon as other processes are known to write.
         """
         now = clock.elapsed()
-        head: Verified | None = None
+        head: ObservedHead | None = None
         if attempt.has_claims is None and line.contention.must_look(now):
             look = self._beside(lambda: line.look(self.store))
             head = self._verify(attempt.branch, attempt.branch_id)
@@ -305,7 +305,7 @@ class Kernel:
 
         return line.wait(self.store, catch_up)
 
-    def _newest_known(self, attempt: Attempt, turn: BranchTurn) -> Verified:
+    def _newest_known(self, attempt: Attempt, turn: BranchTurn) -> ObservedHead:
         # Of an insert that was just prepared the head was asked meanwhile; what took longer asks again before it stages
         # a catalog in vain. Another handle of this process may have published what this one has not seen.
         is_recent = attempt.is_caught_up or not (attempt.work.is_costly or turn.line.has_claim)
@@ -314,7 +314,7 @@ class Kernel:
             return self._verify(attempt.branch, attempt.branch_id)
         return known
 
-    def _prepared_on(self, head: Verified, attempt: Attempt, turn: BranchTurn) -> tuple[Verified, Plan] | None:
+    def _prepared_on(self, head: ObservedHead, attempt: Attempt, turn: BranchTurn) -> tuple[ObservedHead, Plan] | None:
         """Return a plan on the head; None when there is nothing to do."""
         if attempt.prepared is not None:
             base, plan = attempt.prepared
@@ -330,7 +330,7 @@ class Kernel:
         attempt.prepared = (head, new) if new is not None else None
         return attempt.prepared
 
-    def _lose(self, attempt: Attempt, base: Verified, plan: Plan, line: ClaimLine) -> Verified:
+    def _lose(self, attempt: Attempt, base: ObservedHead, plan: Plan, line: ClaimLine) -> ObservedHead:
         """After another process was faster: claim the branch if that happened too often; return the new head."""
         self._heads.pop(attempt.branch_id, None)
         seconds = clock.elapsed() - attempt.tried_at
@@ -351,7 +351,7 @@ class Kernel:
             clock.pause(ids.fraction() * min(attempt.lost * RETRY_WAIT_SECONDS, RETRY_WAIT_SECONDS_MAX))
         return head
 
-    def _claim(self, attempt: Attempt, line: ClaimLine) -> Verified:
+    def _claim(self, attempt: Attempt, line: ClaimLine) -> ObservedHead:
         """Claim the branch, and return its head."""
         seconds = clock.elapsed() - attempt.tried_at
         joined = self._beside(lambda: line.join(self.store, seconds))
@@ -366,7 +366,7 @@ class Kernel:
 
     # -- heads -------------------------------------------------------------------------------------------------
 
-    def _capture(self, branch: str, work: Work) -> tuple[Verified, Callable[[], tuple[Verified, bool | None]]]:
+    def _capture(self, branch: str, work: CommitPolicy) -> tuple[ObservedHead, Callable[[], tuple[ObservedHead, bool | None]]]:
         """Return a state to prepare on, and a way to learn what the newest is and whether others claim the branch.
 
         On remote storage the requests run while the caller prepares: they are round trips that need not be waited for.
@@ -384,11 +384,11 @@ class Kernel:
         if skips_probe and recent is not None:
             # The last commits were ours, so the look for claims takes the place of the probe: the publish will tell.
             known = recent
-            newest: Callable[[], Verified] = partial(_returned, recent)
+            newest: Callable[[], ObservedHead] = partial(_returned, recent)
         else:
             newest = self._beside(lambda: self._verify(branch, branch_id))
 
-        def fresh() -> tuple[Verified, bool | None]:
+        def fresh() -> tuple[ObservedHead, bool | None]:
             verified = newest() if name() == branch_id else self._verify(branch, name())
             return verified, look() if look is not None else None
 
@@ -404,7 +404,7 @@ class Kernel:
             return self.store.pool.submit(task).result
         return partial(_returned, task())
 
-    def _recent(self, branch: str) -> Verified | None:
+    def _recent(self, branch: str) -> ObservedHead | None:
         """Return the head of a branch as this handle last saw it, unless that is too long ago."""
         main = self._heads.get(None)
         name = branch.strip()
@@ -418,14 +418,14 @@ class Kernel:
         known = self._heads.get(BranchId(ref.branch) if ref.branch else None)
         return known is not None and known.snapshot.version == ref.version and not known.is_late
 
-    def _verify(self, branch: str, branch_id: BranchId | None) -> Verified:
+    def _verify(self, branch: str, branch_id: BranchId | None) -> ObservedHead:
         known = self._heads.get(branch_id)
         now = clock.elapsed()
         # Cleanup may remove the very version that a probe asks for, so only a recent head is probed; see `is_late`.
         if known is not None and now - known.at <= PUBLISH_DEADLINE_SECONDS:
             ref = known.snapshot.ref
             if not self.store.has_version(ref.at(ref.version + 1)):
-                verified = Verified(known.snapshot, now)
+                verified = ObservedHead(known.snapshot, now)
             else:
                 verified = self._load_newest(branch, branch_id, now)
         else:
@@ -438,7 +438,7 @@ class Kernel:
         # A publish of this process overtook the probe; what it made is newer than what was read.
         return _called(newest, branch)
 
-    def _load_newest(self, branch: str, branch_id: BranchId | None, now: float) -> Verified:
+    def _load_newest(self, branch: str, branch_id: BranchId | None, now: float) -> ObservedHead:
         try:
             manifest = self.store.open_latest(MANIFEST_PATH, branch_id)
         except StorageError as error:
@@ -451,10 +451,10 @@ class Kernel:
             ) from error
         known = self._heads.get(branch_id)
         if known is not None and known.snapshot.version == manifest.version:
-            return Verified(known.snapshot, now)
+            return ObservedHead(known.snapshot, now)
         if branch_id is None:
             self._refuse_old(manifest)
-        return Verified(self._decode(branch, self.store.remember(manifest)), now)
+        return ObservedHead(self._decode(branch, self.store.remember(manifest)), now)
 
     def _refuse_old(self, manifest: Dataset) -> None:
         # Main decides for all branches: one of them may have been made of an old version.
@@ -578,8 +578,8 @@ def _returned(value: T) -> T:
     return value
 
 
-def _called(verified: Verified, name: str) -> Verified:
+def _called(verified: ObservedHead, name: str) -> ObservedHead:
     """Return a head under the name it was asked for by: a branch that was renamed is still the same branch."""
     if verified.snapshot.branch == name.strip():
         return verified
-    return Verified(replace(verified.snapshot, branch=name.strip()), verified.at)
+    return ObservedHead(replace(verified.snapshot, branch=name.strip()), verified.at)

@@ -21,7 +21,7 @@ from omnigraph.store.write.file_proof import PendingProofs
 from omnigraph.store.write.transaction import Change
 
 
-class Work(Enum):
+class CommitPolicy(Enum):
     """What kind of work a plan does, and so what may happen when the branch moves under it.
 
     `queued` work waits for its turn before it looks at the graph, so writers of one process never lose to each other;

@@ -31,7 +31,7 @@ from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store
 
 
 @dataclass(frozen=True, slots=True)
-class Verified:
+class ObservedHead:
     """A snapshot that was seen to be the head of its branch, and when."""
 
     snapshot: Snapshot
@@ -47,7 +47,7 @@ class Moved(Exception):
 
 
 def publish(
-    store: Store, base: Verified, plan: plans.Plan, carried: tuple[Link, ...], begun: float | None = None
+    store: Store, base: ObservedHead, plan: plans.Plan, carried: tuple[Link, ...], begun: float | None = None
 ) -> plans.Receipt:
     """Publish a plan on the state it was prepared on; `Moved` when that is no longer the head.
 

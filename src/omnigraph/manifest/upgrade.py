@@ -18,7 +18,7 @@ from omnigraph.manifest import encoding, recovery
 from omnigraph.manifest.branch_names import recover_names
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan, CommitPolicy
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.store import Store
@@ -102,7 +102,7 @@ def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str |
         return None if is_current else Plan(None, actor=actor, operation_id=operation_id)
 
     try:
-        receipt = kernel.commit(name, prepare, Work.CONTROL)
+        receipt = kernel.commit(name, prepare, CommitPolicy.CONTROL)
     except GraphError as error:
         if error.code != "branch.not_found":
             raise

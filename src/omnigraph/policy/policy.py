@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.engine.authorization import PolicyBranch, Scope
-from omnigraph.engine.session import Lru
+from omnigraph.engine.session import LruCache
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
 from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, own_actions, parse_bundle
@@ -79,8 +79,8 @@ class Policy:
         self._actors = bundle.actors
         self._samples = _sample_actors(bundle)
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
-        self._answers: Lru[Question, str | None] = Lru(POLICY_ANSWERS_MAX)
-        self._hidden: Lru[tuple[object, ...], frozenset[str]] = Lru(CATALOG_CACHE_MAX)
+        self._answers: LruCache[Question, str | None] = LruCache(POLICY_ANSWERS_MAX)
+        self._hidden: LruCache[tuple[object, ...], frozenset[str]] = LruCache(CATALOG_CACHE_MAX)
 
     def decide(
         self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None

@@ -41,7 +41,7 @@ FILE_FORMAT = "2.2"
 T = TypeVar("T")
 
 
-class Handles:
+class DatasetCache:
     """The datasets below one graph root, as far as they are open."""
 
     file_format = FILE_FORMAT

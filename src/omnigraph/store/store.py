@@ -24,7 +24,7 @@ from omnigraph.limits import (
     PASSING_CACHE_BYTES_MAX,
     PUBLISH_DEADLINE_SECONDS,
 )
-from omnigraph.store.dataset_cache import FILE_FORMAT, Handles
+from omnigraph.store.dataset_cache import FILE_FORMAT, DatasetCache
 from omnigraph.store.objects.backend import Inspected
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.request_meter import NO_METER, Meter
@@ -95,7 +95,7 @@ class LostRace(Exception):
     """A strict commit found its version taken."""
 
 
-class Store(Handles):
+class Store(DatasetCache):
     """Datasets and control objects below one graph root."""
 
     def __init__(

@@ -12,7 +12,7 @@ import pytest
 from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken, Spending
 from omnigraph.engine.query.result import Result, json_pieces, json_rows, pieces
-from omnigraph.engine.session import Lru
+from omnigraph.engine.session import LruCache
 from omnigraph.errors import BudgetExceeded, QueryCancelled
 from omnigraph.limits import ANSWER_PIECE_BYTES, ANSWER_PIECE_CELLS
 
@@ -94,7 +94,7 @@ def test_answer_is_cancelled_and_timed_between_pieces(pieces_of: object) -> None
 
 
 def test_cache_is_bounded_by_bytes_and_keeps_nothing_large() -> None:
-    cache: Lru[int, str] = Lru(100, 1_000)
+    cache: LruCache[int, str] = LruCache(100, 1_000)
     made: list[int] = []
 
     def get(key: int, size: int) -> None:

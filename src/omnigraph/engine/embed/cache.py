@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from omnigraph.engine.query.embedders import Embedder, Matrix
-from omnigraph.engine.session import Lru
+from omnigraph.engine.session import LruCache
 from omnigraph.errors import OmniGraphError
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_CACHE_FILES_MAX, EMBED_WINDOW_TEXTS
@@ -159,7 +159,7 @@ class VectorCache:
     space: Space
     _paths: list[str] = field(default_factory=list)
     _segments: list[_Segment] = field(default_factory=list)
-    _files: Lru[str, Matrix | None] = field(default_factory=lambda: Lru(_OPEN_FILES))
+    _files: LruCache[str, Matrix | None] = field(default_factory=lambda: LruCache(_OPEN_FILES))
     _lock: Lock = field(default_factory=Lock)
 
     def refresh(self) -> None:

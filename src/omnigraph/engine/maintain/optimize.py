@@ -24,7 +24,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
+from omnigraph.manifest.plan import Effect, Plan, Receipt, CommitPolicy
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
@@ -202,7 +202,7 @@ class _Optimize:
             if not self._staged:
                 return None
             try:
-                return self.core.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+                return self.core.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             except _Outpaced:
                 continue
         raise AssertionError("the last attempt leaves out what is outpaced")

@@ -15,10 +15,10 @@ from omnigraph.engine.write.write_authorization import admit
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan, CommitPolicy
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
@@ -128,7 +128,7 @@ def repair(
         return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
     # Two repairs could take over and throw away the same version, so one stands back.
-    with alone(kernel.store, "repair", snapshot, core.actor) as held:
+    with exclusive_intent(kernel.store, "repair", snapshot, core.actor) as held:
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
         for row in rows:
@@ -221,5 +221,5 @@ def _adopt(
         requirements: tuple[Requirement, ...] = (HeadIs(snapshot.head), *pins)
         return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
-    receipt = kernel.commit(snapshot.branch, prepare, Work.CHANGE)
+    receipt = kernel.commit(snapshot.branch, prepare, CommitPolicy.CHANGE)
     return receipt.commit if receipt else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
-from omnigraph.engine.session import Lru
+from omnigraph.engine.session import LruCache
 from omnigraph.lang.query import QueryKey
 from omnigraph.limits import PLAN_CACHE_BYTES_MAX, PLAN_CACHE_MAX, READ_CACHE_BYTES_MAX, READ_CACHE_VERSIONS_MAX
 
@@ -45,7 +45,7 @@ class Caches:
 
     def __init__(self, bytes_max: int = READ_CACHE_BYTES_MAX) -> None:
         self.bytes_max = bytes_max
-        self.plans: Lru[QueryKey, object] = Lru(PLAN_CACHE_MAX, PLAN_CACHE_BYTES_MAX)
+        self.plans: LruCache[QueryKey, object] = LruCache(PLAN_CACHE_MAX, PLAN_CACHE_BYTES_MAX)
         self._entries: OrderedDict[Hashable, Sized] = OrderedDict()
         # The keys of the versions of one thing, the one used last at the end; some may be forgotten already.
         self._families: dict[Hashable, OrderedDict[Hashable, None]] = {}

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from omnigraph.engine.query.budget import check_running
 from omnigraph.engine.query.embedders import Embedder, from_settings
-from omnigraph.engine.session import Lru, View
+from omnigraph.engine.session import LruCache, View
 from omnigraph.errors import DataError, LimitExceeded
 from omnigraph.limits import FUZZY_EDITS_MAX, FUZZY_WORDS_MAX, SEARCH_CACHE_MAX, SEARCH_WORDS_MAX
 from omnigraph.store.index.bm25 import Scores
@@ -32,8 +32,8 @@ _Key: TypeAlias = tuple[DatasetRef, str]
 
 @dataclass
 class _Prepared:
-    texts: Lru[_Key, TextSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
-    vectors: Lru[_Key, VectorSearch] = field(default_factory=lambda: Lru(SEARCH_CACHE_MAX))
+    texts: LruCache[_Key, TextSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
+    vectors: LruCache[_Key, VectorSearch] = field(default_factory=lambda: LruCache(SEARCH_CACHE_MAX))
     cache: TextCache = field(default_factory=TextCache)
     partitions: PartitionCache = field(default_factory=PartitionCache)
     embedder: Embedder | None = None

@@ -24,7 +24,7 @@ from omnigraph.lang.catalog import Catalog, NodeType
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import Plan, CommitPolicy
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
 from omnigraph.rules.validate import validate
@@ -207,7 +207,7 @@ def _write(core: Core, view: View, changes: Changes, mode: Mode, branch: str, ba
         reads = frozenset(committed.types_read | changes.deltas.keys())
         return Plan("ingest", effects, (), (schema,), core.actor, properties={"mode": mode}, reads=reads)
 
-    receipt = core.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
+    receipt = core.kernel.commit(branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT)
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}
