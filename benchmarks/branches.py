@@ -25,7 +25,7 @@ from omnigraph.engine.changes.row_diff import row_changes_by_comparing
 from omnigraph.engine.merge import three_way
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.write.transaction import append
 from omnigraph.store.write.upsert import upsert

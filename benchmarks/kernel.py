@@ -29,7 +29,7 @@ from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.objects.durability import Disk
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.read.dataset import Dataset, manifest_name

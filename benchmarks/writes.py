@@ -26,7 +26,7 @@ from benchmarks.topic import Table, Topic
 from omnigraph.graph import Graph
 from omnigraph.limits import TAIL_FRAGMENTS_MAX
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset

@@ -113,7 +113,7 @@ class Graph:
 
         With a `request_id`, a ULID, it is for one write, which is refused if it was done under this id before.
         """
-        kernel = self.core.kernel if request_id is None else self.core.kernel.once(request_id)
+        kernel = self.core.kernel if request_id is None else self.core.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
         other._stand_on(replace(self.core, actor=actor, kernel=kernel), self._caches)
         return other

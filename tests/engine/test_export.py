@@ -15,7 +15,7 @@ from omnigraph.engine import export as exporting
 from omnigraph.engine.authorization import on
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read import ordered_scan
 from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert

@@ -18,7 +18,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.intents import CLEANUP, Owner, exclusive_intent, declared, pending, this_process
+from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import LocalObjects
 from omnigraph.store.objects.reserve import RESERVE_PATH

@@ -19,8 +19,8 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
-from omnigraph.manifest.intents import FOLDER, exclusive_intent, declared
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
 from tests.engine.upkeep import hours_later

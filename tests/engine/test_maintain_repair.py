@@ -183,7 +183,10 @@ def new_operation() -> OperationId:
 
 
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
-    with exclusive_intent(graph.core.kernel.store, "repair", graph.snapshot()), pytest.raises(ConflictError, match="another"):
+    with (
+        exclusive_intent(graph.core.kernel.store, "repair", graph.snapshot()),
+        pytest.raises(ConflictError, match="another"),
+    ):
         graph.repair(confirm=True)
 
 

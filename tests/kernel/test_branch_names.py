@@ -15,9 +15,10 @@ from omnigraph.engine.history import describe_commits
 from omnigraph.graph import Graph
 from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
+from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, DropBranch
 
 
@@ -133,7 +134,7 @@ def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytes
         graph.branches.create(name)
     core = og.open(graph.uri).core
     snapshot = core.kernel.snapshot("a")
-    monkeypatch.setattr(Kernel, "_verify", None)
+    monkeypatch.setattr(BranchHeads, "refresh", None)
     monkeypatch.setattr(history, "open_log", None)
     assert core.names_of(snapshot) == BranchNames(("a",))
 

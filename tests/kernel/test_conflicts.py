@@ -26,7 +26,7 @@ from omnigraph.limits import REPREPARE_MAX
 from omnigraph.manifest import branches
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, IfCommit, PinAtLeast, PinIs, Requirement, SchemaIs
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.store.write.transaction import Change, append, overwrite
@@ -414,7 +414,9 @@ def test_attempt_past_its_deadline_that_was_overtaken_is_prepared_again(root: st
     check_invariants(open_graph(root))
 
 
-def publish_beside_the_chain(root: str, kernel: Kernel, work: CommitPolicy, removed: Callable[[int, int], range]) -> object:
+def publish_beside_the_chain(
+    root: str, kernel: Kernel, work: CommitPolicy, removed: Callable[[int, int], range]
+) -> object:
     """Hold a publish, let three others pass, remove versions as cleanup would, make it late, let it go.
 
     Returns what became of it: a receipt, or the error.

@@ -14,7 +14,7 @@ import pyarrow as pa
 import omnigraph as og
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.oracle.model import Edge, Graph, Node
 from tests.oracle.truth import narrowed

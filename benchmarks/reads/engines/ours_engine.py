@@ -26,7 +26,7 @@ def _load(graph: og.Graph, data: Path) -> None:
     import pyarrow.parquet as pq
 
     from omnigraph.manifest.model import MAIN, Snapshot
-    from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+    from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
     from omnigraph.store.write.transaction import append
 
     kernel = graph.core.kernel

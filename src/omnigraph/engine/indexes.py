@@ -18,7 +18,7 @@ from omnigraph.engine.write.write_authorization import admit
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
 from omnigraph.store.read.dataset import Dataset

@@ -28,7 +28,7 @@ from omnigraph.lang.source import Source
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.store.lance_schema import physical_schema

@@ -5,13 +5,12 @@ Owns no behaviour of its own; reading, writing and the rest are modules beside i
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -35,50 +34,16 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
+from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, AcceptedSchema, BranchNames, Commit, Snapshot
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import check_deletions
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 # A state of the past: a commit or tag, a manifest version, or a point in time, which is UTC unless it says otherwise.
 Moment: TypeAlias = str | int | datetime
 
 
-class LruCache(Generic[K, V]):
-    """A small thread-safe cache that forgets what was not used for longest, by number and, if asked to, by bytes."""
-
-    def __init__(self, entries_max: int, bytes_max: int | None = None) -> None:
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._lock = Lock()
-        self.nbytes = 0
-
-    def get(self, key: K, make: Callable[[], V], size: int = 0) -> V:
-        """Return the value of a key, making it when it is not there; `size` is about how many bytes it takes."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        value = make()
-        if self._bytes_max is not None and size * _LARGE_SHARE > self._bytes_max:
-            # What would drive out all others is rather made again.
-            return value
-        with self._lock:
-            if key not in self._entries:
-                self._entries[key] = (value, size)
-                self.nbytes += size
-            while len(self._entries) > self._entries_max or (self._bytes_max or self.nbytes) < self.nbytes:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.nbytes -= dropped
-        return value
-
-
-# A value that takes more than one part in so many of a cache is not kept in it.
-_LARGE_SHARE: Final = 4
 # What a compiled query takes for each byte of its text, measured; most of it is the objects of its plan.
 _COMPILED_BYTES: Final = 128
 # Compilers of long texts run one at a time, so that they do not take the interpreter from everything else.
@@ -117,7 +82,9 @@ class Core:
     _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
         default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
     )
-    _schemas: LruCache[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
+    _schemas: LruCache[tuple[str, frozenset[str]], AcceptedSchema] = field(
+        default_factory=lambda: LruCache(CATALOG_CACHE_MAX)
+    )
 
     def acting_as(self, actor: str | None) -> Core:
         """Return this core for another actor; for the same one if none is named."""
@@ -259,7 +226,7 @@ class Core:
         """Return a snapshot without the types that were found to be hidden."""
         if hidden:
             whole = snapshot.state.schema
-            schema = self._schemas.get((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))
+            schema = self._schemas.get_or_create((whole.ir_hash, hidden), lambda: restrict_schema(whole, hidden))
             snapshot = replace(restrict_snapshot(snapshot, hidden, schema), is_partial=True)
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
@@ -295,7 +262,9 @@ class Core:
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of the schema that a snapshot holds."""
         schema = snapshot.state.schema
-        return self._catalogs.get(schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir))))
+        return self._catalogs.get_or_create(
+            schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir)))
+        )
 
     def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog; the same text is compiled once."""
@@ -305,7 +274,7 @@ class Core:
             with _compiling_long if len(source) > QUERY_LONG_BYTES else nullcontext():
                 return compile_query(Source("query.gq", source), catalog, name=name)
 
-        return self._queries.get(key, compile_source, compiled_bytes(source))
+        return self._queries.get_or_create(key, compile_source, compiled_bytes(source))
 
     def at(self, branch: str, at: Moment) -> Snapshot:
         """Return a state of the past as it is stored; whoever shows it asks for the right to."""

@@ -18,7 +18,7 @@ from omnigraph.limits import NAME_CHARACTERS_MAX
 from omnigraph.manifest.intents import CLEANUP, NAMING, declared, pending, refuse_unreadable
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Branch, Snapshot, Tag
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, AddTag, DropBranch, DropTag
 from omnigraph.store.read.dataset import reclaimed
 
@@ -47,7 +47,7 @@ def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None
 
 def list_branches(kernel: Kernel) -> list[Branch]:
     """Return all branches but main, by name."""
-    return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda one: one.name)
+    return sorted(kernel.snapshot(MAIN).state.branches.values(), key=lambda branch: branch.name)
 
 
 def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected: BranchId | None = None) -> None:
@@ -140,7 +140,7 @@ def unknown_tag(name: str) -> GraphError:
 
 def list_tags(kernel: Kernel) -> list[Tag]:
     """Return all tags, by name."""
-    return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda one: one.name)
+    return sorted(kernel.snapshot(MAIN).state.tags.values(), key=lambda tag: tag.name)
 
 
 def checked_name(name: str, what: str) -> str:
@@ -173,13 +173,13 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
     and spares its base. So nothing has to be checked, and nothing can fail, after the name was published. That is done
     under the operation that is yielded, and refused when it was silent for so long that the intent is taken for dead.
     """
-    if kernel.was_head(snapshot.ref):
+    if kernel.heads.was_head(snapshot.ref):
         yield new_operation_id(None)
         return
     with declared(kernel.store, NAMING, snapshot, actor) as held:
         intents, unreadable = pending(kernel.store)
         refuse_unreadable(unreadable, CLEANUP)
-        if any(one.kind == CLEANUP for one in intents):
+        if any(intent.kind == CLEANUP for intent in intents):
             raise ConflictError(
                 "a cleanup is running, or one has died, and may be removing that commit; nothing was named. Try again"
                 " when it is done",
@@ -213,7 +213,7 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
 
 
 def _refuse_gone(main: Snapshot, branch_id: BranchId | None, name: str) -> None:
-    if branch_id is not None and branch_id not in {one.branch_id for one in main.state.branches.values()}:
+    if branch_id is not None and branch_id not in {branch.branch_id for branch in main.state.branches.values()}:
         raise _not_found("branch", name)
 
 
@@ -223,24 +223,27 @@ def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
         return
     ir = orjson.loads(source.state.schema.ir)
     properties = {
-        one["property_id"] for kind in ("nodes", "edges") for type_ in ir[kind] for one in type_["properties"]
+        property_["property_id"]
+        for kind in ("nodes", "edges")
+        for type_ in ir[kind]
+        for property_ in type_["properties"]
     }
     types = {pin.identity for pin in source.state.pins.values()}
-    for one in main.state.purges:
-        if one.identity in types if one.property_id is None else one.property_id in properties:
+    for purge in main.state.purges:
+        if purge.identity in types if purge.property_id is None else purge.property_id in properties:
             raise GraphError(
-                f"commit {source.head} is from before `{one.name}` was dropped for good, and a branch of it would bring"
+                f"commit {source.head} is from before `{purge.name}` was dropped for good, and a branch of it would bring"
                 " that back; make the branch from a newer commit",
                 code="branch.purged",
                 commit_id=source.head,
-                dropped=one.name,
+                dropped=purge.name,
             )
 
 
 def _dependents(main: Snapshot, entry: Branch) -> list[tuple[str, str]]:
     """Return who still needs the history of a branch: branches that started from it, and tags on its commits."""
-    children = [("branch", one.name) for one in main.state.branches.values() if one.parent == entry.branch_id]
-    tags = [("tag", one.name) for one in main.state.tags.values() if one.branch == entry.branch_id]
+    children = [("branch", branch.name) for branch in main.state.branches.values() if branch.parent == entry.branch_id]
+    tags = [("tag", tag.name) for tag in main.state.tags.values() if tag.branch == entry.branch_id]
     return sorted([*children, *tags])
 
 

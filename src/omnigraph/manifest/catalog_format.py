@@ -7,8 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
+if TYPE_CHECKING:
+    # `omnigraph version` reads the format without loading Arrow.
+    import pyarrow as pa
+
+# The format that this release writes; 1 to 6 belong to another system.
+FORMAT_STAMP: Final = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +38,7 @@ def steps(before: int, after: int) -> tuple[Step, ...] | None:
     """
     way: list[Step] = []
     while before != after:
-        step = next((one for one in STEPS if one.before == before and one.after <= after), None)
+        step = next((candidate for candidate in STEPS if candidate.before == before and candidate.after <= after), None)
         if step is None:
             return None
         way.append(step)

@@ -145,7 +145,7 @@ def _create_datasets(store: Store, schema: CompiledSchema) -> dict[str, Pin]:
         return Pin(identity, one.table_key, path, 1, None, 0, checksum=created.checksum)
 
     types: list[NodeType | EdgeType] = [*schema.catalog.nodes.values(), *schema.catalog.edges.values()]
-    pins = store.in_parallel([partial(create, one) for one in types])
+    pins = store.in_parallel([partial(create, type_) for type_ in types])
     return {pin.table_key: pin for pin in pins}
 
 

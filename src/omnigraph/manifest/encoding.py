@@ -14,7 +14,6 @@ from zlib import crc32
 import orjson
 import pyarrow as pa
 
-from omnigraph import release
 from omnigraph.errors import GraphError
 from omnigraph.ids import BranchId, CommitId, OperationId
 from omnigraph.manifest import catalog_format
@@ -104,7 +103,7 @@ def schema_of(
     """
     listed = [[link.ref.path, link.ref.branch, link.ref.version, link.manifest] for link in links]
     metadata = {
-        STAMP_KEY: str(release.FORMAT_STAMP).encode(),
+        STAMP_KEY: str(catalog_format.FORMAT_STAMP).encode(),
         OPERATION_KEY: operation_id.encode(),
         PREVIOUS_KEY: (previous or "").encode(),
         LINKS_KEY: orjson.dumps(listed),
@@ -124,10 +123,10 @@ def encode(state: State) -> pa.Table:
     rows: list[_Row] = [_head_row(state), _schema_row(state.schema)]
     for key in sorted(state.pins):
         rows.extend(_pin_rows(state.pins[key]))
-    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda one: one.identity))
+    rows.extend(_tombstone_row(tombstone) for tombstone in sorted(state.tombstones, key=lambda row: row.identity))
     rows.extend(_branch_row(state.branches[name]) for name in sorted(state.branches))
     rows.extend(_tag_row(state.tags[name]) for name in sorted(state.tags))
-    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda one: one.object_id))
+    rows.extend(_purge_row(purge) for purge in sorted(state.purges, key=lambda row: row.object_id))
     rows.extend(commit_row(commit) for commit in state.commits)
     return as_table(rows)
 
@@ -265,16 +264,16 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
             code="graph.format",
             found=text,
         )
-    if int(text) > release.FORMAT_STAMP:
+    if int(text) > catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {release.FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph first",
             code="graph.format",
             found=int(text),
         )
-    if catalog_format.steps(int(text), release.FORMAT_STAMP) is None:
+    if catalog_format.steps(int(text), catalog_format.FORMAT_STAMP) is None:
         raise GraphError(
             f"{where} has format {text}, written by an older release; this one reads format"
-            f" {release.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
+            f" {catalog_format.FORMAT_STAMP}. Export it with the release that wrote it, then `omnigraph init` and"
             " `omnigraph load` the export: data, vectors and blobs survive, history and branches do not",
             code="graph.format",
             found=int(text),
@@ -285,10 +284,10 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
     """Refuse a graph that has to be upgraded before this release may write to it."""
     found = check_stamp(schema, where)
-    if found != release.FORMAT_STAMP:
+    if found != catalog_format.FORMAT_STAMP:
         raise GraphError(
             f"{where} has format {found}, written by an older release; this one writes format"
-            f" {release.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
+            f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
             found=found,
@@ -300,7 +299,7 @@ def decode(table: pa.Table, branch: str, branch_id: BranchId | None, version: in
     metadata = table.schema.metadata or {}
     where = f"`__manifest` version {version}"
     with report_damage(where, "read an older version, or restore it from a backup"):
-        for step in catalog_format.steps(check_stamp(table.schema, where), release.FORMAT_STAMP) or ():
+        for step in catalog_format.steps(check_stamp(table.schema, where), catalog_format.FORMAT_STAMP) or ():
             table = step.rewrite(table)
         checksums = checksums_of(table.schema)
         operation_id = OperationId(metadata[OPERATION_KEY].decode())

@@ -113,8 +113,8 @@ class Planner:
             return error
 
     def _manifests(self, path: str, kept: KeptVersions) -> list[StoredManifest]:
-        listed = [StoredManifest.of(DatasetRef(path, fork, one)) for fork in kept for one in sorted(kept[fork])]
-        return [*listed, *(one for one in self.waiting if dataset_of(one.path) == path)]
+        listed = [StoredManifest.of(DatasetRef(path, fork, version)) for fork in kept for version in sorted(kept[fork])]
+        return [*listed, *(manifest for manifest in self.waiting if dataset_of(manifest.path) == path)]
 
     def _plan_by_content(self, path: str, kept: KeptVersions, needed: NeededFiles | UnknownManifest) -> RemovalPlan:
         if isinstance(needed, UnknownManifest):

@@ -44,7 +44,7 @@ def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], 
     own = [commit for commit in snapshot.state.commits if commit.branch is not None]
     known = max((number for number, commit in enumerate(own, 1) if commit.commit_id in after), default=0)
     branch_id = snapshot.state.branch_id
-    kept = [replace(one, branch_names=names) if one.branch == branch_id else one for one in own[known:]]
+    kept = [replace(commit, branch_names=names) if commit.branch == branch_id else commit for commit in own[known:]]
     if kept:
         spill(store, kept)
 
@@ -52,7 +52,7 @@ def spill_branch(store: Store, snapshot: Snapshot, after: Collection[CommitId], 
 def read(store: Store) -> dict[CommitId, Commit]:
     """Return every commit that has left a window, by id."""
     log = open_log(store)
-    return {} if log is None else {one.commit_id: one for one in read_all(log)}
+    return {} if log is None else {commit.commit_id: commit for commit in read_all(log)}
 
 
 def open_log(store: Store) -> Dataset | None:
@@ -68,7 +68,7 @@ def read_all(log: Dataset) -> list[Commit]:
 def read_ids(log: Dataset, commit_ids: Iterable[CommitId]) -> list[Commit]:
     """Return those of some commits that the log has."""
     # Only ids of ours may stand in a filter.
-    wanted = ", ".join(f"'{one}'" for one in commit_ids if is_ulid(one))
+    wanted = ", ".join(f"'{commit_id}'" for commit_id in commit_ids if is_ulid(commit_id))
     return _decode(log.read(filter=f"object_id in ({wanted})")) if wanted else []
 
 
@@ -91,14 +91,14 @@ def read_versions(log: Dataset, branch_id: BranchId | None, after: int, until: i
 def read_branch_names(log: Dataset, branch_ids: Collection[BranchId]) -> dict[BranchId, BranchNames]:
     """Return the names of deleted branches, as far as they were recorded at their deletion."""
     # Only ids of ours may stand in a filter.
-    listed = ", ".join(f"'{one}'" for one in sorted(branch_ids) if is_ulid(one))
+    listed = ", ".join(f"'{branch_id}'" for branch_id in sorted(branch_ids) if is_ulid(branch_id))
     found: dict[BranchId, BranchNames] = {}
     for commit in _decode(log.read(filter=f"table_branch in ({listed})")) if listed else ():
         if commit.branch is not None and commit.branch_names:
             # A deletion that lost to a rename has left a shorter list before.
             known = found.get(commit.branch, BranchNames(()))
             longest = max(known.names, commit.branch_names, key=len)
-            missing = tuple(one for one in (*known.names, *commit.branch_names) if one not in longest)
+            missing = tuple(name for name in (*known.names, *commit.branch_names) if name not in longest)
             found[commit.branch] = BranchNames((*dict.fromkeys(missing), *longest))
     return found
 
@@ -169,8 +169,8 @@ class CommitSource:
             high = until if is_complete else min(low + step, until)
             if self._log is not None and not is_complete:
                 self._add(read_versions(self._log, branch_id, after, high))
-            made = [one for one in self._known.values() if one.branch == branch_id]
-            found = sorted((one for one in made if after < one.manifest_version <= high), key=_version)
+            made = [commit for commit in self._known.values() if commit.branch == branch_id]
+            found = sorted((commit for commit in made if after < commit.manifest_version <= high), key=_version)
             if len(found) >= count or high == until:
                 return found[:count]
             low, step = high, 2 * step
@@ -213,7 +213,7 @@ class CommitSource:
     def _look_where_hinted(self, commit_id: CommitId) -> None:
         """Look at the branch that the id hints at, and again at the log: commits move from there to here."""
         branches = self._kernel.snapshot(MAIN).state.branches.values()
-        hinted = [one.name for one in branches if branch_hint(one.branch_id) == branch_hint(commit_id)]
+        hinted = [branch.name for branch in branches if branch_hint(branch.branch_id) == branch_hint(commit_id)]
         for snapshot in self._kernel.snapshots_of(hinted):
             self._add(snapshot.state.commits)
         if hinted:
@@ -250,13 +250,15 @@ def walk_newest_first(commits: Commits, head: CommitId) -> Iterator[Commit]:
     waiting, listed = {head}, set[CommitId]()
     while waiting:
         # Where several lines go on, their next commits must be known to tell which is newer.
-        newest = max(waiting, key=lambda one: _age(commits[one])) if len(waiting) > 1 else next(iter(waiting))
+        newest = (
+            max(waiting, key=lambda commit_id: _age(commits[commit_id])) if len(waiting) > 1 else next(iter(waiting))
+        )
         waiting.remove(newest)
         listed.add(newest)
         commit = commits[newest]
         yield commit
-        parents = (one for one in (commit.parent, commit.merged_parent) if one is not None)
-        waiting |= {one for one in parents if one not in listed}
+        parents = (parent for parent in (commit.parent, commit.merged_parent) if parent is not None)
+        waiting |= {parent for parent in parents if parent not in listed}
 
 
 class Line:
@@ -267,7 +269,7 @@ class Line:
 
     def __init__(self, kernel: Kernel, snapshot: Snapshot) -> None:
         self._source = CommitSource(kernel, snapshot)
-        starts = {one.branch_id: one for one in kernel.snapshot(MAIN).state.branches.values()}
+        starts = {branch.branch_id: branch for branch in kernel.snapshot(MAIN).state.branches.values()}
         self._parts: list[tuple[BranchId | None, int, int]] = []
         branch_id, until = snapshot.state.branch_id, snapshot.version
         while branch_id is not None and branch_id in starts:
@@ -306,7 +308,7 @@ class Line:
 
     def is_ordered(self, older: Commit, newer: Commit) -> bool:
         """Tell whether a commit of the line comes before another, or is the same."""
-        places = [(self._part_of(one), one.manifest_version) for one in (older, newer)]
+        places = [(self._part_of(commit), commit.manifest_version) for commit in (older, newer)]
         return places[0] <= places[1]
 
     def parent_of(self, commit: Commit) -> Commit:

@@ -36,7 +36,7 @@ def reject_repeated(snapshot: Snapshot, request_id: str, all_commits: Callable[[
 
 def find_request(commits: Iterable[Commit], request_id: str) -> Commit | None:
     """Return the commit that was made under an id."""
-    return next((one for one in commits if one.properties.get(REQUEST_ID) == request_id), None)
+    return next((commit for commit in commits if commit.properties.get(REQUEST_ID) == request_id), None)
 
 
 def tag_with_request_id(plan: Plan | None, request_id: str) -> Plan | None:

@@ -332,7 +332,7 @@ def exclusive_intent(store: Store, kind: str, base: Snapshot, actor: str | None 
 def _refuse_others(store: Store, kind: str, own: OperationId | None = None) -> None:
     intents, unreadable = pending(store)
     refuse_unreadable(unreadable, kind)
-    if any(one.kind == kind and one.operation_id != own and not one.is_dead for one in intents):
+    if any(intent.kind == kind and intent.operation_id != own and not intent.is_dead for intent in intents):
         raise Busy(f"another {kind} of this graph is running; try again when it is done")
 
 
@@ -384,7 +384,7 @@ def pending(store: Store) -> tuple[list[Intent], list[str]]:
     # Only owners elsewhere are judged by their silence, so storage's time is rarely needed.
     now_us = 0 if all(intent.owner.is_here for intent, _ in intents) else _read_time(store, listed)
     judged = [replace(intent, silent_us=now_us - info.modified_us) for intent, info in intents]
-    return sorted(judged, key=lambda one: one.operation_id), unreadable
+    return sorted(judged, key=lambda intent: intent.operation_id), unreadable
 
 
 def _read_time(store: Store, listed: Sequence[ObjectInfo]) -> int:

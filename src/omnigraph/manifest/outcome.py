@@ -26,23 +26,25 @@ def find_operation(kernel: Kernel, operation_id: str) -> Commit | None:
     for an id that a caller has chosen, every branch is looked at.
     """
     main = kernel.snapshot(MAIN)
-    hinted = {one.name for one in main.state.branches.values() if hints_at(operation_id, one.branch_id)}
+    hinted = {branch.name for branch in main.state.branches.values() if hints_at(operation_id, branch.branch_id)}
     own = [main, *kernel.snapshots_of(sorted(hinted))]
     # Commits go from catalogs to the log, so whoever looks there first misses those that move meanwhile.
-    found = _bearer((one for snapshot in own for one in snapshot.state.commits), operation_id)
+    found = _bearer((commit for snapshot in own for commit in snapshot.state.commits), operation_id)
     found = found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
     if found is not None or is_operation_id(operation_id):
         return found
     others = sorted(main.state.branches.keys() - hinted)
     read = kernel.store.in_parallel([partial(kernel.snapshots_of, [name]) for name in others])
     found = _bearer(
-        (one for snapshots in read for snapshot in snapshots for one in snapshot.state.commits), operation_id
+        (commit for snapshots in read for snapshot in snapshots for commit in snapshot.state.commits), operation_id
     )
     return found or _bearer(history.read_operation(kernel.store, operation_id), operation_id)
 
 
 def _bearer(commits: Iterable[Commit], operation_id: str) -> Commit | None:
-    return next((one for one in commits if operation_id in (one.operation_id, one.properties.get(REQUEST_ID))), None)
+    return next(
+        (commit for commit in commits if operation_id in (commit.operation_id, commit.properties.get(REQUEST_ID))), None
+    )
 
 
 def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> bool:
@@ -51,7 +53,7 @@ def has_published(kernel: Kernel, branch: str, operation_id: OperationId) -> boo
     if is_operation_id(operation_id) and not hints_at(operation_id, snapshot.state.branch_id):
         return False
     begun_us = ULID.from_str(operation_id).milliseconds * 1_000 - CLOCK_SKEW_SECONDS * 1_000_000
-    older = [one.manifest_version for one in snapshot.state.commits if one.created_at_us < begun_us]
+    older = [commit.manifest_version for commit in snapshot.state.commits if commit.created_at_us < begun_us]
     first = max([0, snapshot.version - CONTROL_VERSIONS_MAX, *older])
     for version in range(snapshot.version, first, -1):
         try:

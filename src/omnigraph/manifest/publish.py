@@ -7,7 +7,7 @@ A crash before that commit leaves nothing; a crash after it leaves links that an
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from omnigraph import clock, failpoints, ids
 from omnigraph.errors import ConflictError, DriftDetected, OmniGraphError, StorageError, StorageKind
@@ -23,23 +23,12 @@ from omnigraph.limits import (
 )
 from omnigraph.manifest import encoding, history, publication
 from omnigraph.manifest import plan as plans
+from omnigraph.manifest.heads import ObservedHead
 from omnigraph.manifest.intents import held_here
 from omnigraph.manifest.model import Commit, Link, Snapshot, State, correct_date
 from omnigraph.manifest.updates import AddCommit, Draft, ForgetCommits, SetVersion
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.store import LostRace, Staged, StagedRows, StaleBase, Store, Strict
-
-
-@dataclass(frozen=True, slots=True)
-class ObservedHead:
-    """A snapshot that was seen to be the head of its branch, and when."""
-
-    snapshot: Snapshot
-    at: float
-
-    @property
-    def is_late(self) -> bool:
-        return clock.elapsed() - self.at > PUBLISH_DEADLINE_SECONDS
 
 
 class Moved(Exception):
@@ -64,7 +53,7 @@ def publish(
     manifest = store.open(snapshot.ref)
     staged, staged_rows, state = _stage(store, manifest, plan, state)
     failpoints.hit(Point.COMMIT_STAGED, plan.operation_id)
-    links = tuple(Link(one.ref, one.manifest) for one in staged)
+    links = tuple(Link(version.ref, version.manifest) for version in staged)
     state = _with_checksums(state, staged)
     checksums = _checksums(store, manifest, staged, staged_rows)
     schema = encoding.schema_of(plan.operation_id, snapshot.operation_id, (*carried, *links), checksums)
@@ -75,7 +64,7 @@ def publish(
     _prove(staged, strict)
     store.sync(staged, strict)
     failpoints.hit(Point.COMMIT_SYNCED, plan.operation_id)
-    if base.is_late and store.has_version(strict.ref):
+    if base.is_stale and store.has_version(strict.ref):
         raise Moved
     _refuse_held_up(plan, base.at if begun is None else begun)
     failpoints.hit(Point.PUBLISH_BEFORE, plan.operation_id)
@@ -88,13 +77,13 @@ def publish(
     try:
         store.sync_manifest(published)
         failpoints.hit(Point.PUBLISH_AFTER, plan.operation_id)
-        if base.is_late:
+        if base.is_stale:
             _check_live(store, published, plan)
     except OmniGraphError as error:
         raise _unknown(plan, error) from error
     store.remember(published)
-    for one in staged:
-        store.remember(one.dataset)
+    for version in staged:
+        store.remember(version.dataset)
     after = Snapshot(snapshot.branch, published.version, plan.operation_id, state, (*carried, *links))
     return plans.Receipt(after, commit, plan.operation_id, tuple(staged))
 
@@ -138,7 +127,7 @@ def _successor(store: Store, snapshot: Snapshot, plan: plans.Plan, commit: Commi
 def _checksums(
     store: Store, manifest: Dataset, staged: list[Staged], staged_rows: StagedRows
 ) -> encoding.FileChecksums:
-    versions = {one.ref.manifest_path: one.dataset.checksum for one in staged}
+    versions = {version.ref.manifest_path: version.dataset.checksum for version in staged}
     # Nothing else could vouch for the file that holds a version of the catalog; that of the newest has a seal.
     versions[manifest.ref.manifest_path] = store.checksum_of(manifest)
     noted = {path: checksum for path, checksum in versions.items() if checksum is not None}
@@ -147,7 +136,7 @@ def _checksums(
 
 def _with_checksums(state: State, staged: list[Staged]) -> State:
     """Return the state that others read from the rows and the metadata together."""
-    noted = {one.ref: one.dataset.checksum for one in staged}
+    noted = {version.ref: version.dataset.checksum for version in staged}
     pins = {key: replace(pin, checksum=noted[pin.ref]) for key, pin in state.pins.items() if pin.ref in noted}
     return replace(state, pins={**state.pins, **pins})
 
@@ -156,8 +145,8 @@ def _with_files(store: Store, plan: plans.Plan, state: State) -> State:
     """Return the state whose newest commit says the checksums of the files that it brings in."""
     if plan.kind is None or not plan.effects:
         return state
-    pending = [one for effect in plan.effects for one in effect.proofs]
-    proofs = [proof for one in pending for proof in one.result() if "/_versions/" not in proof.path]
+    pending = [batch for effect in plan.effects for batch in effect.proofs]
+    proofs = [proof for batch in pending for proof in batch.result() if "/_versions/" not in proof.path]
     *earlier, commit = state.commits
     return replace(state, commits=(*earlier, replace(commit, checksums=store.pack_checksums(proofs))))
 
@@ -182,13 +171,13 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
         if is_overtaken(store, manifest.ref):
             raise Moved from stale
         raise drift(stale.ref.directory) from stale
-    return sorted(staged, key=lambda one: one.ref), *staged_rows[0]
+    return sorted(staged, key=lambda version: version.ref), *staged_rows[0]
 
 
 def _prove(staged: list[Staged], strict: Strict) -> None:
     """Wait until every staged file is known to be whole: nothing is published on top of a write that was lost."""
-    for one in (*staged, *([strict.staged] if strict.staged else ())):
-        for proofs in one.proofs:
+    for version in (*staged, *([strict.staged] if strict.staged else ())):
+        for proofs in version.proofs:
             proofs.result()
 
 

@@ -66,7 +66,7 @@ class AuditRow:
 
 def record(store: Store, row: AuditRow) -> None:
     """Write a row, unless its operation has one: whoever settled it before may have died right after."""
-    if any(one.operation_id == row.operation_id for one in read(store)):
+    if any(earlier.operation_id == row.operation_id for earlier in read(store)):
         return
     values = [row.commit_id, row.outcome.value, row.actor, row.operation_id, row.kind, row.created_at_us]
     arrays = [pa.array([value], column.type) for value, column in zip(values, SCHEMA, strict=True)]
@@ -151,12 +151,12 @@ def settle(kernel: Kernel, report: SweepReport) -> Claims:
 def preview(kernel: Kernel, older_than_seconds: float = RESIDUE_AGE_SECONDS) -> SweepReport:
     """Tell what a sweep would do about intents and residue, without touching anything."""
     intents, report, staged = preview_intents(kernel)
-    gone = {one.path: one for one in staged}
+    gone = {info.path: info for info in staged}
     if not report.unreadable:
         age = Age.of(kernel, Claims.of(intents), older_than_seconds)
         plans, strays = plan_residue(kernel, kernel.live_snapshots(), age)
-        gone |= {one.path: one for plan in plans for one in (*plan.of_versions, *plan.residue)}
-        gone |= {one.path: one for one in strays}
+        gone |= {info.path: info for plan in plans for info in (*plan.of_versions, *plan.residue)}
+        gone |= {info.path: info for info in strays}
     report.add(gone.values())
     return report
 
@@ -185,7 +185,7 @@ def read_time(kernel: Kernel) -> int:
         except StorageError as error:
             if error.storage_kind is not StorageKind.FULL:
                 raise
-    return clock.storage_us(max((one.modified_us for one in kernel.store.objects.list("")), default=0))
+    return clock.storage_us(max((info.modified_us for info in kernel.store.objects.list("")), default=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +197,9 @@ class Claims:
 
     @classmethod
     def of(cls, intents: list[Intent]) -> Claims:
-        alive = [one for one in intents if not one.is_dead]
-        paths = tuple(path for one in alive for path in one.paths)
-        return cls(paths, min((one.began_us for one in alive), default=None))
+        alive = [intent for intent in intents if not intent.is_dead]
+        paths = tuple(path for intent in alive for path in intent.paths)
+        return cls(paths, min((intent.began_us for intent in alive), default=None))
 
     @property
     def young_us(self) -> float:
@@ -297,7 +297,7 @@ def finish_postponed(kernel: Kernel, report: SweepReport) -> None:
 
 
 def _judge(kernel: Kernel, intent: Intent) -> tuple[Outcome, CommitId | None]:
-    live = {None, *(one.branch_id for one in kernel.snapshot(MAIN).state.branches.values())}
+    live = {None, *(branch.branch_id for branch in kernel.snapshot(MAIN).state.branches.values())}
     if intent.branch_id not in live:
         return Outcome.ORPHANED_BRANCH_DISCARDED, None
     commit_id = _published_as(kernel, intent)
@@ -314,8 +314,8 @@ def _staged_by(kernel: Kernel, intent: Intent, outcome: Outcome, claims: Claims)
     # Its files have no age to wait for: that nobody works on them any more is known.
     snapshots, of_intent = kernel.live_snapshots(), Age(Claims(claims.paths), NEVER_US)
     plans, strays = plan_residue(kernel, snapshots, of_intent, {dataset_of(path) for path in intent.paths})
-    found = [*strays, *(one for plan in plans for one in (*plan.of_versions, *plan.residue))]
-    return [one for one in found if one.path.startswith(intent.paths)]
+    found = [*strays, *(info for plan in plans for info in (*plan.of_versions, *plan.residue))]
+    return [info for info in found if info.path.startswith(intent.paths)]
 
 
 def _published_as(kernel: Kernel, intent: Intent) -> CommitId | None:
@@ -346,7 +346,7 @@ def known_datasets(snapshots: Iterable[Snapshot]) -> set[str]:
     known = {MANIFEST_PATH, LOG_PATH, AUDIT_PATH}
     for snapshot in snapshots:
         known |= {pin.path for pin in snapshot.state.pins.values()}
-        known |= {one.path for one in snapshot.state.tombstones}
+        known |= {tombstone.path for tombstone in snapshot.state.tombstones}
     return known
 
 
@@ -366,7 +366,7 @@ def find_strays(listing: Listing, known: Collection[str], age: Age) -> list[Obje
 def waiting_manifests(kernel: Kernel, snapshots: Iterable[Snapshot], listing: Listing) -> list[StoredManifest]:
     """Return the manifests of published versions that are not linked yet, or that a foreign tool keeps out."""
     links = {link for snapshot in snapshots for link in snapshot.links if link.manifest in listing.names}
-    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.is_linked(link)]
+    return [StoredManifest(link.ref.directory, link.manifest) for link in links if not kernel.links.is_linked(link)]
 
 
 def _every_version(listing: Listing, path: str, snapshots: list[Snapshot], adopted: Collection[str]) -> KeptVersions:
@@ -399,5 +399,5 @@ def _base_version(fork: str) -> int:
 
 def _adopted_forks(kernel: Kernel, live: Collection[BranchId | None]) -> set[str]:
     """Return the forks that merges into live branches took over: they outlive the branches they were made for."""
-    commits = (one for one in kernel.all_commits().values() if one.branch in live)
-    return {fork for one in commits for fork in one.adopted_forks}
+    commits = (commit for commit in kernel.all_commits().values() if commit.branch in live)
+    return {fork for commit in commits for fork in commit.adopted_forks}

@@ -6,7 +6,6 @@ Reads only; `store` adds everything that writes.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
@@ -24,6 +23,7 @@ from omnigraph.limits import (
     OPEN_SECONDS_MAX,
     STORAGE_THREADS,
 )
+from omnigraph.lru import LruCache
 from omnigraph.store.files.manifest_file import manifest_message, rebase_manifest
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.request_meter import NO_METER, Meter
@@ -51,8 +51,8 @@ class DatasetCache:
         root: Location,
         meter: Meter = NO_METER,
         *,
-        index_cache_bytes: int | None = None,
-        file_cache_bytes: int | None = None,
+        index_cache_bytes: int = INDEX_CACHE_BYTES_MAX,
+        file_cache_bytes: int = FILE_CACHE_BYTES_MAX,
     ) -> None:
         self.root = root
         self.meter = meter
@@ -60,11 +60,10 @@ class DatasetCache:
         self.prover = Prover(self.objects, root.is_local)
         self.positions = Positions()
         self.lance_options = root.lance_options()
-        # Every commit adds a version to what Lance remembers; left to itself it stops at a gigabyte.
-        file_cache_bytes = file_cache_bytes or FILE_CACHE_BYTES_MAX
-        self._session = Session(index_cache_bytes or INDEX_CACHE_BYTES_MAX, file_cache_bytes)
+        # Every commit adds a version to Lance's metadata cache, whose default bound is a gigabyte.
+        self._session = Session(index_cache_bytes, file_cache_bytes)
         self._plain_session = Session(1 << 20, file_cache_bytes // 8)
-        self._handles: OrderedDict[DatasetRef, Dataset] = OrderedDict()
+        self._handles: LruCache[DatasetRef, Dataset] = LruCache(HANDLE_CACHE_MAX)
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._is_reached = False
@@ -116,11 +115,8 @@ class DatasetCache:
         return rebase_manifest(manifest_message(raw), ref.path, self.root.child(ref.path).uri)
 
     def cached(self, ref: DatasetRef) -> Dataset | None:
-        """Return the pinned handle of one version if this store has opened or made it; no request."""
-        with self._lock:
-            if (cached := self._handles.get(ref)) is not None:
-                self._handles.move_to_end(ref)
-            return cached
+        """Return the handle of a version if it is cached; no request."""
+        return self._handles.get(ref)
 
     def open_unlinked(self, ref: DatasetRef, manifest: str) -> Dataset:
         """Read a published version through its staged manifest, without putting it in place."""
@@ -153,19 +149,14 @@ class DatasetCache:
         return handle if handle.staged_as else self.remember(handle)
 
     def remember(self, dataset: Dataset) -> Dataset:
-        """Keep a handle for the next reader of the same version."""
-        with self._lock:
-            self._handles[dataset.ref] = dataset
-            while len(self._handles) > HANDLE_CACHE_MAX:
-                self._handles.popitem(last=False)
+        """Cache a handle for the next reader of the same version."""
+        self._handles.put(dataset.ref, dataset)
         return dataset
 
     def forget(self, refs: Iterable[DatasetRef]) -> None:
-        """Drop the handles of versions that are gone, so that whoever asks for one hears so."""
-        gone = set(refs)
-        with self._lock:
-            for ref in [one for one in self._handles if one.stored in gone]:
-                del self._handles[ref]
+        """Drop the handles of deleted versions, so that opening one fails."""
+        deleted = set(refs)
+        self._handles.remove(*(handle.ref for handle in self._handles.values() if handle.ref.stored in deleted))
 
     def open_latest(self, path: str, branch: str | None) -> Dataset:
         """Open the newest version by path: what a reader without a catalog would see."""
@@ -265,4 +256,4 @@ def _drops_indexed(dataset: Dataset, shape: Shape) -> bool:
     if not shape.dropped:
         return False
     dropped = {dataset.field_ids[name] for name in shape.dropped}
-    return any(dropped & set(one.fields) for one in dataset.lance.describe_indices())
+    return any(dropped & set(index.fields) for index in dataset.lance.describe_indices())

@@ -98,15 +98,8 @@ class LostRace(Exception):
 class Store(DatasetCache):
     """Datasets and control objects below one graph root."""
 
-    def __init__(
-        self,
-        root: Location,
-        meter: Meter = NO_METER,
-        *,
-        index_cache_bytes: int | None = None,
-        file_cache_bytes: int | None = None,
-    ) -> None:
-        super().__init__(root, meter, index_cache_bytes=index_cache_bytes, file_cache_bytes=file_cache_bytes)
+    def __init__(self, root: Location, meter: Meter = NO_METER, **cache_bytes: int) -> None:
+        super().__init__(root, meter, **cache_bytes)
         self.disk = Disk(root)
         self._retired: list[str] = []
 
@@ -338,7 +331,9 @@ class Store(DatasetCache):
         return PendingProofs([self.prover.proof_of(manifest, Inspected.of(raw), registrar.size_bytes)])
 
     def _prove_fragments(self, directory: str, fragments: Iterable[FragmentMetadata]) -> list[Proof]:
-        sizes = {f"{directory}/data/{file.path}": file.file_size_bytes for one in fragments for file in one.files}
+        sizes = {
+            f"{directory}/data/{file.path}": file.file_size_bytes for fragment in fragments for file in fragment.files
+        }
         return self.prover.begin(sizes).result()
 
     def stage_strict(self, dataset: Dataset, rows: pa.Table) -> StagedRows:
@@ -442,7 +437,7 @@ class Store(DatasetCache):
         """Make all that a coming publish relies on survive a power cut, in one batch."""
         if self.disk.active:
             both = [*staged, *([strict.staged] if strict.staged else ())]
-            paths = [f"{one.ref.directory}/{file}" for one in both for file in one.files]
+            paths = [f"{version.ref.directory}/{file}" for version in both for file in version.files]
             self._sync_paths(paths, {name.rpartition("/")[0] for name in self._retired})
             self._retire()
 
@@ -517,4 +512,6 @@ class _Registrar:
 
 def _data_files(directory: str, fragments: Iterable[FragmentMetadata]) -> list[str]:
     # A base id marks a file that a branch inherits; it was synced when its owner wrote it.
-    return [f"{directory}/data/{file.path}" for one in fragments for file in one.files if file.base_id is None]
+    return [
+        f"{directory}/data/{file.path}" for fragment in fragments for file in fragment.files if file.base_id is None
+    ]

@@ -17,7 +17,7 @@ import omnigraph as og
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write.transaction import append
 from tests.kernel.fleettools import stranger

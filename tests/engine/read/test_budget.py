@@ -14,7 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.engine.read.graphs import create
 

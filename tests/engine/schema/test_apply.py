@@ -15,7 +15,7 @@ from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetCh
 from omnigraph.failpoints import Point
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
 from tests.kernel.fleettools import stranger

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engine.session import Core, View
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import Change

@@ -25,7 +25,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments

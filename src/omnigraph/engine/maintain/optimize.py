@@ -24,7 +24,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Receipt, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment

@@ -16,7 +16,7 @@ from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intents import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
 from omnigraph.store.files.shredding import Span, Unread, fields_in, shred_columns, stored_versions
 from omnigraph.store.read.dataset import Dataset

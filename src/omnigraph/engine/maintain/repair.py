@@ -18,7 +18,7 @@ from omnigraph.manifest import recovery
 from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
@@ -36,7 +36,7 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """
     if pin.owner != snapshot.state.branch_id:
         return None
-    if kernel.displaced(snapshot, pin):
+    if kernel.links.is_displaced(snapshot, pin):
         return kernel.store.open_latest(pin.path, pin.fork).version
     if not is_drifted(kernel.store, snapshot.ref, pin.ref):
         return None
@@ -151,7 +151,7 @@ def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
     newest = kernel.store.open_latest(pin.path, pin.fork)
-    is_displaced = kernel.displaced(snapshot, pin)
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
     found = operations(newest, pin.version - 1 if is_displaced else pin.version)
     if None in found:
         classification = Classification.UNVERIFIABLE
@@ -194,7 +194,7 @@ def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
             type_key=row.type_key,
             expected=pin.version,
         )
-    is_displaced = kernel.displaced(snapshot, pin)
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
     last = pin.version if is_displaced else pin.version + 1
     refs = [pin.ref.at(version) for version in range(row.head_version, last - 1, -1)]
     for ref in refs:

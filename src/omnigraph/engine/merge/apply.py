@@ -23,7 +23,7 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
 

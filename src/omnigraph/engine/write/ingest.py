@@ -24,7 +24,7 @@ from omnigraph.lang.catalog import Catalog, NodeType
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
 from omnigraph.rules.validate import validate

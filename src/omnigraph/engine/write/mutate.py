@@ -26,7 +26,7 @@ from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, CommitPolicy
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
 from omnigraph.rules.arrow_typing import arrays
 from omnigraph.rules.coerce_value import Misfit, fit, shown

@@ -126,7 +126,10 @@ def blob_places(
     """
     field = dataset.field_ids[column]
     numbers, own = np.unique(addresses >> np.uint64(32), return_inverse=True)
-    files = {one.id: next((file.path for file in one.files if field in file.fields), "") for one in dataset.fragments}
+    files = {
+        fragment.id: next((file.path for file in fragment.files if field in file.fields), "")
+        for fragment in dataset.fragments
+    }
     names = pa.array([files[number] for number in numbers.tolist()], pa.string())
     return names.take(own), (addresses & np.uint64(0xFFFF_FFFF)).astype(np.int64)
 
@@ -151,7 +154,7 @@ def blob_bytes_outside(dataset: Dataset, fragments: Sequence[FragmentMetadata]) 
         return {}
     dataset.store.meter.count("scan", str(dataset.ref))
     with lance_errors(f"reading {dataset.ref}", dataset):
-        own = [one for one in dataset.lance.get_fragments() if one.fragment_id in wanted]
+        own = [fragment for fragment in dataset.lance.get_fragments() if fragment.fragment_id in wanted]
         rows = dataset.lance.scanner(
             columns=columns, fragments=own, with_row_address=True, blob_handling="all_descriptions"
         ).to_table()

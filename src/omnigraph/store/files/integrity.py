@@ -25,7 +25,7 @@ _NOT_CACHED: Final = "FTS prewarm completed without publishing"
 def index_faults(dataset: Dataset) -> Iterator[tuple[str, str]]:
     """Yield the indexes of which some file cannot be read, with the reason; each is read whole."""
     with lance_errors(f"listing the indexes of {dataset.ref}", dataset):
-        names = sorted(one.name for one in dataset.lance.describe_indices())
+        names = sorted(index.name for index in dataset.lance.describe_indices())
     for name in names:
         try:
             with lance_errors(f"reading an index of {dataset.ref}", dataset):
@@ -62,7 +62,7 @@ def blob_faults(dataset: Dataset) -> Iterator[str]:
 def _folder(dataset: Dataset, fragment: Any, column: str) -> str | None:
     """Return where the larger blobs of a column of a fragment lie; None when it has none, or they are not ours."""
     field = dataset.field_ids[column]
-    file = next((one for one in fragment.files if field in one.fields), None)
+    file = next((candidate for candidate in fragment.files if field in candidate.fields), None)
     directory = directory_of(dataset, file.base_id) if file is not None else None
     return f"{directory}/data/{file.path.removesuffix('.lance')}" if file is not None and directory else None
 

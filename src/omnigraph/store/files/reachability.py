@@ -76,10 +76,10 @@ class NeededFiles:
         self.files.add(manifest.path)
 
     def _add_named(self, named: Iterable[NamedFile], directory: str, places: dict[int, str]) -> None:
-        for one in named:
-            if one.base is not None and one.base not in places:
-                raise UnknownManifest(f"it names a file of the unknown place {one.base}")
-            path = f"{directory if one.base is None else places[one.base]}/{one.path}"
+        for file in named:
+            if file.base is not None and file.base not in places:
+                raise UnknownManifest(f"it names a file of the unknown place {file.base}")
+            path = f"{directory if file.base is None else places[file.base]}/{file.path}"
             (self.folders if path.endswith("/") else self.files).add(path)
 
     def update(self, other: NeededFiles) -> None:
@@ -122,7 +122,7 @@ def read_needed(
     """
     needed: dict[str, NeededFiles | UnknownManifest] = {path: known.get(path) or NeededFiles() for path in manifests}
     unread = {
-        path: [one for one in listed if path not in known or one.path not in known[path].files]
+        path: [manifest for manifest in listed if path not in known or manifest.path not in known[path].files]
         for path, listed in manifests.items()
     }
     tasks = [

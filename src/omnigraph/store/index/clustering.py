@@ -83,7 +83,7 @@ def choose_centres(dataset: Dataset, column: str, fragments: Collection[int]) ->
     """Return the centres for an index on some fragments; few vectors make one partition."""
     type_ = dataset.schema.field(column).type
     assert isinstance(type_, pa.FixedSizeListType)
-    rows = sum(one.num_rows for one in dataset.fragments if one.id in fragments)
+    rows = sum(fragment.num_rows for fragment in dataset.fragments if fragment.id in fragments)
     count = min(rows // VECTOR_PARTITION_ROWS, VECTOR_PARTITIONS_MAX) if rows > VECTOR_UNPARTITIONED_ROWS_MAX else 1
     # With one partition any centre will do.
     single = np.zeros((1, type_.list_size), np.float32)

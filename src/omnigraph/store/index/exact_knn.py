@@ -120,7 +120,7 @@ class Clusters:
         rows, vectors = self.matrix.rows, self.matrix.vectors
         if len(spans) == 1:
             return Matrix(rows[spans[0]], vectors[spans[0]])
-        return Matrix(np.concatenate([rows[one] for one in spans]), np.concatenate([vectors[one] for one in spans]))
+        return Matrix(np.concatenate([rows[span] for span in spans]), np.concatenate([vectors[span] for span in spans]))
 
     def _radius(self, place: int) -> float:
         own = self.matrix.vectors[self._bounds[place] : self._bounds[place + 1]]

@@ -120,14 +120,14 @@ def missing(dataset: Dataset, specs: Iterable[IndexSpec]) -> tuple[list[IndexSpe
     """Return the specs that can be built now, and those that wait for data; an empty dataset has neither."""
     if dataset.count() == 0:
         return [], []
-    present = {(one.column, one.kind) for one in _indexes(dataset)}
+    present = {(index.column, index.kind) for index in _indexes(dataset)}
     wanted = [spec for spec in specs if (spec.column, spec.kind) not in present]
     pending = [
         PendingIndex(spec, _NO_VECTORS)
         for spec in wanted
         if spec.kind is IndexKind.VECTOR and dataset.count(f"`{spec.column}` IS NOT NULL") == 0
     ]
-    waiting = {one.spec for one in pending}
+    waiting = {index.spec for index in pending}
     return [spec for spec in wanted if spec not in waiting], pending
 
 
@@ -139,7 +139,7 @@ def build(dataset: Dataset, specs: Sequence[IndexSpec]) -> Change | None:
     false = {spec.name for spec in misleading(dataset)}
     folds = _folds(dataset, frozenset(), false) if false else Renewal(())
     plan = Renewal((*folds.wanted, *_missing_segments(dataset, specs)), folds.superseded)
-    return renewed(dataset, plan, [build_segment(dataset, one) for one in plan.wanted])
+    return renewed(dataset, plan, [build_segment(dataset, segment) for segment in plan.wanted])
 
 
 def renewal(dataset: Dataset, specs: Sequence[IndexSpec], shrunk: Collection[int] = ()) -> Renewal:
@@ -168,9 +168,9 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
     operation = change.transaction.operation
     assert isinstance(operation, LanceOperation.CreateIndex)
     segments = [
-        replace(one, fragment_ids=Bitmap(covered), dataset_version=version)
-        for one in operation.new_indices
-        if (covered := set(one.fragment_ids).intersection(fragments))
+        replace(index, fragment_ids=Bitmap(covered), dataset_version=version)
+        for index in operation.new_indices
+        if (covered := set(index.fragment_ids).intersection(fragments))
     ]
     if not segments:
         return None
@@ -180,7 +180,7 @@ def moved(change: Change, onto: Dataset, version: int, fragments: Collection[int
 
 def segment_ids(dataset: Dataset) -> frozenset[str]:
     """Return what tells whether indexes are still made of the same segments."""
-    return frozenset(str(segment.uuid) for one in _indexes(dataset) for segment in one.segments)
+    return frozenset(str(segment.uuid) for index in _indexes(dataset) for segment in index.segments)
 
 
 def last_covered(dataset: Dataset) -> int:
@@ -199,21 +199,21 @@ def coverage(dataset: Dataset) -> dict[str, Coverage]:
     live = frozenset(_live(dataset))
     found = {}
     honest = _Honesty(dataset)
-    for one in _indexes(dataset):
-        if one.is_outdated:
+    for index in _indexes(dataset):
+        if index.is_outdated:
             # Without rows there is nothing to build it again on.
-            found[one.name] = Coverage(frozenset(), live, is_outdated=bool(live))
+            found[index.name] = Coverage(frozenset(), live, is_outdated=bool(live))
             continue
-        known = frozenset().union(*(honest.coverage(segment) for segment in one.segments))
-        claimed = {fragment for segment in one.segments for fragment in segment.fragment_ids}
-        found[one.name] = Coverage(known, live - known, (live & claimed) - known)
+        known = frozenset().union(*(honest.coverage(segment) for segment in index.segments))
+        claimed = {fragment for segment in index.segments for fragment in segment.fragment_ids}
+        found[index.name] = Coverage(known, live - known, (live & claimed) - known)
     return found
 
 
 def claimed_fragments(dataset: Dataset) -> frozenset[int]:
     """Return the fragments that any index claims to cover, as Lance sees it."""
     return frozenset(
-        fragment for one in _indexes(dataset) for segment in one.segments for fragment in segment.fragment_ids
+        fragment for index in _indexes(dataset) for segment in index.segments for fragment in segment.fragment_ids
     )
 
 
@@ -225,15 +225,15 @@ def segments_of(dataset: Dataset, column: str, kind: IndexKind) -> list[tuple[In
     honest = _Honesty(dataset)
     return [
         (segment, honest.coverage(segment))
-        for one in _indexes(dataset)
-        if (one.column, one.kind) == (column, kind) and not one.is_outdated
-        for segment in one.segments
+        for index in _indexes(dataset)
+        if (index.column, index.kind) == (column, kind) and not index.is_outdated
+        for segment in index.segments
     ]
 
 
 def is_outdated(dataset: Dataset, column: str) -> bool:
     """Return whether another analyser built the full-text index of a column."""
-    return any(one.column == column and one.is_outdated for one in _indexes(dataset))
+    return any(index.column == column and index.is_outdated for index in _indexes(dataset))
 
 
 def base_uri(dataset: Dataset, segment: Index) -> str:
@@ -256,7 +256,9 @@ class _Honesty:
 
     def coverage(self, segment: Index) -> frozenset[int]:
         claimed = self._fragments.keys() & set(segment.fragment_ids)
-        return frozenset(one for one in claimed if self._newest_row(one) <= segment.dataset_version)
+        return frozenset(
+            fragment_id for fragment_id in claimed if self._newest_row(fragment_id) <= segment.dataset_version
+        )
 
     def _newest_row(self, fragment_id: int) -> int:
         if fragment_id not in self._newest:
@@ -273,7 +275,7 @@ def unindexed_rows(dataset: Dataset, column: str, kind: IndexKind = IndexKind.BT
 def misleading(dataset: Dataset) -> list[IndexSpec]:
     """Return the indexes that claim fragments which they do not know, or know them by another analyser."""
     false = {name for name, one in coverage(dataset).items() if one.false or one.is_outdated}
-    return [one.spec for one in _indexes(dataset) if one.name in false]
+    return [index.spec for index in _indexes(dataset) if index.name in false]
 
 
 def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | None = None) -> Renewal:
@@ -281,20 +283,20 @@ def _folds(dataset: Dataset, shrunk: frozenset[int], names: Collection[str] | No
     honest = _Honesty(dataset)
     wanted: list[Segment] = []
     superseded: list[Index] = []
-    for one in _indexes(dataset):
-        if names is not None and one.name not in names:
+    for index in _indexes(dataset):
+        if names is not None and index.name not in names:
             continue
         spoilt = [
             segment
-            for segment in one.segments
-            if one.is_outdated
-            or _is_spoilt(segment, one.kind, rows, honest.coverage(segment), shrunk)
-            or _is_undivided(dataset, segment, one.kind, rows)
+            for segment in index.segments
+            if index.is_outdated
+            or _is_spoilt(segment, index.kind, rows, honest.coverage(segment), shrunk)
+            or _is_undivided(dataset, segment, index.kind, rows)
         ]
-        kept = [segment for segment in one.segments if segment not in spoilt]
+        kept = [segment for segment in index.segments if segment not in spoilt]
         fragments, replaced = _fold_plan(kept, rows)
         if fragments:
-            wanted.append(Segment(one.spec, tuple(sorted(fragments))))
+            wanted.append(Segment(index.spec, tuple(sorted(fragments))))
             superseded += [*spoilt, *replaced]
     return Renewal(tuple(wanted), tuple(superseded))
 
@@ -318,7 +320,7 @@ def _is_undivided(dataset: Dataset, segment: Index, kind: IndexKind, rows: Mappi
         return False
     with lance_errors(f"reading an index of {dataset.ref}", dataset):
         told = dataset.lance.stats.index_stats(segment.name)["indices"]
-    return any(one["uuid"] == segment.uuid and one["num_partitions"] == 1 for one in told)
+    return any(statistics["uuid"] == segment.uuid and statistics["num_partitions"] == 1 for statistics in told)
 
 
 def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[int], list[Index]]:
@@ -328,7 +330,7 @@ def _fold_plan(segments: Sequence[Index], rows: Mapping[int, int]) -> tuple[set[
     superseded: list[Index] = []
     if not fragments:
         return set(), superseded
-    for segment in sorted(segments, key=lambda one: sum(rows[fragment] for fragment in live[one.uuid])):
+    for segment in sorted(segments, key=lambda candidate: sum(rows[fragment] for fragment in live[candidate.uuid])):
         held = sum(rows[fragment] for fragment in live[segment.uuid])
         if held > _SEGMENT_GROWTH * sum(rows[fragment] for fragment in fragments):
             break
@@ -397,22 +399,22 @@ def _indexes(dataset: Dataset) -> list[_Listed]:
     kinds = {kind.value.lower(): kind for kind in IndexKind}
     found = []
     with lance_errors(f"listing the indexes of {dataset.ref}"):
-        for one in dataset.lance.describe_indices():
-            kind = kinds.get(one.index_type.lower())
-            if kind is None or len(one.fields) != 1:
+        for index in dataset.lance.describe_indices():
+            kind = kinds.get(index.index_type.lower())
+            if kind is None or len(index.fields) != 1:
                 continue
             segments = tuple(
                 Index(
                     segment.uuid,
-                    one.name,
-                    one.fields,
+                    index.name,
+                    index.fields,
                     segment.dataset_version_at_last_update,
                     segment.fragment_ids,
                     segment.index_version,
                     base_id=segment.base_id,
                 )
-                for segment in one.segments
+                for segment in index.segments
             )
-            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(one.details) != ANALYSER
-            found.append(_Listed(one.name, columns[one.fields[0]], kind, segments, is_outdated))
+            is_outdated = kind is IndexKind.FULLTEXT and analyser_of(index.details) != ANALYSER
+            found.append(_Listed(index.name, columns[index.fields[0]], kind, segments, is_outdated))
     return found

@@ -265,7 +265,7 @@ def _stemmed(words: Any) -> Any:
 
 def _mapped(words: Any, **options: Any) -> Any:
     """Let Lance map words one by one."""
-    return _where(pc.not_equal(words, pa.scalar("")), words, lambda one: _map_words(one, options))
+    return _where(pc.not_equal(words, pa.scalar("")), words, lambda selected: _map_words(selected, options))
 
 
 def _map_words(words: Any, options: Mapping[str, Any]) -> Any:

@@ -102,7 +102,7 @@ class TextCache:
         with self._lock:
             self._entries[key] = entry
             self._entries.move_to_end(key)
-            size = sum(one.nbytes for one in self._entries.values())
+            size = sum(cached.nbytes for cached in self._entries.values())
             while size > self._bytes_max and len(self._entries) > 1:
                 size -= self._entries.popitem(last=False)[1].nbytes
 
@@ -233,7 +233,9 @@ class TextSearch:
         return known
 
     def _read(self, fragment_id: int | None) -> pa.Table:
-        wanted = [one for one in self._dataset.lance.get_fragments() if fragment_id in (None, one.fragment_id)]
+        wanted = [
+            fragment for fragment in self._dataset.lance.get_fragments() if fragment_id in (None, fragment.fragment_id)
+        ]
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
         with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
             return self._dataset.lance.scanner(columns=[self._column], fragments=wanted, with_row_id=True).to_table()

@@ -78,7 +78,7 @@ def _term_batches(
     pending: list[pa.RecordBatch] = []
     for batch in scanner.to_batches():
         pending.append(batch)
-        if sum(one.nbytes for one in pending) >= ANALYSED_BYTES_MAX:
+        if sum(batch.nbytes for batch in pending) >= ANALYSED_BYTES_MAX:
             yield _term_batch(pending, column, row_ids)
             pending = []
     if pending:

@@ -80,7 +80,7 @@ class Partitions:
         self._cache = cache
         with lance_errors(f"reading an index of {dataset.ref}", dataset):
             told = dataset.lance.stats.index_stats(segment.name)["indices"]
-            [own] = [one for one in told if one["uuid"] == segment.uuid]
+            [own] = [entry for entry in told if entry["uuid"] == segment.uuid]
             self.dimension = _dimension(dataset, segment)
             self.sizes = np.array([part["size"] for part in own["partitions"]], np.int64)
             session = LanceFileSession(base_uri(dataset, segment), storage_options=dataset.store.lance_options or None)

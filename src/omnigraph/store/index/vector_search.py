@@ -102,8 +102,8 @@ class VectorSearch:
         return ranked(np.concatenate([known[0], others[0]]), np.concatenate([known[1], others[1]]), limit)
 
     def _unknown(self, query: Vectors, candidates: RowIds | None, limit: int) -> tuple[RowIds, Scores]:
-        fragments = [one.id for one in self._dataset.fragments if one.id not in self._index.covered]
-        rows = sum(one.num_rows for one in self._dataset.fragments if one.id in fragments)
+        fragments = [fragment.id for fragment in self._dataset.fragments if fragment.id not in self._index.covered]
+        rows = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id in fragments)
         if rows == 0:
             return np.empty(0, np.uint64), np.empty(0, np.float64)
         if rows * self.dimension * 4 > VECTOR_MATRIX_BYTES_MAX:
@@ -142,7 +142,9 @@ class VectorSearch:
     ) -> tuple[RowIds, Scores]:
         rows, distances = np.empty(0, np.uint64), np.empty(0, np.float64)
         wanted = [
-            one for one in self._dataset.lance.get_fragments() if fragments is None or one.fragment_id in fragments
+            fragment
+            for fragment in self._dataset.lance.get_fragments()
+            if fragments is None or fragment.fragment_id in fragments
         ]
         self._dataset.store.meter.count("scan", str(self._dataset.ref))
         with lance_errors(f"reading `{self._column}` of {self._dataset.ref}", self._dataset):
@@ -176,10 +178,10 @@ class IndexedVectors:
 
     def describe(self) -> str:
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
-        scanned = sum(one.num_rows for one in self._dataset.fragments if one.id not in self.covered)
-        how = "bounded by their reach" if all(one.is_measured for one in indexes) else "all compared"
+        scanned = sum(fragment.num_rows for fragment in self._dataset.fragments if fragment.id not in self.covered)
+        how = "bounded by their reach" if all(index.is_measured for index in indexes) else "all compared"
         rest = f", and {scanned} entities that the index does not know" if scanned else ""
-        return f"{sum(len(one.sizes) for one in indexes)} partitions of the index, {how}{rest}"
+        return f"{sum(len(index.sizes) for index in indexes)} partitions of the index, {how}{rest}"
 
     @property
     def known(self) -> Flags:
@@ -194,16 +196,16 @@ class IndexedVectors:
         Best-first search: partitions are read by what they may hold at best, until none can hold anything nearer.
         """
         indexes = [self._cache.index(self._dataset, segment) for segment, _ in self.segments]
-        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(one.sizes.sum()) for one in indexes), 1)
+        share = max(int(np.count_nonzero(flags)), 1) / max(sum(int(index.sizes.sum()) for index in indexes), 1)
         self._searches += 1
-        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(one.is_measured for one in indexes)
-        if is_early or any(one.is_undivided for one in indexes):
+        is_early = self._searches <= SEARCHES_BEFORE_BALLS and not all(index.is_measured for index in indexes)
+        if is_early or any(index.is_undivided for index in indexes):
             return self._compared(query, flags, limit, share)
-        for one in indexes:
-            one.measure()
+        for index in indexes:
+            index.measure()
         places = [(number, place) for number, one in enumerate(indexes) for place in range(len(one.sizes))]
-        least = np.concatenate([one.bounds(query) for one in indexes])
-        sizes = np.concatenate([one.sizes for one in indexes])
+        least = np.concatenate([index.bounds(query) for index in indexes])
+        sizes = np.concatenate([index.sizes for index in indexes])
         found = (np.empty(0, np.uint64), np.empty(0))
         is_read = np.zeros(len(places), np.bool_)
         while True:
@@ -217,7 +219,7 @@ class IndexedVectors:
             # As many as should hold enough, and then half of what is left, because every look makes that less.
             enough = int(np.searchsorted(np.cumsum(sizes[left]), limit / share)) + 1
             following = left[: max(enough, len(left) // 2) if len(found[1]) >= limit else enough]
-            more = self._read(indexes, [places[one] for one in following], flags).nearest(query, limit)
+            more = self._read(indexes, [places[partition] for partition in following], flags).nearest(query, limit)
             is_read[following] = True
             found = ranked(np.concatenate([found[0], more[0]]), np.concatenate([found[1], more[1]]), limit)
 

@@ -117,7 +117,9 @@ class Location:
         """
         if (self.scheme, self.bucket) != (other.scheme, other.bucket):
             return False
-        outer, inner = (os.path.realpath(one.path) if one.is_local else one.path for one in (self, other))
+        outer, inner = (
+            os.path.realpath(location.path) if location.is_local else location.path for location in (self, other)
+        )
         return f"{inner}/".startswith(f"{outer.rstrip('/')}/" if outer else "")
 
     @property

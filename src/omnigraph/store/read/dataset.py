@@ -163,7 +163,7 @@ class Dataset:
         self.store.meter.count("fragments", str(self.ref))
         wanted = frozenset(fragment_ids)
         with lance_errors(f"reading {self.ref}", self):
-            fragments = [one for one in self.lance.get_fragments() if one.fragment_id in wanted]
+            fragments = [fragment for fragment in self.lance.get_fragments() if fragment.fragment_id in wanted]
             scanner = self.lance.scanner(columns=[column], fragments=fragments, with_row_id=True, with_row_address=True)
             return scanner.to_table()
 

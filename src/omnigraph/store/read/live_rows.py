@@ -126,7 +126,7 @@ def deleted_offsets(dataset: Dataset, fragment: LanceFragment) -> Offsets | None
 
 def deletion_paths(dataset: Dataset) -> list[str]:
     """Return the deletion files of a version, relative to the graph's root."""
-    return [path for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None]
+    return [path for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None]
 
 
 def check_deletions(dataset: Dataset) -> Dataset:
@@ -135,7 +135,7 @@ def check_deletions(dataset: Dataset) -> Dataset:
     Whoever changes a version asks first: Lance would count the rows of such a file as gone from then on, and what was
     lost or came back with it could no longer be seen. Each file is read once by a process, and its own ones never.
     """
-    paths = {path: one for one in dataset.fragments if (path := _stored_path(dataset, one)) is not None}
+    paths = {path: fragment for fragment in dataset.fragments if (path := _stored_path(dataset, fragment)) is not None}
     unread = [path for path in paths if not dataset.store.prover.knows(path)]
     if unread:
         with lance_errors(f"reading the deletions of {dataset.ref}", dataset):

@@ -246,7 +246,7 @@ def _groups(fragments: Sequence[FragmentMetadata]) -> Iterator[list[FragmentMeta
     """Yield runs of fragments with no more rows in all than are read at once, larger ones alone."""
     group: list[FragmentMetadata] = []
     for fragment in fragments:
-        if group and sum(one.num_rows for one in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
+        if group and sum(member.num_rows for member in group) + fragment.num_rows > POSITION_BUILD_ROWS_MAX:
             yield group
             group = []
         group.append(fragment)
@@ -259,7 +259,9 @@ def _key(dataset: Dataset, field: int, fragment: FragmentMetadata) -> _Key:
 
 
 def _is_indexed(dataset: Dataset, field: int) -> bool:
-    return any(one.fields == [field] and one.index_type.lower() == "btree" for one in dataset.lance.describe_indices())
+    return any(
+        index.fields == [field] and index.index_type.lower() == "btree" for index in dataset.lance.describe_indices()
+    )
 
 
 ID: Final = "id"

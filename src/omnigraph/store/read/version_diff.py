@@ -69,7 +69,7 @@ def moved_estimate(before: Dataset, after: Dataset) -> int:
         ours, theirs = _by_files(before), _by_files(after)
         alone = [one for key, one in (*ours.items(), *theirs.items()) if (key in ours) != (key in theirs)]
         gone = [abs(ours[key].num_deletions - theirs[key].num_deletions) for key in ours.keys() & theirs.keys()]
-        return sum(one.metadata.num_rows for one in alone) + sum(gone)
+        return sum(fragment.metadata.num_rows for fragment in alone) + sum(gone)
 
 
 def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
@@ -78,8 +78,8 @@ def _by_files(dataset: Dataset) -> dict[FileKey, LanceFragment]:
     Lance names data files at random, so a name means the same file in a dataset and in every fork of it.
     """
     return {
-        tuple((file.path, tuple(file.fields)) for file in one.metadata.files): one
-        for one in dataset.lance.get_fragments()
+        tuple((file.path, tuple(file.fields)) for file in fragment.metadata.files): fragment
+        for fragment in dataset.lance.get_fragments()
     }
 
 
@@ -235,7 +235,7 @@ def newest_row_version(dataset: Dataset, fragment: Any) -> int:
         return max(_run_versions(bytes(inline)), default=0)
     with lance_errors(f"reading {dataset.ref}", dataset):
         found = fragment.scanner(columns=[_COLUMN]).to_table().column(_COLUMN)
-    return max((int(one or 0) for one in found.unique().to_pylist()), default=0)
+    return max((int(version or 0) for version in found.unique().to_pylist()), default=0)
 
 
 def _run_versions(message: bytes) -> Iterator[int]:

@@ -168,7 +168,7 @@ def shrunk_fragments(rewrite: Change) -> frozenset[int]:
     return frozenset(
         fragment.id
         for group in _groups(rewrite)
-        if any(one.deletion_file is not None for one in group.old_fragments)
+        if any(fragment.deletion_file is not None for fragment in group.old_fragments)
         for fragment in group.new_fragments
     )
 
@@ -181,7 +181,9 @@ def task_bytes(task: Task) -> int:
 def fragment_counts(change: Change) -> tuple[int, int]:
     """Return how many fragments a rewrite removes, and how many it adds."""
     groups = _groups(change)
-    return sum(len(list(one.old_fragments)) for one in groups), sum(len(list(one.new_fragments)) for one in groups)
+    return sum(len(list(group.old_fragments)) for group in groups), sum(
+        len(list(group.new_fragments)) for group in groups
+    )
 
 
 def fold_tail(dataset: Dataset, fragments_max: int, *, moves_blobs: bool = True) -> Change | None:

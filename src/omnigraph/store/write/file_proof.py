@@ -246,7 +246,7 @@ def pack(kind: ChecksumKind, proofs: Iterable[Proof]) -> str:
     >>> text.startswith("crc32:"), unpack(text)[1][path_key("nodes/a/data/b.lance")]
     (True, 7)
     """
-    return _packed(kind, {path_key(one.path): one.checksum for one in proofs})
+    return _packed(kind, {path_key(proof.path): proof.checksum for proof in proofs})
 
 
 def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
@@ -257,7 +257,7 @@ def _packed(kind: ChecksumKind, known: Mapping[int, int]) -> str:
 def extend(kind: ChecksumKind, earlier: str, proofs: Iterable[Proof]) -> str:
     """Return a record that adds proofs to an earlier one; another kind of checksums is not carried on."""
     before, known = unpack(earlier) if earlier else (kind, {})
-    known = {**(known if before is kind else {}), **{path_key(one.path): one.checksum for one in proofs}}
+    known = {**(known if before is kind else {}), **{path_key(proof.path): proof.checksum for proof in proofs}}
     return _packed(kind, known)
 
 
