@@ -1,6 +1,6 @@
 """A thread-safe LRU cache, bounded by entries and, optionally, by bytes.
 
-Ground layer: imports nothing of ours.
+Ground layer: no imports from the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The record of names: every name that each incarnation of a branch ever had, after its deletion too.
+"""The record of branch names: every name that a branch ever had, also after its deletion.
 
 A live branch has its names in its row of main's catalog, where creating and renaming publish them together with the
-name itself. Deleting one writes them to the commit log first, with its commits. So no state is without a record, and
-nothing is opened but main and the log, however many branches there are.
+name itself. Deleting a branch first writes them to the commit log, with its commits. So a record always exists, and
+only main and the log are opened, however many branches there are.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class NameRecord:
-    """The names of branches as one handle knows them. Those of deleted branches never change, and are kept."""
+    """Looks up the names of branches; those of deleted branches never change, and are cached."""
 
     def __init__(self, store: Store, heads: BranchHeads) -> None:
         self._store = store
@@ -67,10 +67,10 @@ def _live_names(main: ObservedHead, requested: set[BranchId | None]) -> dict[Bra
 
 
 def recover_names(kernel: Kernel, actor: str | None = None) -> tuple[str, ...]:
-    """Record the names of live branches that an older release made, as far as main's history tells all of them.
+    """Record the names of live branches made by an older release, if main's history still has all of them.
 
-    Returns the branches of which the names are known now. One that was made before the oldest version of main that
-    cleanup has kept stays without a record.
+    Returns the branches whose names are recorded now. A branch older than the oldest version of main that cleanup has
+    kept stays without a record.
     """
     recovered: list[Branch] = []
 
@@ -88,7 +88,7 @@ def recover_names(kernel: Kernel, actor: str | None = None) -> tuple[str, ...]:
 def _names_in_history(
     kernel: Kernel, main: Snapshot, branches: Mapping[BranchId, Branch]
 ) -> dict[BranchId, tuple[str, ...]]:
-    """Walk back over the versions of main until each branch was not there yet; return the names of those."""
+    """Walk back over the versions of main to where each branch was created; return the names of those found."""
     names = {branch_id: [branch.name] for branch_id, branch in branches.items()}
     complete: dict[BranchId, tuple[str, ...]] = {}
     version = main.version

@@ -24,7 +24,7 @@ from omnigraph.store.read.dataset import reclaimed
 
 
 def create_branch(kernel: Kernel, name: str, source: Snapshot, actor: str | None = None) -> Branch:
-    """Make a branch that starts as exactly the given snapshot."""
+    """Create a branch that starts at a snapshot."""
     kernel.refuse_read_only()
     name = checked_name(name, "branch")
     _refuse_taken(kernel.snapshot(MAIN), name, "branch")
@@ -51,11 +51,10 @@ def list_branches(kernel: Kernel) -> list[Branch]:
 
 
 def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected: BranchId | None = None) -> None:
-    """Take a branch's name away; what nobody else reads of it becomes residue.
+    """Delete a branch; files that no other branch reads become orphans.
 
-    Refused while branches that started from it need its history, or a tag protects one of its commits. Datasets that
-    other branches have adopted stay, whoever they were made for. `expected` is the incarnation that the caller was
-    allowed to delete.
+    Raises while branches that started from it need its history, or a tag protects one of its commits. Datasets that
+    other branches have adopted stay. `expected` is the incarnation that the caller was allowed to delete.
     """
     name = name.strip()
     if name == MAIN:
@@ -65,12 +64,13 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
         entry = _find_branch(main, name, expected)
         dependents = _dependents(main, entry)
         if dependents:
+            listed = ", ".join(f"{kind} `{dependent}`" for kind, dependent in dependents)
             raise GraphError(
-                f"branch `{name}` cannot be deleted: {', '.join(f'{what} `{one}`' for what, one in dependents)} still"
+                f"branch `{name}` cannot be deleted: {listed} still"
                 f" stand{'s' if len(dependents) == 1 else ''} on it; delete that first",
                 code="branch.in_use",
                 branch=name,
-                dependents=[one for _, one in dependents],
+                dependents=[dependent for _, dependent in dependents],
             )
         # Merges elsewhere may have made its commits a part of their history, so they outlive the branch. Access to
         # them goes on to be judged by its names, which are recorded with them before the name is gone.
@@ -83,7 +83,7 @@ def delete_branch(kernel: Kernel, name: str, actor: str | None = None, expected:
 def rename_branch(
     kernel: Kernel, name: str, new_name: str, actor: str | None = None, expected: BranchId | None = None
 ) -> Branch:
-    """Give a branch another name; it stays the same branch to everyone who holds it.
+    """Rename a branch; its id, and so every reference to it, stays the same.
 
     `expected` is the incarnation that the caller was allowed to rename.
     """
@@ -123,7 +123,7 @@ def create_tag(kernel: Kernel, name: str, commit_id: CommitId, actor: str | None
 
 
 def delete_tag(kernel: Kernel, name: str, actor: str | None = None) -> None:
-    """Take a tag's name away; its commit loses its protection."""
+    """Delete a tag; its commit is no longer protected from cleanup."""
 
     def prepare(main: Snapshot) -> Plan:
         if name.strip() not in main.state.tags:
@@ -134,7 +134,7 @@ def delete_tag(kernel: Kernel, name: str, actor: str | None = None) -> None:
 
 
 def unknown_tag(name: str) -> GraphError:
-    """Return the error of a tag that is not there, or that the actor may not know of."""
+    """Return the error for a tag that does not exist, or that the actor may not see."""
     return _not_found("tag", name)
 
 
@@ -144,7 +144,7 @@ def list_tags(kernel: Kernel) -> list[Tag]:
 
 
 def checked_name(name: str, what: str) -> str:
-    """Return a trimmed name for a branch or tag, or refuse it."""
+    """Return the trimmed name of a branch or tag; raise if it is not valid."""
     name = name.strip()
     reason = ""
     if not name:
@@ -167,11 +167,11 @@ def checked_name(name: str, what: str) -> str:
 
 @contextmanager
 def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterator[OperationId]:
-    """Hold a state while it gets a name, or refuse to when a cleanup may be removing it; a recent head needs neither.
+    """Protect a snapshot from cleanup while it gets a name; raise if a cleanup may be removing it.
 
-    Both sides say what they do before they look: a cleanup that has begun is seen here, and one to come sees our intent
-    and spares its base. So nothing has to be checked, and nothing can fail, after the name was published. That is done
-    under the operation that is yielded, and refused when it was silent for so long that the intent is taken for dead.
+    Both sides write their intent before they check for the other: a running cleanup is seen here, and a later one sees
+    our intent and keeps its base. So nothing needs to be checked, and nothing can fail, after the name was published.
+    A recent head needs no intent. Publish with the operation id that is yielded.
     """
     if kernel.heads.was_head(snapshot.ref):
         yield new_operation_id(None)
@@ -191,7 +191,7 @@ def _protected(kernel: Kernel, snapshot: Snapshot, actor: str | None) -> Iterato
 
 
 def _refuse_taken(main: Snapshot, name: str, what: str) -> None:
-    # One name for both would leave a caller who says it in the dark about which of them is meant.
+    # A name shared by a branch and a tag would be ambiguous wherever either is accepted.
     taken = [kind for kind, names in (("branch", main.state.branches), ("tag", main.state.tags)) if name in names]
     if taken:
         code = f"{what}.exists"
@@ -204,7 +204,7 @@ def _find_branch(main: Snapshot, name: str, expected: BranchId | None) -> Branch
         raise _not_found("branch", name)
     if expected is not None and entry.branch_id != expected:
         raise ReadSetChanged(
-            f"branch `{entry.name}` was made anew meanwhile; nothing was written, run it again",
+            f"branch `{entry.name}` was deleted and created again meanwhile; nothing was written, run it again",
             member=f"branch_incarnation:{entry.name}",
             expected=expected,
             actual=entry.branch_id,
@@ -232,8 +232,8 @@ def _refuse_purged(main: Snapshot, source: Snapshot) -> None:
     for purge in main.state.purges:
         if purge.identity in types if purge.property_id is None else purge.property_id in properties:
             raise GraphError(
-                f"commit {source.head} is from before `{purge.name}` was dropped for good, and a branch of it would bring"
-                " that back; make the branch from a newer commit",
+                f"commit {source.head} is from before `{purge.name}` was dropped for good, and a branch of it would"
+                " bring that back; make the branch from a newer commit",
                 code="branch.purged",
                 commit_id=source.head,
                 dropped=purge.name,

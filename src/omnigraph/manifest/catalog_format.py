@@ -1,4 +1,4 @@
-"""Formats of the catalog: the steps that lead from an older one to the one that this release writes.
+"""Catalog formats: the version that this release writes, and the upgrade steps that lead to it.
 
 Pure: rows in, rows out. A step must be true for every version there ever was, because history is read through it.
 """
@@ -19,14 +19,14 @@ FORMAT_STAMP: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How the rows of one format are said in the next one that we know."""
+    """Rewrites the rows of one format as rows of a later one."""
 
     before: int
     after: int
     rewrite: Callable[[pa.Table], pa.Table]
 
 
-# The formats before the first of ours belong to another system, whose graphs come by export and load.
+# Graphs in the formats of the other system are imported by export and load.
 STEPS: tuple[Step, ...] = ()
 
 

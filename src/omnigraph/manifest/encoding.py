@@ -113,7 +113,7 @@ def schema_of(
 
 
 def _seal(metadata: Mapping[bytes, bytes]) -> bytes:
-    """Return what tells whether metadata is as it was written: nothing else protects that of the newest version."""
+    """Return a checksum of metadata: nothing else protects that of the newest version."""
     keys = (STAMP_KEY, OPERATION_KEY, PREVIOUS_KEY, LINKS_KEY, CHECKSUMS_KEY)
     return f"{crc32(orjson.dumps([metadata.get(key, b'').decode(errors='replace') for key in keys])):08x}".encode()
 
@@ -236,8 +236,8 @@ def commit_row(commit: Commit) -> _Row:
         **({"branch_names": list(commit.branch_names)} if commit.branch_names else {}),
         **({} if commit.corrected_us is None else {"corrected_at": commit.corrected_us}),
     }
-    place = (None, None, commit.manifest_version, commit.branch, None)
-    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *place)
+    location = (None, None, commit.manifest_version, commit.branch, None)
+    return (commit.commit_id, "graph_commit", None, _json(members), None, "", *location)
 
 
 def _json(members: Mapping[str, object]) -> str:
@@ -266,7 +266,8 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
         )
     if int(text) > catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph first",
+            f"{where} has format {text}; this release reads format {catalog_format.FORMAT_STAMP}. Upgrade omnigraph"
+            " first",
             code="graph.format",
             found=int(text),
         )
@@ -282,15 +283,15 @@ def check_stamp(schema: pa.Schema, where: str) -> int:
 
 
 def refuse_old(schema: pa.Schema, where: str, uri: str) -> None:
-    """Refuse a graph that has to be upgraded before this release may write to it."""
-    found = check_stamp(schema, where)
-    if found != catalog_format.FORMAT_STAMP:
+    """Raise for a graph that must be upgraded before this release may write to it."""
+    stamp = check_stamp(schema, where)
+    if stamp != catalog_format.FORMAT_STAMP:
         raise GraphError(
-            f"{where} has format {found}, written by an older release; this one writes format"
+            f"{where} has format {stamp}, written by an older release; this one writes format"
             f" {catalog_format.FORMAT_STAMP}. Run `omnigraph upgrade {uri}` once: data, history and branches stay;"
             " older releases cannot open it then",
             code="graph.format",
-            found=found,
+            found=stamp,
         )
 
 
@@ -321,14 +322,14 @@ def report_damage(where: str, remedy: str) -> Iterator[None]:
 
 
 def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileChecksums) -> State:
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows_by_type: dict[str, list[dict[str, Any]]] = {}
     for row in table.to_pylist():
         row["json"] = orjson.loads(row["metadata"]) if row["metadata"] else {}
-        found.setdefault(row["object_type"], []).append(row)
-    # Every publish writes all rows anew, so a kind that we do not know would be lost with the next one.
-    if unknown := sorted(found.keys() - KINDS):
+        rows_by_type.setdefault(row["object_type"], []).append(row)
+    # Every publish rewrites all rows, so rows of an unknown kind would be lost by the next one.
+    if unknown := sorted(rows_by_type.keys() - KINDS):
         raise ValueError(f"rows of the unknown kind `{unknown[0]}`")
-    (head,), (schema,) = found["graph_head"], found["schema"]
+    (head,), (schema,) = rows_by_type["graph_head"], rows_by_type["schema"]
     names = ("source", "ir", "ir_hash", "shape_hash")
     # A fork starts as a copy of main, but only main's own branches and tags count.
     on_main = branch_id is None
@@ -336,12 +337,12 @@ def _decode_state(table: pa.Table, branch_id: BranchId | None, checksums: FileCh
         branch_id,
         head["json"]["head_commit_id"],
         AcceptedSchema(**{name: schema["json"][name] for name in names}),
-        _decode_pins(found.get("table", []), found.get("table_version", []), checksums),
-        tuple(_decode_tombstone(row) for row in found.get("table_tombstone", [])),
-        tuple(decode_commit(row) for row in found.get("graph_commit", [])),
-        {branch.name: branch for branch in map(_decode_branch, found.get("branch", []))} if on_main else {},
-        {tag.name: tag for tag in map(_decode_tag, found.get("tag", []))} if on_main else {},
-        tuple(_decode_purge(row) for row in found.get("purge", [])) if on_main else (),
+        _decode_pins(rows_by_type.get("table", []), rows_by_type.get("table_version", []), checksums),
+        tuple(_decode_tombstone(row) for row in rows_by_type.get("table_tombstone", [])),
+        tuple(decode_commit(row) for row in rows_by_type.get("graph_commit", [])),
+        {branch.name: branch for branch in map(_decode_branch, rows_by_type.get("branch", []))} if on_main else {},
+        {tag.name: tag for tag in map(_decode_tag, rows_by_type.get("tag", []))} if on_main else {},
+        tuple(_decode_purge(row) for row in rows_by_type.get("purge", [])) if on_main else (),
     )
 
 
@@ -382,7 +383,7 @@ def _owns(row: dict[str, Any], pattern: str) -> bool:
 
 
 def assert_consistent(claim: bool, row: dict[str, Any]) -> None:
-    """Refuse a row whose id does not follow from its columns: someone else wrote it."""
+    """Raise for a row whose id does not follow from its columns: another tool wrote it."""
     if not claim:
         raise ValueError(f"row `{row['object_id']}` contradicts itself or another row")
 

@@ -145,7 +145,7 @@ class Commit:
 
     @property
     def order_us(self) -> int:
-        """Where the commit stands in lists: always after its parents, whatever the clocks of writers said."""
+        """The sort key in lists: always later than the parents', whatever the clocks of writers showed."""
         return self.created_at_us if self.corrected_us is None else self.corrected_us
 
     @property

@@ -50,8 +50,8 @@ class CatalogPins:
     needed: NeededFiles | None = None
 
     def update(self, other: CatalogPins) -> None:
-        for place, numbers in other.versions.items():
-            self.versions.setdefault(place, set()).update(numbers)
+        for location, numbers in other.versions.items():
+            self.versions.setdefault(location, set()).update(numbers)
         self.names = other.names | self.names
         self.heads |= other.heads
         if self.needed is None:

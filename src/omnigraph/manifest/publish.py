@@ -1,7 +1,7 @@
-"""Publish: the one door through which the graph changes.
+"""Publish: the only way to change a graph.
 
-Everything is staged and synced first, then one strict commit of `__manifest` makes it all visible, then links follow.
-A crash before that commit leaves nothing; a crash after it leaves links that anyone may finish.
+Everything is staged and synced first; then one compare-and-swap on `__manifest`, the commit point, makes all of it
+visible; then links follow. A crash before the commit point changes nothing; after it, any process finishes the links.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def publish(
 ) -> plans.Receipt:
     """Publish a plan on the state it was prepared on; `Moved` when that is no longer the head.
 
-    `carried` are links of earlier commits that nobody is known to have finished yet; `begun` is when the first of what
-    the plan relies on was staged.
+    `carried` are links of earlier commits that are not known to be finished; `begun` is when the first file of the plan
+    was staged.
     """
     snapshot = base.snapshot
     plan = replace(plan, operation_id=plan.operation_id or new_operation_id(snapshot.state.branch_id))
@@ -142,7 +142,7 @@ def _with_checksums(state: State, staged: list[Staged]) -> State:
 
 
 def _with_files(store: Store, plan: plans.Plan, state: State) -> State:
-    """Return the state whose newest commit says the checksums of the files that it brings in."""
+    """Return the state whose newest commit records the checksums of the files that it adds."""
     if plan.kind is None or not plan.effects:
         return state
     pending = [batch for effect in plan.effects for batch in effect.proofs]
@@ -175,24 +175,24 @@ def _stage(store: Store, manifest: Dataset, plan: plans.Plan, state: State) -> t
 
 
 def _prove(staged: list[Staged], strict: Strict) -> None:
-    """Wait until every staged file is known to be whole: nothing is published on top of a write that was lost."""
+    """Wait until every staged file is verified: nothing is published on top of a lost write."""
     for version in (*staged, *([strict.staged] if strict.staged else ())):
         for proofs in version.proofs:
             proofs.result()
 
 
 def is_drifted(store: Store, catalog: DatasetRef, pinned: DatasetRef) -> bool:
-    """Tell whether a foreign tool wrote a dataset by path past its pinned version, which writers refuse."""
+    """Return True if another tool wrote a dataset by path past its pinned version; writers reject that."""
     return store.has_version(pinned.at(pinned.version + 1)) and not is_overtaken(store, catalog)
 
 
 def is_overtaken(store: Store, catalog: DatasetRef) -> bool:
-    """Tell whether another writer of the graph has published since: it may have moved any dataset."""
+    """Return True if another writer of the graph has published since: it may have moved any dataset."""
     return store.has_version(catalog.at(catalog.version + 1))
 
 
 def drift(directory: str) -> DriftDetected:
-    """Return the refusal to write over what a foreign tool left behind."""
+    """Return the error for a dataset that another tool has written to."""
     return DriftDetected(
         f"`{directory}` was written by path, outside of the graph; nothing was changed. Look at it with"
         " `omnigraph repair`, then adopt or discard it with `--confirm`",
@@ -201,15 +201,15 @@ def drift(directory: str) -> DriftDetected:
 
 
 def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Dataset:
-    """Commit strictly; a lost acknowledgement is settled by asking who owns the next version."""
+    """Compare-and-swap the manifest; a lost acknowledgement is resolved by reading who owns the next version."""
     failure: Exception | None = None
     begun, silent = clock.elapsed(), 0
     for attempt in range(CONDITIONAL_PUT_ATTEMPTS_MAX):
-        # While storage is silent, every writer behind us waits for this one.
+        # While storage does not answer, every writer behind us waits.
         is_late = attempt and clock.elapsed() - begun > PUBLISH_DEADLINE_SECONDS / 2
         if is_late or silent == UNKNOWN_OUTCOME_RETRIES_MAX:
             break
-        # The other request that was under way needs a moment to end.
+        # The other request in flight needs a moment to finish.
         clock.pause(ids.fraction() * attempt * RETRY_WAIT_SECONDS)
         try:
             return store.commit_strictly(strict)
@@ -219,8 +219,8 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
             except StorageError as error:
                 if error.storage_kind is not StorageKind.NOT_FOUND:
                     raise _unknown(plan, error) from error
-                # Storage refused because of another request under way (409), not because the version is taken. That may
-                # be an earlier one of ours, whose answer was lost: so even in the end this is no proof of `none`.
+                # A 409 for another request in flight, not because the version is taken. That may be an earlier request
+                # of this process whose response was lost, so even the last attempt does not prove effect `none`.
                 failure = error
                 continue
             except OmniGraphError as error:
@@ -229,13 +229,13 @@ def _commit_or_resolve(store: Store, strict: Strict, plan: plans.Plan) -> Datase
                 return winner
             raise Moved from lost
         except OmniGraphError as error:
-            # Trying again is safe: the same strict commit either lands once, or finds its version taken.
+            # A retry is safe: the same strict commit either lands once, or finds its version taken.
             failure, silent = error, silent + 1
     raise _unknown(plan, failure) from failure
 
 
 def _refuse_held_up(plan: plans.Plan, begun: float) -> None:
-    """Refuse to publish what a sweep may have removed while this process was held up.
+    """Raise if a sweep may have removed staged files while this process was suspended.
 
     Long work is protected by its intent; everything else must be younger than what sweeps remove by age.
     """
@@ -260,10 +260,10 @@ def _winner(store: Store, strict: Strict, plan: plans.Plan) -> Dataset | None:
 
 
 def _check_live(store: Store, published: Dataset, plan: plans.Plan) -> None:
-    """Refuse to acknowledge a version that cleanup has cut off from the chain of versions.
+    """Raise `Moved` for a version that cleanup has cut off from the chain of versions.
 
     A strict commit only notices versions that still exist; if its successors came and went while it was on its way,
-    it lands beside the live chain and nobody will ever read it.
+    it lands beside the live chain, where no reader finds it.
     """
     newest = store.open_latest(published.ref.path, published.ref.branch)
     if newest.version > published.version:

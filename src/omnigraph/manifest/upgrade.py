@@ -28,7 +28,7 @@ NOTE_PATH = "__upgrade.json"
 
 @dataclass(frozen=True, slots=True)
 class UpgradeReport:
-    """The format that main had, the one that it has now, and the branches that were written anew for it.
+    """The format that main had, the one that it has now, and the branches that were rewritten for it.
 
     `named` are the branches whose earlier names were not recorded, and are now.
     """
@@ -100,7 +100,7 @@ def _write_down(store: Store, old: list[Snapshot]) -> dict[str, OperationId]:
 
 
 def _upgraded(kernel: Kernel, name: str, operation_id: OperationId, actor: str | None) -> bool:
-    """Write one branch anew if it still needs it; one that was deleted meanwhile does not."""
+    """Rewrite a branch if it still has an old format; one that was deleted meanwhile needs no upgrade."""
 
     def prepare(snapshot: Snapshot) -> Plan | None:
         is_current = _format_of(kernel, snapshot) == catalog_format.FORMAT_STAMP

@@ -300,7 +300,7 @@ class _Optimize:
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
             renewal = index_build.renewal(rewritten, specs, shrunk)
-            built = self.workers.index(rewritten, renewal.wanted)
+            built = self.workers.index(rewritten, renewal.segments)
             indexes = index_build.renewed(rewritten, renewal, built)
         files = [f"{base.ref.directory}/{file}" for one in (rewrite, indexes) if one is not None for file in one.files]
         self._claim(*files)

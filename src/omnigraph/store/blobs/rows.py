@@ -58,9 +58,9 @@ class _Cells:
 
     @classmethod
     def read(cls, blobs: StoredBlobs) -> _Cells:
-        found = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
-        assert found.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
-        return cls(blobs, found, found.column(ROW_ADDRESS).to_numpy())
+        stored = blobs.source.take(blobs.row_ids.tolist(), [*blobs.columns, ROW_ADDRESS])
+        assert stored.num_rows == len(blobs.row_ids), f"{blobs.source.ref} has all rows that blobs are taken from"
+        return cls(blobs, stored, stored.column(ROW_ADDRESS).to_numpy())
 
     def cells(self, column: str) -> Any:
         return self.described.column(column).combine_chunks()
@@ -167,24 +167,22 @@ def _offsets(addresses: RowIds) -> Places:
 def _worthwhile(target: Dataset, cells: _Cells, is_taken: Mask) -> Iterator[_Group]:
     """Yield rows that had better keep their blobs where they are, unless they do so already."""
     blobs, sizes = cells.blobs, cells.sizes()
-    wanted = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
-    if not len(wanted):
+    candidates = np.flatnonzero((sizes > 0) & ~is_taken[blobs.places])
+    if not len(candidates):
         return
     names = sorted(blobs.columns)
-    pattern = sum(
-        (blobs.columns[name].astype(np.int64) << place for place, name in enumerate(names)), start=np.int64(0)
-    )
+    pattern = sum((blobs.columns[name].astype(np.int64) << bit for bit, name in enumerate(names)), start=np.int64(0))
     fragments = {fragment.id: fragment for fragment in blobs.source.fragments}
-    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, wanted]
-    found, inverse = np.unique(keys, axis=1, return_inverse=True)
-    for number, (fragment_id, bits) in enumerate(found.T.tolist()):
-        own = wanted[inverse.ravel() == number]
-        columns = tuple(name for place, name in enumerate(names) if bits >> place & 1)
+    keys = np.stack([(cells.addresses >> _OFFSET_BITS).astype(np.int64), pattern])[:, candidates]
+    distinct, inverse = np.unique(keys, axis=1, return_inverse=True)
+    for number, (fragment_id, bits) in enumerate(distinct.T.tolist()):
+        members = candidates[inverse.ravel() == number]
+        columns = tuple(name for bit, name in enumerate(names) if bits >> bit & 1)
         donor = Donor(blobs.source, fragments[fragment_id], columns)
-        is_worth = sizes[own].sum() >= filler_bytes(target, donor.fragment.physical_rows)
+        is_worth = sizes[members].sum() >= filler_bytes(target, donor.fragment.physical_rows)
         files = donor.files_in(target) if is_worth else None
         if files is not None:
-            yield _Group(donor, files, blobs.places[own], _offsets(cells.addresses[own]))
+            yield _Group(donor, files, blobs.places[members], _offsets(cells.addresses[members]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,29 +217,29 @@ class _Copied:
                 copied = copied[np.isin(cell.blobs.places[copied], places)]
                 if len(copied):
                     order = np.argsort(places)
-                    own = order[np.searchsorted(places[order], cell.blobs.places[copied])]
+                    targets = order[np.searchsorted(places[order], cell.blobs.places[copied])]
                     column = rows.schema.get_field_index(name)
-                    cells = _with_cells(rows.column(name).combine_chunks(), own, cell, name, copied)
+                    cells = _with_cells(rows.column(name).combine_chunks(), targets, cell, name, copied)
                     rows = rows.set_column(column, rows.schema.field(column), cells)
         return rows
 
 
-def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Places) -> Any:
+def _with_cells(column: Any, targets: Places, cells: _Cells, name: str, copied: Places) -> Any:
     """Return a column of blobs with the stored ones at some places."""
     described = cells.cells(name).take(pa.array(copied))
     valid = _mask(pc.is_valid(described))
     payloads: list[bytes | None] = [None] * len(copied)
     row_ids = pa.array(cells.blobs.row_ids[copied])
-    for place, payload in zip(
+    for position, payload in zip(
         np.flatnonzero(valid), read_blobs(cells.blobs.source, name, row_ids.filter(pa.array(valid))), strict=True
     ):
-        payloads[place] = payload or b""
+        payloads[position] = payload or b""
     storage = column.storage
     members = {field.name: storage.field(field.name) for field in storage.type}
     fresh = {"data": pa.array(payloads, pa.large_binary())}
     where = np.zeros(len(column), np.bool_)
-    where[own] = True
-    order = pa.array(np.argsort(own, kind="stable"))
+    where[targets] = True
+    order = pa.array(np.argsort(targets, kind="stable"))
     children = [
         pc.replace_with_mask(
             values, pa.array(where), fresh.get(key, pa.nulls(len(copied), values.type)).cast(values.type).take(order)
@@ -249,7 +247,7 @@ def _with_cells(column: Any, own: Places, cells: _Cells, name: str, copied: Plac
         for key, values in members.items()
     ]
     is_null = _mask(pc.is_null(column))
-    is_null[own] = ~valid
+    is_null[targets] = ~valid
     struct = arrays.StructArray.from_arrays(children, fields=list(storage.type), mask=pa.array(is_null))
     return arrays.ExtensionArray.from_storage(column.type, struct)
 

@@ -60,21 +60,25 @@ class Donor:
         named = {file["path"]: file for fragment in target.fragments for file in fragment.to_json()["files"]}
         if not needed <= named.keys():
             return None
-        own = {file["path"]: file for file in self.fragment.to_json()["files"]}
+        files_by_path = {file["path"]: file for file in self.fragment.to_json()["files"]}
         # Where the file lies is what the target says, what is in it what the source says.
         return [
-            {**own[path], "base_id": named[path]["base_id"], "fields": self._only_kept(own[path]["fields"])}
+            {
+                **files_by_path[path],
+                "base_id": named[path]["base_id"],
+                "fields": self._only_kept(files_by_path[path]["fields"]),
+            }
             for path in sorted(needed)
         ]
 
     def shares(self, fragment: FragmentMetadata) -> bool:
-        """Tell whether another fragment takes just these blobs from the same files."""
+        """Return True if another fragment takes just these blobs from the same files."""
         needed = [
             (file.path, set(file.fields)) for file in self.fragment.files if self.fields.intersection(file.fields)
         ]
         others = [(file.path, set(file.fields)) for file in fragment.files if self.fields.intersection(file.fields)]
         is_same = sorted(path for path, _ in needed) == sorted(path for path, _ in others)
-        return is_same and all(own <= {*self.fields, _TOMBSTONE} for _, own in others)
+        return is_same and all(field_ids <= {*self.fields, _TOMBSTONE} for _, field_ids in others)
 
     def _only_kept(self, fields: Sequence[int]) -> list[int]:
         return [field if field in self.fields else _TOMBSTONE for field in fields]
@@ -205,7 +209,7 @@ def assembled(target: Dataset, staged: Sequence[StagedFragment]) -> list[Fragmen
     # still knows from a fragment that is gone would pass for covered.
     last = max((fragment.id for fragment in target.fragments), default=0)
     first = max(last, last_covered(target)) + 1
-    return [_assembled(target, one, number) for number, one in enumerate(staged, start=first)]
+    return [_assembled(target, staged_fragment, number) for number, staged_fragment in enumerate(staged, start=first)]
 
 
 def _assembled(target: Dataset, staged: StagedFragment, fragment_id: int) -> FragmentMetadata:

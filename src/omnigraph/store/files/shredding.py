@@ -104,7 +104,7 @@ def _leaf_fields(descriptor: bytes) -> list[int]:
         (field.get(_FIELD_ID, 0), field.get(_FIELD_PARENT, 0)) for field in fields if field.get(_FIELD_ID, 0) != _NONE
     ]
     parents = {parent for _, parent in ids}
-    return [int(one) for one, _ in ids if one not in parents]
+    return [int(field_id) for field_id, _ in ids if field_id not in parents]
 
 
 def _pages(column: bytes) -> Iterator[Span]:
@@ -125,11 +125,11 @@ def _buffers(parts: Iterable[tuple[int, int | bytes]], offsets: int, sizes: int)
 
 def _numbers(parts: Iterable[tuple[int, int | bytes]], tag: int) -> list[int]:
     """Return a repeated number, packed or not."""
-    found: list[int] = []
-    for own, value in parts:
-        if own == tag:
-            found += [value] if isinstance(value, int) else _packed(value)
-    return found
+    numbers: list[int] = []
+    for field_number, value in parts:
+        if field_number == tag:
+            numbers += [value] if isinstance(value, int) else _packed(value)
+    return numbers
 
 
 def _packed(values: bytes) -> Iterator[int]:

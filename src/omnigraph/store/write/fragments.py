@@ -94,7 +94,7 @@ def _renamed(dataset: Dataset, fragment: FragmentMetadata, operation_id: str) ->
             dataset.store.prover.renamed(path, final)
             objects.discard(path)
             sizes[final] = None if path in blobs else file["file_size_bytes"]
-    # Whoever commits these files may be another process, which need not read them again.
+    # Another process may commit these files, and need not read them again.
     proofs = dataset.store.prover.begin(sizes).result()
     members[_PROOFS] = [[proof.path, proof.size_bytes, proof.checksum] for proof in proofs]
     return json.dumps(members)
@@ -181,12 +181,12 @@ def fragment_runs(dataset: Dataset, bytes_max: int) -> list[list[int]]:
     runs: list[list[int]] = []
     size = bytes_max
     for fragment in dataset.fragments:
-        own = sum(file.file_size_bytes or 0 for file in fragment.files)
-        if size + own > bytes_max:
+        nbytes = sum(file.file_size_bytes or 0 for file in fragment.files)
+        if size + nbytes > bytes_max:
             runs.append([])
             size = 0
         runs[-1].append(fragment.id)
-        size += own
+        size += nbytes
     return runs
 
 
