@@ -24,10 +24,10 @@ import numpy as np
 from omnigraph.errors import StorageError, StorageKind
 from omnigraph.ids import new_ulid
 from omnigraph.limits import PROOF_CACHE_MAX, PROOF_THREADS
+from omnigraph.lru import LruCache
 
 if TYPE_CHECKING:
-    from omnigraph.lru import LruCache
-from omnigraph.store.objects.backend import Inspected
+    from omnigraph.store.objects.backend import Inspected
     from omnigraph.store.objects.control_objects import Objects
     from omnigraph.store.store import Store
 
