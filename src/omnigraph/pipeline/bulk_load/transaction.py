@@ -24,7 +24,7 @@ from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, Pipel
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
 from omnigraph.manifest import plan
-from omnigraph.manifest.commit_attempt import is_kept_up
+from omnigraph.manifest.commit_loop import has_only_upkeep
 from omnigraph.manifest.intents import declared
 from omnigraph.manifest.model import Commit, Snapshot
 from omnigraph.manifest.plan import Plan
@@ -415,7 +415,7 @@ class Loading:
     def _require_unchanged(self, snapshot: Snapshot, dataset: Dataset, table_key: str) -> None:
         """Refuse to replace entities that came after the load had begun; upkeep brings none."""
         base = self.job.base_version
-        if base is None or dataset.ref == self.job.targets[table_key] or is_kept_up(base, snapshot):
+        if base is None or dataset.ref == self.job.targets[table_key] or has_only_upkeep(base, snapshot):
             return
         raise ReadSetChanged(
             f"`{table_key}` was changed on branch `{snapshot.branch}` while its replacement was being read; nothing was"
