@@ -24,8 +24,8 @@ from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Place, catalog_from, place_of
 from omnigraph.pipeline.datasource.options import READ, GivenOptions, coded, given_options
@@ -212,7 +212,7 @@ def _refuse_unknown(type_: Type, names: list[str]) -> None:
     known = column_names(type_)
     for name in names:
         if name not in known:
-            hint = suggestion(name, known) or f"it has {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
             raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
 
 
