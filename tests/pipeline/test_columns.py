@@ -108,7 +108,7 @@ def test_mapper_value_by_value_equals_whole_columns(
     graph: Graph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pq.write_table(TYPED, tmp_path / "t.parquet")
-    monkeypatch.setattr(column_mapping.Mapper, "_whole", lambda self, named: None)
+    monkeypatch.setattr(column_mapping.ColumnMapper, "_convert_columns", lambda self, named: None)
     load(graph, nodes={"Thing": tmp_path / "t.parquet"}, mode="append", engine="local")
     check_things(graph, pa.scalar(0.1, pa.float32()).as_py())
 
@@ -334,7 +334,7 @@ def test_load_partition_values_stay_in_whole_columns(
     def refuse(*_: object) -> None:
         raise AssertionError("a partition column must not be converted value by value")
 
-    monkeypatch.setattr(column_mapping.Mapper, "_one_by_one", refuse)
+    monkeypatch.setattr(column_mapping.ColumnMapper, "_convert_rows", refuse)
     write_visits(tmp_path / "in", "part-0.parquet")
     load(visits, nodes={"Visit": tmp_path / "in"}, mode="append", engine="local")
     assert visits_of(visits) == sorted(EXPECTED_VISITS, key=str)

@@ -12,7 +12,7 @@ from omnigraph.errors import DataError, KeyConflict, OmniGraphError, PipelineErr
 from omnigraph.graph import Graph
 from omnigraph.manifest.intents import pending
 from omnigraph.pipeline.datasource import table_writer
-from omnigraph.pipeline.datasource.table_writer import Staged, StreamWriter, Writer, stage
+from omnigraph.pipeline.datasource.table_writer import StagedPartition, StreamWriter, Writer, stage_partition
 from tests.pipeline.things import empty_things, entities, things
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,9 @@ def write_batch(graph: Graph, batch: int, *rows: str, query: str = "q", **given:
     staged = StreamWriter(options(graph, **given), False).write(dots(*rows))
     writing = staged.writing.of_batch(f"{batch}")
     assert writing.job.operation_id.endswith(f"-{batch}")
-    StreamWriter(options(graph, **given), False).commit([Staged(staged.writing, staged.splits, query), None], batch)
+    StreamWriter(options(graph, **given), False).commit(
+        [StagedPartition(staged.writing, staged.splits, query), None], batch
+    )
 
 
 def test_writer_publishes_all_partitions_as_one_commit(tmp_path: Path) -> None:
@@ -96,8 +98,8 @@ def test_stream_that_replaces_its_type_does_so_in_every_batch(tmp_path: Path) ->
     for batch, row in enumerate(("x", "y")):
         staged = writer.write(dots(row))
         writing = staged.writing.of_batch(f"{batch}")
-        splits = stage(writing, dots(row)).splits
-        writer.commit([Staged(writing, splits, "q")], batch)
+        splits = stage_partition(writing, dots(row)).splits
+        writer.commit([StagedPartition(writing, splits, "q")], batch)
         assert names(graph) == [row]
         graph.ingest([{"type": "Dot", "data": {"name": "other"}}], mode="append")
 

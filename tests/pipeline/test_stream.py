@@ -287,7 +287,7 @@ def test_stream_gap_is_told_by_whoever_meets_it(graph: og.Graph) -> None:
     start = one.initialOffset()
     end = one.latestOffset(start, ReadAllAvailable())
     partitions = one.partitions(start, end)
-    gone: stream_rows.Change = partitions[0].value
+    gone: stream_rows.TypeChange = partitions[0].value
     Path(graph.uri, gone.scan.ref.manifest_path).unlink()
     with pytest.raises(ChangeFeedGap, match="with the option `start` and a new checkpoint") as caught:
         pa.Table.from_batches(reader(graph).read(partitions[0]))

@@ -18,8 +18,8 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.embed_site import site_of, slots
-from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.pipeline.bulk_load.embed_site import count_processes, executor_site
+from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 
 
 @checked
@@ -37,20 +37,20 @@ def embed(
     """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
     check_engine(engine)
     core = graph.core
-    if not _is_for_spark(engine, master, core, branch):
+    if not _use_spark(engine, master, core, branch):
         return embed_stored(core, branch, types, mode, select, runner=Threads(watcher))
-    runner = executors(master, watcher)
-    site = site_of(graph.uri, new_ulid(), slots(runner))
+    runner = start_executors(master, watcher)
+    site = executor_site(graph.uri, new_ulid(), count_processes(runner))
     return embed_stored(core, branch, types, mode, select, runner=runner, site=site)
 
 
-def _is_for_spark(engine: str, master: str | None, core: Core, branch: str) -> bool:
+def _use_spark(engine: str, master: str | None, core: Core, branch: str) -> bool:
     if engine != "auto" or master is not None:
         return engine != "local"
     if find_spec("pyspark") is None:
         return False
     snapshot = core.kernel.snapshot(branch)
     nodes = core.catalog(snapshot).nodes.values()
-    keys = [one.table_key for one in nodes if any(property_.embed for property_ in one.properties.values())]
-    fragments = [one for key in keys for one in core.kernel.dataset(snapshot, key).fragments]
-    return sum(file.file_size_bytes or 0 for one in fragments for file in one.files) > EMBED_LOCAL_BYTES_MAX
+    keys = [item.table_key for item in nodes if any(property_.embed for property_ in item.properties.values())]
+    fragments = [item for key in keys for item in core.kernel.dataset(snapshot, key).fragments]
+    return sum(file.file_size_bytes or 0 for item in fragments for file in item.files) > EMBED_LOCAL_BYTES_MAX

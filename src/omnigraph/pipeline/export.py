@@ -33,16 +33,16 @@ from omnigraph.lang.schema.arrow_schema import arrow_schema
 from omnigraph.limits import LOAD_CSV_ROW_BYTES_MAX, LOAD_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.bulk_load.splits import filesystem
-from omnigraph.pipeline.datasource.spark_types import column_names, find_type, to_frame
+from omnigraph.pipeline.datasource.spark_types import column_names, find_type, to_spark_column
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan, read_rows, stored_rows
-from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.store.objects.failures import from_os_error
 
 Format = Literal["ndjson", "parquet", "csv"]
 _REPORT: Final = "_export.json"
 _FOLDERS: Final = {"node": "nodes", "edge": "edges"}
-_INSTANTS: Final = {Scalar.DATE: "%Y-%m-%d", Scalar.DATETIME: "%Y-%m-%dT%H:%M:%SZ"}
+_TIME_FORMATS: Final = {Scalar.DATE: "%Y-%m-%d", Scalar.DATETIME: "%Y-%m-%dT%H:%M:%SZ"}
 _MILLISECONDS: Final = pa.timestamp("ms", "UTC")
 
 
@@ -96,24 +96,26 @@ def export(
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types:
-        chosen = [find_type(catalog, one) for one in types]
+        chosen = [find_type(catalog, item) for item in types]
     folder = _empty_folder(os.fspath(out))
     parts: list[_Part] = []
     size = 0
     for type_ in chosen:
         scan, runs = plan_scan(view, type_.table_key)
-        size += sum(file.file_size_bytes or 0 for one in scan.open().fragments for file in one.files)
+        size += sum(file.file_size_bytes or 0 for item in scan.open().fragments for file in item.files)
         kind = _FOLDERS[type_.table_key.partition(":")[0]]
         base = f"{folder}/{kind}/{type_.name}"
-        parts += [_Part(scan, run, f"{base}/part-{place:05d}.{format}") for place, run in enumerate(runs)]
+        parts += [_Part(scan, run, f"{base}/part-{index:05d}.{format}") for index, run in enumerate(runs)]
     is_small = engine == "auto" and master is None and size <= LOAD_LOCAL_BYTES_MAX
-    runner = Threads(watcher) if engine == "local" or is_small else executors(master, watcher)
+    runner = Threads(watcher) if engine == "local" or is_small else start_executors(master, watcher)
     counts = runner.run("exporting", partial(write_part, format), parts)
     entities = {type_.table_key: 0 for type_ in chosen}
     for part, count in zip(parts, counts, strict=True):
         entities[part.scan.table_key] += count
     report = ExportReport(folder, format, runner.engine, str(view.snapshot.head), entities, len(parts))
-    _put(f"{folder}/{_REPORT}", lambda sink: sink.write(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2)))
+    _write_file(
+        f"{folder}/{_REPORT}", lambda sink: sink.write(orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2))
+    )
     return report
 
 
@@ -123,7 +125,7 @@ def _empty_folder(out: str) -> str:
     selector = fs.FileSelector(folder.removeprefix("s3://"), recursive=True, allow_not_found=True)
     with _write_errors(folder):
         inside = filesystem(folder).get_file_info(selector)
-    if any(one.type is fs.FileType.File for one in inside):
+    if any(entry.type is fs.FileType.File for entry in inside):
         raise UsageError(f"`{out}` is not empty; give a new directory", path=out)
     return folder
 
@@ -143,15 +145,15 @@ def write_part(format_: str, part: _Part) -> int:
     else:
         shape = _parquet_column if format_ == "parquet" else _csv_column
         open_writer: Any = partial(_open_parquet, part.scan.type) if format_ == "parquet" else pyarrow.csv.CSVWriter
-        empty = _shaped(part.scan.type, _no_rows(part.scan.type, columns), shape)
+        empty = _convert_batch(part.scan.type, _empty_batch(part.scan.type, columns), shape)
 
         def write(sink: Any) -> None:
             with open_writer(sink, empty.schema) as writer:
                 for batch in read_rows(part.scan, part.fragment_ids, columns):
                     counts.append(batch.num_rows)
-                    writer.write_batch(_shaped(part.scan.type, batch, shape))
+                    writer.write_batch(_convert_batch(part.scan.type, batch, shape))
 
-    _put(part.path, write)
+    _write_file(part.path, write)
     return sum(counts)
 
 
@@ -179,18 +181,18 @@ def _is_blob(type_: Type, name: str) -> bool:
     return name in type_.properties and type_.properties[name].type.scalar is Scalar.BLOB
 
 
-def _no_rows(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
+def _empty_batch(type_: Type, columns: Sequence[str]) -> pa.RecordBatch:
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
     return pa.RecordBatch.from_pydict({name: [] for name in columns}, schema=layout)
 
 
-def _put(path: str, write: Callable[[Any], Any]) -> None:
+def _write_file(path: str, write: Callable[[Any], Any]) -> None:
     """Write a file so that it is there whole or not at all, also when a task is done twice."""
     with _write_errors(path):
-        _put_whole(filesystem(path), path, write)
+        _write_atomically(filesystem(path), path, write)
 
 
-def _put_whole(client: Any, path: str, write: Callable[[Any], Any]) -> None:
+def _write_atomically(client: Any, path: str, write: Callable[[Any], Any]) -> None:
     bare = path.removeprefix("s3://")
     if path.startswith("s3://"):
         # An object appears when its upload ends.
@@ -210,7 +212,7 @@ def _put_whole(client: Any, path: str, write: Callable[[Any], Any]) -> None:
         raise
 
 
-def _shaped(type_: Type, batch: Any, shape: Callable[[Column, PropertyType], Column]) -> pa.RecordBatch:
+def _convert_batch(type_: Type, batch: Any, shape: Callable[[Column, PropertyType], Column]) -> pa.RecordBatch:
     columns: dict[str, Column] = {}
     for name in batch.schema.names:
         property_ = type_.properties.get(name)
@@ -222,7 +224,7 @@ def _parquet_column(column: Column, type_: PropertyType) -> Column:
     """Return a column as Parquet can hold it: it would cut instants down to days."""
     if type_.scalar is not Scalar.DATETIME:
         return column
-    return to_frame(column, type_, pa.list_(_MILLISECONDS) if type_.is_list else _MILLISECONDS)
+    return to_spark_column(column, type_, pa.list_(_MILLISECONDS) if type_.is_list else _MILLISECONDS)
 
 
 def _csv_column(column: Column, type_: PropertyType) -> Column:
@@ -237,7 +239,7 @@ def _csv_column(column: Column, type_: PropertyType) -> Column:
                 resource="bytes of a row",
                 limit=LOAD_CSV_ROW_BYTES_MAX,
             )
-        return pa.array([None if one is None else f"base64:{b64encode(one).decode()}" for one in column.to_pylist()])
-    if type_.scalar in _INSTANTS:
-        return pc.strftime(_parquet_column(column, type_), _INSTANTS[type_.scalar])
+        return pa.array([None if blob is None else f"base64:{b64encode(blob).decode()}" for blob in column.to_pylist()])
+    if type_.scalar in _TIME_FORMATS:
+        return pc.strftime(_parquet_column(column, type_), _TIME_FORMATS[type_.scalar])
     return column

@@ -42,7 +42,7 @@ class Measured:
     def to_dataframe(self, spark: Any = None) -> Any:
         """Return the same as a DataFrame of Spark; ids are read by its tasks."""
 
-        return frame_of(self.values, spark)
+        return values_frame(self.values, spark)
 
 
 def measure(
@@ -64,7 +64,7 @@ def measure(
     nodes = select_nodes(view, edges)
     if engine == "auto":
         engine = (
-            "spark" if _edge_count(view, [one.table_key for one in nodes.edges]) > ALGO_LOCAL_EDGES_MAX else "local"
+            "spark" if _count_edges(view, [edge.table_key for edge in nodes.edges]) > ALGO_LOCAL_EDGES_MAX else "local"
         )
     if engine == "spark":
         from omnigraph.pipeline.algo.blocks import spark_graph
@@ -77,12 +77,12 @@ def measure(
     return Measured(values, engine, commit)
 
 
-def _edge_count(view: View, keys: Sequence[str]) -> int:
+def _count_edges(view: View, keys: Sequence[str]) -> int:
     return sum(view.snapshot.state.pins[key].row_count for key in keys)
 
 
 @dataclass(frozen=True, slots=True)
-class Numbered:
+class NumberedScan:
     """Scans of one type in which every task knows the number of its first row."""
 
     scan: Scan
@@ -90,47 +90,47 @@ class Numbered:
     firsts: Sequence[int]
 
 
-def plan_numbered(view: View, table_key: str) -> Numbered:
+def plan_numbered_scan(view: View, table_key: str) -> NumberedScan:
     """Return how tasks read a type, with the place of each task's rows among all."""
     scan, runs = plan_scan(view, table_key)
     dataset = view.dataset(table_key)
-    rows = dict(zip((one.id for one in dataset.fragments), dataset.fragment_rows, strict=True))
-    counts = [sum(rows[one] for one in run) for run in runs]
-    return Numbered(scan, runs, [0, *np.cumsum(counts).tolist()][:-1])
+    rows = dict(zip((fragment.id for fragment in dataset.fragments), dataset.fragment_rows, strict=True))
+    counts = [sum(rows[fragment] for fragment in run) for run in runs]
+    return NumberedScan(scan, runs, [0, *np.cumsum(counts).tolist()][:-1])
 
 
-def read_numbered(planned: Numbered, columns: Sequence[str], place: int) -> Iterator[tuple[list[Column], int]]:
+def read_numbered(planned: NumberedScan, columns: Sequence[str], run: int) -> Iterator[tuple[list[Column], int]]:
     """Yield columns of one task's rows, batch by batch, each with the number of its first row."""
-    first = planned.firsts[place]
-    for batch in scan_fragments(planned.scan.open(), planned.runs[place], columns):
+    first = planned.firsts[run]
+    for batch in scan_fragments(planned.scan.open(), planned.runs[run], columns):
         yield [batch.column(batch.schema.get_field_index(name)) for name in columns], first
         first += batch.num_rows
 
 
-def frame_of(values: NodeValues, spark: Any = None) -> Any:
+def values_frame(values: NodeValues, spark: Any = None) -> Any:
     """Return what was measured as a DataFrame: `type`, `id` and a column each."""
     spark = spark if spark is not None else session()
     schema = "type string, id string" + "".join(
-        f", {name} {'double' if one.dtype.kind == 'f' else 'long'}" for name, one in values.columns.items()
+        f", {name} {'double' if column.dtype.kind == 'f' else 'long'}" for name, column in values.columns.items()
     )
     frames = [spark.createDataFrame([], schema)]
     for node_type in values.nodes.types:
-        planned = plan_numbered(values.view, f"node:{node_type}")
+        planned = plan_numbered_scan(values.view, f"node:{node_type}")
         if planned.runs:
-            own = {name: values.nodes.of(node_type, one) for name, one in values.columns.items()}
+            type_columns = {name: values.nodes.of(node_type, column) for name, column in values.columns.items()}
             tasks = spark.range(0, len(planned.runs), 1, len(planned.runs))
-            frames.append(tasks.mapInArrow(partial(_rows, planned, node_type, own), schema))
+            frames.append(tasks.mapInArrow(partial(_value_rows, planned, node_type, type_columns), schema))
     return reduce(lambda left, right: left.unionByName(right), frames)
 
 
-def _rows(
-    planned: Numbered, node_type: str, values: dict[str, Any], batches: Iterator[pa.RecordBatch]
+def _value_rows(
+    planned: NumberedScan, node_type: str, values: dict[str, Any], batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        for place in batch.column(0).to_numpy().tolist():
-            for [ids], first in read_numbered(planned, ["id"], place):
+        for run in batch.column(0).to_numpy().tolist():
+            for [ids], first in read_numbered(planned, ["id"], run):
                 columns: dict[str, Any] = {"type": pa.repeat(pa.scalar(node_type), len(ids)), "id": ids}
-                for name, one in values.items():
-                    kind = pa.float64() if one.dtype.kind == "f" else pa.int64()
-                    columns[name] = pa.array(one[first : first + len(ids)], kind)
+                for name, column in values.items():
+                    kind = pa.float64() if column.dtype.kind == "f" else pa.int64()
+                    columns[name] = pa.array(column[first : first + len(ids)], kind)
                 yield pa.RecordBatch.from_pydict(columns)

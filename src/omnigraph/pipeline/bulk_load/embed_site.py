@@ -14,28 +14,28 @@ from omnigraph.engine.embed.cache import Made, Space, VectorCache, read_made
 from omnigraph.engine.embed.fetch import Filler
 from omnigraph.engine.query.embedders import Embedder, failure, from_settings
 from omnigraph.engine.tasks import Runner
-from omnigraph.pipeline.bulk_load.job import Place, Settings, place_of
+from omnigraph.pipeline.bulk_load.job import GraphAccess, Settings, graph_access
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.settings import SETTINGS
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 
-_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
+_API_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
 # Executors ask the provider that the driver was told of, with its key.
-SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_KEYS)
+SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_API_KEYS)
 # A remote session does not tell how many tasks it runs at once.
-_SLOTS_UNKNOWN: Final = 8
+_PROCESSES_UNKNOWN: Final = 8
 _lock: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True)
-class Elsewhere:
+class ExecutorSite:
     """Wherever a task runs; so many processes ask the provider at the same time."""
 
-    place: Place
+    access: GraphAccess
     sharers: int
 
     def dataset(self, ref: DatasetRef) -> Dataset:
-        return self.place.open(ref)
+        return self.access.open(ref)
 
     def filler(self, space: Space) -> Filler:
         with _lock:
@@ -52,10 +52,10 @@ def _embedder(settings: Settings, sharers: int) -> Embedder:
 
 
 @lru_cache(maxsize=8)
-def _filler(site: Elsewhere, space: Space) -> Filler:
+def _filler(site: ExecutorSite, space: Space) -> Filler:
     # The store puts the driver's settings into this process, among them those of the provider.
-    store = site.place.store()
-    embedder = _embedder(site.place.settings, site.sharers)
+    store = site.access.store()
+    embedder = _embedder(site.access.settings, site.sharers)
     if Space.of(embedder, space.dimension) != space:
         raise failure(
             f"the graph was opened to embed with `{space.model}` of `{space.provider}`, but the settings now name"
@@ -67,16 +67,16 @@ def _filler(site: Elsewhere, space: Space) -> Filler:
 
 
 @lru_cache(maxsize=8)
-def _made(site: Elsewhere, dimension: int, space: Space | None) -> Made:
-    return read_made(site.place.store(), dimension, space)
+def _made(site: ExecutorSite, dimension: int, space: Space | None) -> Made:
+    return read_made(site.access.store(), dimension, space)
 
 
-def site_of(uri: str, operation_id: str, sharers: int) -> Elsewhere:
+def executor_site(uri: str, operation_id: str, sharers: int) -> ExecutorSite:
     """Return how tasks of one operation reach the graph and the provider."""
-    return Elsewhere(place_of(uri, operation_id, SETTING_NAMES), max(1, sharers))
+    return ExecutorSite(graph_access(uri, operation_id, SETTING_NAMES), max(1, sharers))
 
 
-def slots(runner: Runner) -> int:
+def count_processes(runner: Runner) -> int:
     """Return how many processes run tasks at the same time; threads of one process share an embedder."""
     if not isinstance(runner, Executors):
         return 1
@@ -85,4 +85,4 @@ def slots(runner: Runner) -> int:
     try:
         return int(runner.spark.sparkContext.defaultParallelism)
     except PySparkException:
-        return _SLOTS_UNKNOWN
+        return _PROCESSES_UNKNOWN

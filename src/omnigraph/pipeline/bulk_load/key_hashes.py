@@ -23,7 +23,7 @@ Hashes: TypeAlias = Numbers
 _U64: Final = np.uint64
 _SLICE_ROWS: Final = 16_384
 # Longer texts than this many words of eight bytes are hashed one by one.
-_WORDS: Final = 64
+_WORDS_MAX: Final = 64
 # How much of a word belongs to a text that has this many bytes left.
 _MASKS: Final = np.array([(1 << (8 * count)) - 1 for count in range(9)], np.uint64)
 
@@ -40,7 +40,7 @@ def hash_column(column: Column, seed: str) -> Hashes:
     if pa.types.is_string(column.type):
         # A slice at a time, all that is computed for it stays in the processor's cache.
         slices = (column.slice(start, _SLICE_ROWS) for start in range(0, len(column), _SLICE_ROWS))
-        return np.concatenate([np.zeros(0, np.uint64), *(_hash_texts(one, seed) for one in slices)])
+        return np.concatenate([np.zeros(0, np.uint64), *(_hash_strings(piece, seed) for piece in slices)])
     if pa.types.is_floating(column.type):
         # Negative zero equals zero.
         numbers = pc.add(column, pa.scalar(0.0, column.type)).cast(pa.float64())
@@ -51,18 +51,18 @@ def hash_column(column: Column, seed: str) -> Hashes:
         width = {32: pa.int32(), 64: pa.int64()}[column.type.bit_width]
         plain = column.view(width) if pa.types.is_date(column.type) else column
         bits = pc.fill_null(plain, 0).to_numpy(zero_copy_only=False).astype(np.uint64)
-    return _mixed(bits * _factors(seed)[0] + _factors(seed)[2])
+    return _mix(bits * _factors(seed)[0] + _factors(seed)[2])
 
 
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
     """Return one hash for each tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
-        total = _mixed(total * _factors(seed)[1] + hash_column(column, seed))
+        total = _mix(total * _factors(seed)[1] + hash_column(column, seed))
     return total
 
 
-def _hash_texts(column: Any, seed: str) -> Hashes:
+def _hash_strings(column: Any, seed: str) -> Hashes:
     if column.null_count:
         column = pc.fill_null(column, "")
     start, factor = _factors(seed)[:2]
@@ -71,28 +71,28 @@ def _hash_texts(column: Any, seed: str) -> Hashes:
         return np.full(len(column), start, np.uint64)
     offsets = np.frombuffer(offset_buffer, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
     # Eight more bytes let the last word be read whole.
-    own = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
-    data, offsets = np.concatenate([own, np.zeros(8, np.uint8)]), offsets - offsets[0]
+    used = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
+    data, offsets = np.concatenate([used, np.zeros(8, np.uint8)]), offsets - offsets[0]
     words = np.ndarray((len(data) - 7,), np.uint64, buffer=data.data, strides=(1,))
     lengths = np.diff(offsets)
     hashes = np.where(lengths > 0, start + lengths.astype(np.uint64) * factor, start)
-    rows, places, left = np.arange(len(column)), offsets[:-1], lengths
-    for _ in range(_WORDS):
-        if not (left > 0).all():
-            inside = left > 0
-            rows, places, left = rows[inside], places[inside], left[inside]
+    rows, positions, remaining = np.arange(len(column)), offsets[:-1], lengths
+    for _ in range(_WORDS_MAX):
+        if not (remaining > 0).all():
+            inside = remaining > 0
+            rows, positions, remaining = rows[inside], positions[inside], remaining[inside]
         if len(rows) == 0:
             return hashes
-        word = words[places] & _MASKS[np.minimum(left, 8)]
-        hashes[rows] = _mixed((hashes[rows] ^ word) * factor)
-        places, left = places + 8, left - 8
-    for row in rows[left > 0].tolist():
-        text = data[offsets[row] : offsets[row + 1]].tobytes()
-        hashes[row] = int.from_bytes(hashlib.blake2b(text, digest_size=8, key=seed.encode()[:64]).digest(), "little")
+        word = words[positions] & _MASKS[np.minimum(remaining, 8)]
+        hashes[rows] = _mix((hashes[rows] ^ word) * factor)
+        positions, remaining = positions + 8, remaining - 8
+    for row in rows[remaining > 0].tolist():
+        string = data[offsets[row] : offsets[row + 1]].tobytes()
+        hashes[row] = int.from_bytes(hashlib.blake2b(string, digest_size=8, key=seed.encode()[:64]).digest(), "little")
     return hashes
 
 
-def _mixed(bits: Hashes) -> Hashes:
+def _mix(bits: Hashes) -> Hashes:
     """Spread the difference of two numbers over all bits; one to one, so it adds no collision."""
     bits = (bits ^ (bits >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> _U64(27))) * _U64(0x94D049BB133111EB)
@@ -100,37 +100,39 @@ def _mixed(bits: Hashes) -> Hashes:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Candidates:
     """Rows that are suspects, the first ones of all, each with a mark: its hash, or the row that it repeats."""
 
     rows: Numbers
     marks: Numbers
 
     @classmethod
-    def first(cls, rows: Numbers, marks: Numbers, limit: int) -> Found:
+    def first(cls, rows: Numbers, marks: Numbers, limit: int) -> Candidates:
         order = np.argsort(rows, kind="stable")[:limit]
         return cls(rows[order], marks[order])
 
-    def moved(self, first: int) -> Found:
+    def shift(self, first: int) -> Candidates:
         """Return rows that repeat others, counted from elsewhere."""
-        return Found(self.rows + first, self.marks + first)
+        return Candidates(self.rows + first, self.marks + first)
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-NOTHING = Found(np.zeros(0, np.int64), np.zeros(0, np.uint64))
+NO_CANDIDATES = Candidates(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
-def gathered(parts: Sequence[Found], limit: int) -> Found:
+def merge_candidates(parts: Sequence[Candidates], limit: int) -> Candidates:
     """Return the first ones of several."""
-    parts = [one for one in parts if len(one)]
+    parts = [part for part in parts if len(part)]
     if not parts:
-        return NOTHING
-    return Found.first(np.concatenate([one.rows for one in parts]), np.concatenate([one.marks for one in parts]), limit)
+        return NO_CANDIDATES
+    return Candidates.first(
+        np.concatenate([part.rows for part in parts]), np.concatenate([part.marks for part in parts]), limit
+    )
 
 
-def repeated(ordered: Numbers) -> Numbers:
+def duplicate_hashes(ordered: Numbers) -> Numbers:
     """Return the hashes that come more than once in a sorted array.
 
     >>> repeated(np.array([1, 2, 3, 3, 3], np.uint64)).tolist()
@@ -139,15 +141,15 @@ def repeated(ordered: Numbers) -> Numbers:
     return np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
 
 
-def missing(ordered: Numbers, known: Sequence[Numbers]) -> Numbers:
+def subtract(ordered: Numbers, others: Sequence[Numbers]) -> Numbers:
     """Return the hashes of a sorted array that are in none of the known sorted arrays, in order, each once."""
     # Looking up sorted values in a sorted array walks through memory once; unsorted ones jump about in it.
-    for one in known:
-        ordered = ordered[~_is_among_sorted(ordered, one)]
+    for hashes in others:
+        ordered = ordered[~_is_among_sorted(ordered, hashes)]
     return np.unique(ordered)
 
 
-def common(ordered: Numbers, others: Numbers) -> Numbers:
+def intersect(ordered: Numbers, others: Numbers) -> Numbers:
     """Return the hashes that are in both of two sorted arrays, in order, each once."""
     return np.unique(ordered[_is_among_sorted(ordered, others)])
 
@@ -155,8 +157,8 @@ def common(ordered: Numbers, others: Numbers) -> Numbers:
 def _is_among_sorted(values: Numbers, others: Numbers) -> Any:
     if len(others) == 0:
         return np.zeros(len(values), bool)
-    places = np.minimum(np.searchsorted(others, values), len(others) - 1)
-    return others[places] == values
+    positions = np.minimum(np.searchsorted(others, values), len(others) - 1)
+    return others[positions] == values
 
 
 def is_among(values: Numbers, chosen: Numbers) -> Any:
@@ -164,7 +166,7 @@ def is_among(values: Numbers, chosen: Numbers) -> Any:
     return _is_among_sorted(values, np.sort(chosen))
 
 
-def later_rows(hashes: Numbers, rows: Numbers, limit: int) -> Found:
+def find_duplicates(hashes: Numbers, rows: Numbers, limit: int) -> Candidates:
     """Return the first rows that repeat an earlier one's hash, each with the earliest of them."""
     order = np.argsort(rows)
     hashes, rows = hashes[order], rows[order]
@@ -172,40 +174,42 @@ def later_rows(hashes: Numbers, rows: Numbers, limit: int) -> Found:
     later = np.ones(len(rows), bool)
     later[first] = False
     chosen = np.flatnonzero(later)[:limit]
-    return Found(rows[chosen], rows[first[inverse[chosen]]])
+    return Candidates(rows[chosen], rows[first[inverse[chosen]]])
 
 
-def superseded(hashes: Numbers, checks: Numbers, rows: Numbers) -> Numbers:
+def find_superseded_rows(hashes: Numbers, checks: Numbers, rows: Numbers) -> Numbers:
     """Return in order the rows whose key comes again in a later row."""
     order = np.lexsort((rows, checks, hashes))
     hashes, checks, rows = hashes[order], checks[order], rows[order]
-    again = (hashes[1:] == hashes[:-1]) & (checks[1:] == checks[:-1])
-    return np.sort(rows[:-1][again])
+    is_repeated = (hashes[1:] == hashes[:-1]) & (checks[1:] == checks[:-1])
+    return np.sort(rows[:-1][is_repeated])
 
 
-def is_matched(hashes: Numbers, checks: Numbers, known: Numbers, known_checks: Numbers) -> Any:
+def is_known_key(hashes: Numbers, checks: Numbers, known: Numbers, known_checks: Numbers) -> Any:
     """Return for each key whether it is one of the known ones, by both of its hashes."""
     order = np.argsort(known)
     known, known_checks = known[order], known_checks[order]
-    found = np.zeros(len(hashes), bool)
-    asked: Numbers = np.arange(len(hashes))
-    places: Numbers = np.searchsorted(known, hashes)
+    is_known = np.zeros(len(hashes), bool)
+    pending: Numbers = np.arange(len(hashes))
+    positions: Numbers = np.searchsorted(known, hashes)
     # More than one round only for keys whose first hash is that of several known ones.
-    while len(asked):
-        inside = places < len(known)
-        asked, places = asked[inside], places[inside]
-        same = known[places] == hashes[asked]
-        asked, places = asked[same], places[same]
-        found[asked] |= known_checks[places] == checks[asked]
-        places = places + 1
-    return found
+    while len(pending):
+        inside = positions < len(known)
+        pending, positions = pending[inside], positions[inside]
+        same = known[positions] == hashes[pending]
+        pending, positions = pending[same], positions[same]
+        is_known[pending] |= known_checks[positions] == checks[pending]
+        positions = positions + 1
+    return is_known
 
 
-def degrees(sources: Sequence[tuple[Numbers, Numbers]], taken: tuple[Numbers, Numbers]) -> tuple[Numbers, Numbers]:
+def sum_degrees(
+    sources: Sequence[tuple[Numbers, Numbers]], removed: tuple[Numbers, Numbers]
+) -> tuple[Numbers, Numbers]:
     """Return sources and how many edges each has: the counts of several sides, without those that are taken away."""
-    hashes = np.concatenate([*(one for one, _ in sources), taken[0]])
-    counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -taken[1].astype(np.int64)])
-    found, inverse = np.unique(hashes, return_inverse=True)
-    totals = np.zeros(len(found), np.int64)
+    hashes = np.concatenate([*(hashes_ for hashes_, _ in sources), removed[0]])
+    counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -removed[1].astype(np.int64)])
+    nodes, inverse = np.unique(hashes, return_inverse=True)
+    totals = np.zeros(len(nodes), np.int64)
     np.add.at(totals, inverse, counts)
-    return found, totals
+    return nodes, totals

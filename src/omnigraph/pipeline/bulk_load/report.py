@@ -80,7 +80,7 @@ class LoadReport:
 
     @property
     def rejected_by_code(self) -> dict[str, int]:
-        return dict(sorted(Counter(one.violation.rule for one in self.rejected).items()))
+        return dict(sorted(Counter(line.violation.rule for line in self.rejected).items()))
 
     def to_json(self) -> dict[str, object]:
         samples = {code: self._samples(code) for code in self.rejected_by_code}
@@ -100,7 +100,7 @@ class LoadReport:
                 {"code": code, "count": count, "samples": samples[code]}
                 for code, count in self.rejected_by_code.items()
             ],
-            "embedded": [{"property": name, **one.to_json()} for name, one in sorted(self.embedded.items())],
+            "embedded": [{"property": name, **counts.to_json()} for name, counts in sorted(self.embedded.items())],
             "input_bytes": self.input_bytes,
             "seconds": round(self.seconds, 3),
             "entities_per_second": round(self.total_entities / seconds),
@@ -110,7 +110,7 @@ class LoadReport:
         }
 
     def _samples(self, code: str) -> list[dict[str, object]]:
-        return [one.to_json() for one in self.rejected if one.violation.rule == code][:_SAMPLES]
+        return [line.to_json() for line in self.rejected if line.violation.rule == code][:_SAMPLES]
 
 
 def prepare_folder(folder: str | os.PathLike[str]) -> Path:
@@ -128,17 +128,17 @@ def prepare_folder(folder: str | os.PathLike[str]) -> Path:
 
 def write_rejected(folder: Path, rejected: Sequence[RejectedLine]) -> None:
     """Write the lines that were left out, each with its reason."""
-    lines = b"".join(orjson.dumps(one.to_json(), option=orjson.OPT_APPEND_NEWLINE) for one in rejected)
-    _write(folder / QUARANTINE, lines, Effect.NONE)
+    content = b"".join(orjson.dumps(line.to_json(), option=orjson.OPT_APPEND_NEWLINE) for line in rejected)
+    _write_file(folder / QUARANTINE, content, Effect.NONE)
 
 
 def write_report(folder: Path, report: LoadReport) -> None:
     """Write what a load did."""
     text = orjson.dumps(report.to_json(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
-    _write(folder / REPORT, text, Effect.NONE if report.commit is None else Effect.APPLIED)
+    _write_file(folder / REPORT, text, Effect.NONE if report.commit is None else Effect.APPLIED)
 
 
-def _write(path: Path, content: bytes, effect: Effect) -> None:
+def _write_file(path: Path, content: bytes, effect: Effect) -> None:
     try:
         path.write_bytes(content)
     except OSError as error:
@@ -153,7 +153,7 @@ _STEP_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class ByteRange:
     """Some bytes of a file."""
 
     file: str
@@ -167,41 +167,44 @@ def digest_input(runner: Runner, mode: str, splits: Sequence[Split], frames: Map
     Of a DataFrame only the columns count: computing it just to compare it may cost as much as the load.
     """
     firsts = [split for split in splits if split.is_first]
-    sizes = _sizes(splits)
+    sizes = _file_sizes(splits)
     blocks = [
-        Block(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
+        ByteRange(split.file, start, min(start + _BLOCK_BYTES, sizes[split.file]))
         for split in firsts
         for start in range(0, max(sizes[split.file], 1), _BLOCK_BYTES)
     ]
-    parts = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
-    kinds = [f"{split.table_key}:{_spelled(split.columns)}:{sizes[split.file]}{_partitions(split)}" for split in firsts]
-    kinds += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
-    return hashlib.sha256("\n".join([mode, *kinds, *parts]).encode()).hexdigest()
+    digests = runner.run("digesting", digest_block, blocks, [block.stop - block.start for block in blocks])
+    descriptions = [
+        f"{split.table_key}:{_format_mapping(split.columns)}:{sizes[split.file]}{_format_partitions(split)}"
+        for split in firsts
+    ]
+    descriptions += [f"{key}:{columns.data.schema.json()}" for key, columns in sorted(frames.items())]
+    return hashlib.sha256("\n".join([mode, *descriptions, *digests]).encode()).hexdigest()
 
 
-def _spelled(columns: Columns | None) -> str:
+def _format_mapping(columns: Columns | None) -> str:
     """Return a mapping of columns as text, spelled out so that a mapping that can say more spells this one the same."""
     if columns is None:
         return ""
     return "\0".join([columns.source or "", columns.target or "", *map(str, sorted(columns.properties.items()))])
 
 
-def _partitions(split: Split) -> str:
+def _format_partitions(split: Split) -> str:
     """Return the columns that directories spell; nothing for a file without any, as in digests of the past."""
     partitions = (*split.parent_partitions, *split.partitions)
     return f":{partitions}" if partitions else ""
 
 
-def digest_block(block: Block) -> str:
+def digest_block(block: ByteRange) -> str:
     """Return a digest of some bytes of a file."""
     digest = hashlib.sha256()
     with open_file(block.file) as file:
-        for place in range(block.start, block.stop, _STEP_BYTES):
-            digest.update(file.read_at(min(_STEP_BYTES, block.stop - place), place))
+        for position in range(block.start, block.stop, _STEP_BYTES):
+            digest.update(file.read_at(min(_STEP_BYTES, block.stop - position), position))
     return digest.hexdigest()
 
 
-def _sizes(splits: Sequence[Split]) -> dict[str, int]:
+def _file_sizes(splits: Sequence[Split]) -> dict[str, int]:
     """Return the sizes of files; those of Parquet are planned by row groups, so only the file itself tells."""
     sizes: dict[str, int] = {}
     for split in splits:

@@ -21,27 +21,48 @@ from omnigraph.graph import open as open_graph
 from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.manifest.model import MAIN
 
-READ: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
-WRITE: Final = ("graph", "path", "type", "branch", "mode", "actor", "stream", "checkpointlocation", "outputmode")
+READ_OPTIONS: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
+WRITE_OPTIONS: Final = (
+    "graph",
+    "path",
+    "type",
+    "branch",
+    "mode",
+    "actor",
+    "stream",
+    "checkpointlocation",
+    "outputmode",
+)
 
-STREAM: Final = ("graph", "path", "start", "branch", "type", "kinds", "types", "ops", "maxcommitspertrigger", "actor")
+STREAM_OPTIONS: Final = (
+    "graph",
+    "path",
+    "start",
+    "branch",
+    "type",
+    "kinds",
+    "types",
+    "ops",
+    "maxcommitspertrigger",
+    "actor",
+)
 
 
 @dataclass(frozen=True, slots=True)
-class GivenOptions:
+class SourceOptions:
     """What a caller of Spark gave, by names in lower case."""
 
     values: Mapping[str, str]
 
     @property
     def graph(self) -> str:
-        found = self.values.get("graph") or self.values.get("path")
-        if not found:
+        uri = self.values.get("graph") or self.values.get("path")
+        if not uri:
             raise UsageError(
                 'no graph was given; add `.option("graph", URI)` with its path or `s3://` address. A table of Spark\'s'
                 " catalog keeps no options of a data source; use a temporary view instead"
             )
-        return found
+        return uri
 
     @property
     def type(self) -> str:
@@ -86,15 +107,15 @@ class GivenOptions:
 
     def names(self, name: str) -> list[str] | None:
         """Return an option that lists names with commas between them; None when it was not given."""
-        given = self.values.get(name)
-        return None if given is None else [one.strip() for one in given.split(",") if one.strip()]
+        value = self.values.get(name)
+        return None if value is None else [name_.strip() for name_ in value.split(",") if name_.strip()]
 
     def open(self) -> Graph:
         """Open the graph."""
         return open_graph(self.graph, actor=self.values.get("actor"))
 
 
-def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOptions:
+def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
     """Return the options of a read or write; one that it does not know is refused."""
     values = {name.lower(): value for name, value in options.items()}
     if "provider" in values:
@@ -107,27 +128,27 @@ def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOp
         if name not in known:
             hint = suggestion(name, known) or f"it takes {', '.join(known)}"
             raise UsageError(f"there is no option `{name}` here; {hint}", option=name)
-    return GivenOptions(values)
+    return SourceOptions(values)
 
 
 # Spark's own switch, read in the process that failed: it sends the message alone, without the calls that led to it.
-_HIDE: Final = "SPARK_HIDE_TRACEBACK"
-_HIDDEN_BY_US: Final = "omnigraph"
+_HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
+_HIDDEN_BY_OMNIGRAPH: Final = "omnigraph"
 
 
 @contextmanager
-def coded(*, is_planning: bool = True) -> Iterator[None]:
+def spark_errors(*, is_planning: bool = True) -> Iterator[None]:
     """Let errors reach the user of Spark as `code: message`; with their traceback only in tasks, or by setting.
 
     A process that plans serves data sources alone. One that runs tasks serves the user's own functions as well, which
     keep their tracebacks.
     """
-    if os.environ.get(_HIDE) == _HIDDEN_BY_US:
-        del os.environ[_HIDE]
+    if os.environ.get(_HIDE_TRACEBACK) == _HIDDEN_BY_OMNIGRAPH:
+        del os.environ[_HIDE_TRACEBACK]
     try:
         yield
     except OmniGraphError as error:
         error.args = (f"{error.code}: {error.message}",)
         if is_planning and settings.read("OMNIGRAPH_SPARK_TRACEBACK") != "on":
-            os.environ.setdefault(_HIDE, _HIDDEN_BY_US)
+            os.environ.setdefault(_HIDE_TRACEBACK, _HIDDEN_BY_OMNIGRAPH)
         raise

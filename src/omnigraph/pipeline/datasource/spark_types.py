@@ -39,14 +39,14 @@ _MICROSECONDS: Final = pa.timestamp("us", "UTC")
 def find_type(catalog: Catalog, name: str) -> Type:
     """Return the type that an option names: `Person`, or with its kind, `node:Person`."""
     kind, _, bare = name.strip().rpartition(":")
-    found: list[Type] = []
+    matches: list[Type] = []
     if kind in ("", "node") and bare in catalog.nodes:
-        found.append(catalog.nodes[bare])
+        matches.append(catalog.nodes[bare])
     if kind in ("", "edge") and (edge := catalog.edge_by_word(bare)) is not None:
-        found.append(edge)
-    if len(found) == 1:
-        return found[0]
-    if found:
+        matches.append(edge)
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
         raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
     known = [*catalog.nodes, *catalog.edges]
     hint = suggestion(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
@@ -88,7 +88,7 @@ def _spark_type(type_: PropertyType) -> object:
     return {"type": "array", "elementType": word, "containsNull": not is_vector} if is_vector or type_.is_list else word
 
 
-def to_frame(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
+def to_spark_column(column: Column, type_: PropertyType, target: pa.DataType) -> Column:
     """Return a column as Spark takes it; `target` is the Arrow type that Spark has for it.
 
     >>> to_frame(pa.array([2**64 - 1], pa.uint64()), PropertyType(Scalar.U64), pa.decimal128(20, 0)).to_pylist()
@@ -97,6 +97,6 @@ def to_frame(column: Column, type_: PropertyType, target: pa.DataType) -> Column
     if type_.scalar is not Scalar.DATETIME:
         return column.cast(target)
     if type_.is_list:
-        items = to_frame(column.values, PropertyType(Scalar.DATETIME), _MICROSECONDS)
+        items = to_spark_column(column.values, PropertyType(Scalar.DATETIME), _MICROSECONDS)
         return list_column(column.offsets, items, column.is_null()).cast(target)
     return column.view(_MILLISECONDS).cast(target)

@@ -31,10 +31,10 @@ from omnigraph.errors import ChangeFeedGap, SchemaBoundary, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.limits import STREAM_COMMITS, STREAM_TASK_ROWS
-from omnigraph.pipeline.bulk_load.job import Place, place_of
-from omnigraph.pipeline.datasource.options import STREAM, GivenOptions, coded, given_options
+from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
+from omnigraph.pipeline.datasource.options import STREAM_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
-from omnigraph.pipeline.datasource.stream_rows import Change, read_change, stream_schema
+from omnigraph.pipeline.datasource.stream_rows import TypeChange, read_change, stream_schema
 from omnigraph.pipeline.datasource.table_reader import Scan
 
 
@@ -44,7 +44,7 @@ class Feed:
 
     graph: Graph
     view: View
-    given: GivenOptions
+    given: SourceOptions
     schema: Any
 
     @property
@@ -55,20 +55,20 @@ class Feed:
 
     @cached_property
     def selection(self) -> Selection:
-        given, type_ = self.given, feed_type(self.given, self.view)
+        options, type_ = self.given, feed_type(self.given, self.view)
         if type_ is None:
-            return select(given.names("kinds"), given.names("types"), given.names("ops"), [self.view.catalog])
+            return select(options.names("kinds"), options.names("types"), options.names("ops"), [self.view.catalog])
         kind, _, name = type_.table_key.partition(":")
-        return select([kind], [name], given.names("ops"), [self.view.catalog])
+        return select([kind], [name], options.names("ops"), [self.view.catalog])
 
     @cached_property
     def scope(self) -> Scope:
         return feed_scope(self.view.snapshot, self.selection)
 
     @cached_property
-    def place(self) -> Place:
+    def access(self) -> GraphAccess:
         # One for all tasks of a batch, because a worker keeps what it has opened by it.
-        return place_of(self.graph.uri, new_ulid())
+        return graph_access(self.graph.uri, new_ulid())
 
     def start(self, start: str) -> CommitId:
         """Return the commit after which a stream begins."""
@@ -89,7 +89,7 @@ class Feed:
         token = Token("feed-cursor", self.scope, first, cut=last)
         return steps_after(self.graph.core, self.view.snapshot, token, most)[0]
 
-    def changes(self, step: Step) -> list[Change]:
+    def changes(self, step: Step) -> list[TypeChange]:
         """Return what tasks are to read of a commit; refuse one that cannot be told."""
         kernel = self.graph.core.kernel
         # Types without entities on one side come or go without a change.
@@ -107,7 +107,7 @@ class Feed:
             kernel.finish_links(view.snapshot)
         return [change for pair in pairs for change in self._shares(step, pair)]
 
-    def _shares(self, step: Step, pair: Pair) -> list[Change]:
+    def _shares(self, step: Step, pair: Pair) -> list[TypeChange]:
         assert pair.before is not None
         assert pair.after is not None
         self._refuse_other_shape(step, pair.after.type_)
@@ -115,12 +115,12 @@ class Feed:
         core, commit = self.graph.core, step.commit
         # What a large load brought in is told from how many entities there are, without looking at any.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
-        change = Change(
+        change = TypeChange(
             commit.commit_id,
             commit.created_at_us,
             commit.actor,
             core.kernel.name_of(commit.branch),
-            Scan(self.place, snapshot.state.schema.ir, pin.table_key, pin.ref),
+            Scan(self.access, snapshot.state.schema.ir, pin.table_key, pin.ref),
             pair.before.pin.ref,
             self.selection,
         )
@@ -140,18 +140,18 @@ class Feed:
             )
 
 
-def feed_type(given: GivenOptions, view: View) -> Type | None:
+def feed_type(options: SourceOptions, view: View) -> Type | None:
     """Return the one type that a stream is about, or None."""
-    if "type" not in given.values:
+    if "type" not in options.values:
         return None
     for name in ("kinds", "types"):
-        if name in given.values:
+        if name in options.values:
             raise UsageError(f"`type` and `{name}` both say what to read; use one of them", option=name)
-    return find_type(view.catalog, given.type)
+    return find_type(view.catalog, options.type)
 
 
-_START: Final = "`beginning`, `now`, `after:<commit>` or a cursor of the feed"
-_ANEW: Final = "a stream starts anew with the option `start` and a new checkpoint"
+_START_FORMS: Final = "`beginning`, `now`, `after:<commit>` or a cursor of the feed"
+_RESTART_HINT: Final = "a stream starts anew with the option `start` and a new checkpoint"
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
@@ -159,32 +159,32 @@ def is_stream(options: Mapping[str, str]) -> bool:
     return "start" in {name.lower() for name in options}
 
 
-def schema_of(options: Mapping[str, str]) -> Any:
+def schema_of(values: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
-    given = given_options(options, STREAM)
-    with given.open() as graph:
-        return stream_schema(feed_type(given, graph.core.view(given.branch)))
+    options = parse_options(values, STREAM_OPTIONS)
+    with options.open() as graph:
+        return stream_schema(feed_type(options, graph.core.view(options.branch)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches in the driver, and reads changes in tasks."""
 
-    def __init__(self, options: Mapping[str, str], schema: Any) -> None:
-        given = given_options(options, STREAM)
-        self._start = given.needed("start", f"a stream begins at {_START}").strip()
-        self._given = given
-        self._commits_max = given.number("maxcommitspertrigger", STREAM_COMMITS)
+    def __init__(self, values: Mapping[str, str], schema: Any) -> None:
+        options = parse_options(values, STREAM_OPTIONS)
+        self._start = options.needed("start", f"a stream begins at {_START_FORMS}").strip()
+        self._given = options
+        self._commits_max = options.number("maxcommitspertrigger", STREAM_COMMITS)
         if self._commits_max < 1:
             raise UsageError("`maxCommitsPerTrigger` takes a number of at least 1", option="maxCommitsPerTrigger")
-        if "type" not in given.values and schema.simpleString() != stream_schema(None).simpleString():
+        if "type" not in options.values and schema.simpleString() != stream_schema(None).simpleString():
             raise UsageError("the columns of a stream of changes are given; leave the schema away and select from them")
         self._schema = schema
         self._target: CommitId | None = None
-        self._planned: dict[CommitId, list[Change]] = {}
+        self._planned: dict[CommitId, list[TypeChange]] = {}
         # Spark sends a copy of this to the tasks, and an opened graph stays where it is.
         self._graph: Graph | None = None
 
-    @coded()
+    @spark_errors()
     def initialOffset(self) -> dict[str, str]:
         feed = self._feed()
         return feed.offset(feed.start(self._start))
@@ -193,16 +193,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark has limits of its own kinds only; what counts as a file here is a commit.
         return ReadMaxFiles(self._commits_max)
 
-    @coded()
+    @spark_errors()
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._feed().head
 
-    @coded()
+    @spark_errors()
     def reportLatestOffset(self) -> dict[str, str]:
         feed = self._feed()
         return feed.offset(feed.head)
 
-    @coded()
+    @spark_errors()
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:
         feed = self._feed()
         reached = first = feed.commit(start)
@@ -213,23 +213,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except (ChangeFeedGap, SchemaBoundary) as error:
                 # What comes before it is delivered first.
                 if reached == first:
-                    error.message = f"{error.message}: {_ANEW}"
+                    error.message = f"{error.message}: {_RESTART_HINT}"
                     error.args = (error.message,)
                     raise
                 break
             reached = step.commit.commit_id
         return feed.offset(reached)
 
-    @coded()
+    @spark_errors()
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> list[Any]:
         feed = self._feed()
         steps = feed.steps(feed.commit(start), feed.commit(end), sys.maxsize)
-        found = [change for step in steps for change in self._changes(feed, step)]
+        changes = [change for step in steps for change in self._changes(feed, step)]
         self._planned.clear()
-        return [InputPartition(change) for change in found]
+        return [InputPartition(change) for change in changes]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        with coded(is_planning=False):
+        with spark_errors(is_planning=False):
             yield from read_change(partition.value, self._schema)
 
     def stop(self) -> None:
@@ -242,7 +242,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         core = self._graph.core
         return Feed(self._graph, core.view(self._given.branch), self._given, self._schema)
 
-    def _changes(self, feed: Feed, step: Step) -> list[Change]:
+    def _changes(self, feed: Feed, step: Step) -> list[TypeChange]:
         """Return what tasks are to read of a commit; a position is looked for first, and then its batch is planned."""
         commit_id = step.commit.commit_id
         if commit_id not in self._planned:

@@ -26,19 +26,19 @@ from omnigraph.manifest.model import Commit
 from omnigraph.pipeline.bulk_load.job import Job
 from omnigraph.pipeline.bulk_load.splits import Columns, plan_columns, write_batches
 from omnigraph.pipeline.bulk_load.stage_split import StagedSplit, StageTask, stage_split
-from omnigraph.pipeline.bulk_load.transaction import Loading, Options
-from omnigraph.pipeline.datasource.options import WRITE, GivenOptions, coded, given_options
+from omnigraph.pipeline.bulk_load.transaction import LoadOptions, LoadTransaction
+from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, parse_options, spark_errors
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.store.write.fragments import side_folder
 
 # No process owns the work of a whole cluster; whoever is at it beats, and a long silence means that nobody is.
-_NOBODY: Final = Owner("spark", 0, "")
-_QUERY: Final = "sql.streaming.queryId"
-_BATCH: Final = "streaming.sql.batchId"
+_NO_OWNER: Final = Owner("spark", 0, "")
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
 
 
 @dataclass(frozen=True, slots=True)
-class Writing:
+class WritePlan:
     """One write as its tasks know it."""
 
     job: Job
@@ -46,15 +46,15 @@ class Writing:
     table_key: str
     mode: str
 
-    def of_batch(self, batch: str | None) -> Writing:
+    def of_batch(self, batch: str | None) -> WritePlan:
         """Return the write of one batch of a stream, with files of its own."""
         if batch is None:
             return self
         operation_id = f"{self.job.operation_id}-{batch}"
-        place = replace(self.job.place, operation_id=operation_id)
-        side = side_folder(self.job.targets[self.table_key], operation_id)
-        # One plan serves all batches of a query, each of which replaces what the one before has written.
-        job = replace(self.job, place=place, operation_id=operation_id, side=side, base_version=None)
+        access = replace(self.job.access, operation_id=operation_id)
+        scratch = side_folder(self.job.targets[self.table_key], operation_id)
+        # One plan serves all batches of a query, and each batch may replace rows of the previous one.
+        job = replace(self.job, access=access, scratch=scratch, base_version=None)
         intent = replace(self.intent, operation_id=OperationId(operation_id), paths=tuple(job.claims))
         return replace(self, job=job, intent=intent)
 
@@ -64,24 +64,24 @@ class Writing:
 
 
 @dataclass
-class Staged(WriterCommitMessage):
+class StagedPartition(WriterCommitMessage):
     """What one task staged."""
 
-    writing: Writing
+    writing: WritePlan
     splits: list[tuple[StageTask, StagedSplit]]
     query: str | None
 
 
-def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
+def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     """Return what tasks have to know, before any of them writes."""
-    mode = _mode(given, overwrite)
-    with given.open() as graph:
+    mode = _write_mode(options, overwrite)
+    with options.open() as graph:
         core = graph.core
-        actor = admit(core, "change", on(given.branch), None).actor
-        view = core.whole(given.branch)
-        key = find_type(rights(core, view.snapshot).seen.catalog, given.type).table_key
-        options = Options(mode, given.branch, "", "", actor, 0, None)
-        job = Loading(core, view, Threads(), options).plan_job(new_ulid(), [key])
+        actor = admit(core, "change", on(options.branch), None).actor
+        view = core.whole(options.branch)
+        key = find_type(rights(core, view.snapshot).seen.catalog, options.type).table_key
+        load_options = LoadOptions(mode, options.branch, actor)
+        job = LoadTransaction(core, view, Threads(), load_options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -90,16 +90,16 @@ def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
             snapshot.branch,
             snapshot.state.branch_id,
             snapshot.version,
-            _NOBODY,
+            _NO_OWNER,
             now,
             now,
             tuple(job.claims),
         )
-        return Writing(job, intent, key, mode)
+        return WritePlan(job, intent, key, mode)
 
 
-def _mode(given: GivenOptions, overwrite: bool) -> str:
-    mode = given.values.get("mode", "overwrite" if overwrite else "append")
+def _write_mode(options: SourceOptions, overwrite: bool) -> str:
+    mode = options.values.get("mode", "overwrite" if overwrite else "append")
     if mode not in ("append", "merge", "overwrite") or overwrite != (mode == "overwrite"):
         raise UsageError(
             f'the option `mode` is `{mode}`, and Spark was told otherwise; write `.mode("append")`, with the option'
@@ -109,41 +109,45 @@ def _mode(given: GivenOptions, overwrite: bool) -> str:
     return mode
 
 
-def stage(writing: Writing, batches: Iterator[pa.RecordBatch]) -> Staged:
+def stage_partition(writing: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
     """Stage the rows of one partition, in a task."""
     context = TaskContext.get()
-    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY, _BATCH))
+    query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID))
     writing = writing.of_batch(batch if query else None)
     job = writing.job
-    store = job.place.store()
+    store = job.access.store()
     splits: list[tuple[StageTask, StagedSplit]] = []
     with kept_fresh(store, writing.fresh_intent):
-        for found in write_batches(job.place, job.side, batches):
-            file = store.root.child(found.column("path")[0].as_py()).uri
+        for written in write_batches(job.access, job.scratch, batches):
+            file = store.root.child(written.column("path")[0].as_py()).uri
             tasks = [StageTask(split) for split in plan_columns(writing.table_key, Columns([file]))]
             splits += [(task, stage_split(job, task)) for task in tasks]
-    return Staged(writing, splits, query)
+    return StagedPartition(writing, splits, query)
 
 
-def publish(
-    graph: Graph, given: GivenOptions, writing: Writing, staged: Sequence[Staged], marks: Mapping[str, str]
+def publish_partitions(
+    graph: Graph,
+    options: SourceOptions,
+    writing: WritePlan,
+    staged: Sequence[StagedPartition],
+    marks: Mapping[str, str],
 ) -> None:
     """Publish what tasks staged as one commit, or refuse all of it."""
     core = graph.core
-    splits = [split for one in staged for split in one.splits]
+    splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and writing.mode != "overwrite":
         splits = []
     job_id = "/".join(marks.values()) or writing.job.operation_id
-    options = Options(writing.mode, given.branch, job_id, "", writing.intent.actor, 0, None, marks)
-    loading = Loading(core, core.whole(given.branch), Threads(), options)
+    load_options = LoadOptions(writing.mode, options.branch, writing.intent.actor, job_id, properties=marks)
+    transaction = LoadTransaction(core, core.whole(options.branch), Threads(), load_options)
     store = core.kernel.store
     try:
         with kept_fresh(store, writing.fresh_intent):
             if not splits and writing.mode != "overwrite":
-                loading.job = writing.job
-                loading.clean(set())
+                transaction.job = writing.job
+                transaction.clean(set())
             else:
-                loading.publish(writing.job, [writing.table_key], splits)
+                transaction.publish(writing.job, [writing.table_key], splits)
     finally:
         finish(store, writing.intent)
 
@@ -152,17 +156,17 @@ class Writer(DataSourceArrowWriter):
     """Writes a DataFrame as one commit."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = given_options(options, WRITE)
+        self._given = parse_options(options, WRITE_OPTIONS)
         self._writing = plan_write(self._given, overwrite)
 
-    @coded(is_planning=False)
+    @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage(self._writing, iterator)
+        return stage_partition(self._writing, iterator)
 
-    @coded()
+    @spark_errors()
     def commit(self, messages: list[Any]) -> None:
         with self._given.open() as graph:
-            publish(graph, self._given, self._writing, _arrived(messages), {})
+            publish_partitions(graph, self._given, self._writing, _staged_partitions(messages), {})
 
     def abort(self, messages: list[Any]) -> None:
         """Leave everything as it is: what nobody published is swept when its intent has gone silent."""
@@ -172,16 +176,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
     """Writes each batch of a stream as one commit, once."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = given_options(options, WRITE)
+        self._given = parse_options(options, WRITE_OPTIONS)
         self._writing = plan_write(self._given, overwrite)
 
-    @coded(is_planning=False)
+    @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage(self._writing, iterator)
+        return stage_partition(self._writing, iterator)
 
-    @coded()
+    @spark_errors()
     def commit(self, messages: list[Any], batchId: int) -> None:
-        staged = _arrived(messages)
+        staged = _staged_partitions(messages)
         if not staged:
             return
         stream = self._given.values.get("stream") or staged[0].query
@@ -196,7 +200,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             # What is left over of one batch is removed by its name, which must not be that of a published one.
             assert last is None or last.operation_id != writing.job.operation_id, "batches share an operation"
             try:
-                publish(graph, self._given, writing, staged, {"stream": stream, "batch": str(batchId)})
+                publish_partitions(graph, self._given, writing, staged, {"stream": stream, "batch": str(batchId)})
             except JobExists:
                 # Somebody else finished the same batch meanwhile.
                 return
@@ -205,11 +209,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Leave everything as it is: Spark calls this even after a commit that did publish."""
 
 
-def _arrived(messages: Sequence[Any]) -> list[Staged]:
-    return [one for one in messages if isinstance(one, Staged)]
+def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:
+    return [message for message in messages if isinstance(message, StagedPartition)]
 
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
     commits = graph.core.kernel.history(branch)
-    return next((one for one in commits if one.properties.get("stream") == stream), None)
+    return next((commit for commit in commits if commit.properties.get("stream") == stream), None)

@@ -61,11 +61,11 @@ def collect(
     embedder: Embedder | None = None,
 ) -> Result:
     """Run a read on Spark and return its rows as `Graph.query` does; they must fit into memory."""
-    from omnigraph.pipeline.query.result import result_of
+    from omnigraph.pipeline.query.result import collect_result
 
     view, compiled = _compiled(graph, source, name, branch, at, names)
     frame = _frame(view, compiled, params or {}, spark, embedder)
-    return result_of(frame, compiled, view)
+    return collect_result(frame, compiled, view)
 
 
 def _compiled(
@@ -81,8 +81,8 @@ def _frame(
 ) -> Any:
     from omnigraph.pipeline.query.expressions import Expressions
     from omnigraph.pipeline.query.lower import Lowering
-    from omnigraph.pipeline.query.needs import Names, needs_of, with_early_filters
-    from omnigraph.pipeline.query.projection import Finish
+    from omnigraph.pipeline.query.needs import Names, collect_needs, push_down_filters
+    from omnigraph.pipeline.query.projection import Projection
     from omnigraph.pipeline.query.search import Search
     from omnigraph.pipeline.spark.session import session
 
@@ -97,8 +97,8 @@ def _frame(
     spark = spark if spark is not None else session()
     names, search = Names(), Search(spark, plan, run)
     expressions = Expressions(run.params, now_ms, names)
-    pipeline = with_early_filters(read.pipeline)
-    lowering = Lowering(spark, view, expressions, names, needs_of(read, pipeline), search)
-    roots = {one.variable for one in pipeline if isinstance(one, NodeScan)}
+    pipeline = push_down_filters(read.pipeline)
+    lowering = Lowering(spark, view, expressions, names, collect_needs(read, pipeline), search)
+    roots = {operator.variable for operator in pipeline if isinstance(operator, NodeScan)}
     narrow = {plan.ranking.variable: search.narrow} if plan.ranking and plan.ranking.variable in roots else {}
-    return Finish(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)
+    return Projection(plan, expressions, names, search).run(lowering.pipeline(pipeline, narrow=narrow), cut)

@@ -25,24 +25,24 @@ class Need:
     marks: dict[Mark, None] = field(default_factory=dict)
 
 
-def with_early_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
+def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
     """Let scans and walks check the conditions that are about what they bind alone."""
     binders: dict[str, int] = {}
-    for place, operator in enumerate(pipeline):
-        binders |= dict.fromkeys(_bound_by(operator), place)
-    taken: dict[int, list[ir.Expr]] = {}
+    for index, operator in enumerate(pipeline):
+        binders |= dict.fromkeys(_bound_by(operator), index)
+    pushed: dict[int, list[ir.Expr]] = {}
     kept: list[ir.Operator | None] = []
     for operator in pipeline:
         used = variables_of(operator.condition) if isinstance(operator, ir.Filter) else set()
         if isinstance(operator, ir.Filter) and len(used) == 1 and used <= binders.keys():
-            taken.setdefault(binders[next(iter(used))], []).append(operator.condition)
+            pushed.setdefault(binders[next(iter(used))], []).append(operator.condition)
             kept.append(None)
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
-            kept.append(replace(operator, inner=with_early_filters(operator.inner)))
+            kept.append(replace(operator, inner=push_down_filters(operator.inner)))
         else:
             kept.append(operator)
     return tuple(
-        _filtered(operator, taken.get(place, [])) for place, operator in enumerate(kept) if operator is not None
+        _add_filters(operator, pushed.get(index, [])) for index, operator in enumerate(kept) if operator is not None
     )
 
 
@@ -55,24 +55,24 @@ def _bound_by(operator: ir.Operator) -> Iterator[str]:
             yield operator.edge_variable
 
 
-def _filtered(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
+def _add_filters(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
     if not conditions:
         return operator
     assert isinstance(operator, ir.NodeScan | ir.Expand), "only what binds a variable takes its conditions"
     return replace(operator, filters=(*operator.filters, *conditions))
 
 
-def needs_of(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
+def collect_needs(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
     """Return what is read of each variable once it is bound."""
-    found: dict[str, Need] = {}
+    needs: dict[str, Need] = {}
     for expression in _late_expressions(read, pipeline):
         for part in _read_parts(expression):
             if isinstance(part, ir.PropertyRef):
-                found.setdefault(part.variable, Need()).properties[part.property] = part
+                needs.setdefault(part.variable, Need()).properties[part.property] = part
             else:
                 [variable] = variables_of(part)
-                found.setdefault(variable, Need()).marks[part] = None
-    return found
+                needs.setdefault(variable, Need()).marks[part] = None
+    return needs
 
 
 def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
@@ -107,10 +107,14 @@ def _conditions(pipeline: tuple[ir.Operator, ...]) -> Iterator[ir.Expr]:
         elif isinstance(operator, ir.AntiJoin | ir.OptionalJoin):
             yield from _conditions(operator.inner)
         elif isinstance(operator, ir.Expand):
-            own = {operator.target, operator.edge_variable}
-            yield from (one for one in operator.filters if len(used := variables_of(one)) != 1 or not used <= own)
+            bound = {operator.target, operator.edge_variable}
+            yield from (
+                condition
+                for condition in operator.filters
+                if len(used := variables_of(condition)) != 1 or not used <= bound
+            )
         else:
-            yield from (one for one in operator.filters if variables_of(one) != {operator.variable})
+            yield from (condition for condition in operator.filters if variables_of(condition) != {operator.variable})
 
 
 ID = "id"
@@ -128,14 +132,14 @@ class Names:
 
     def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
         """Return those of the columns that belong to the variables."""
-        wanted, present = set(variables), set(columns)
-        return [name for (variable, _), name in self._names.items() if variable in wanted and name in present]
+        selected, present = set(variables), set(columns)
+        return [name for (variable, _), name in self._names.items() if variable in selected and name in present]
 
     def keys(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
         """Return the columns that tell what the variables are bound to."""
-        wanted, present = set(variables), set(columns)
+        selected, present = set(variables), set(columns)
         return [
             name
             for (variable, what), name in self._names.items()
-            if variable in wanted and what in (ID, HOPS) and name in present
+            if variable in selected and what in (ID, HOPS) and name in present
         ]

@@ -23,7 +23,7 @@ _EXACT: Final = "decimal(38,0)"
 _RANKS: Final = (ir.Nearest, ir.Bm25, ir.Rrf)
 
 
-class Finish:
+class Projection:
     """The end of one read."""
 
     def __init__(self, plan: ReadPlan, expressions: Expressions, names: Names, search: Search) -> None:
@@ -54,22 +54,22 @@ class Finish:
 
     def _columns(self) -> list[Any]:
         return [
-            self._value(place, column).cast(spark_type(column.type)).alias(f"r{place}")
-            for place, column in enumerate(self._query.columns)
+            self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}")
+            for index, column in enumerate(self._query.columns)
         ]
 
-    def _value(self, place: int, column: ir.Column) -> Any:
+    def _value(self, index: int, column: ir.Column) -> Any:
         if isinstance(column.expression, _RANKS):
             is_order = column.expression == self._query.rank
-            return self._functions.col(SCORE if is_order else f"s{place}")
+            return self._functions.col(SCORE if is_order else f"s{index}")
         return self._expressions.value(column.expression)
 
     def _scored(self, rows: Any) -> Any:
         """Add what searches say about the rows, and drop those that are not ranked."""
         query = self._query
         others = [
-            (place, column.expression)
-            for place, column in enumerate(query.columns)
+            (index, column.expression)
+            for index, column in enumerate(query.columns)
             if isinstance(column.expression, _RANKS) and column.expression != query.rank
         ]
         if query.rank is None and not others:
@@ -78,23 +78,23 @@ class Finish:
         rows = rows.localCheckpoint()
         if self._plan.ranking is not None:
             rows = self._search.rank(rows, self._names(self._plan.ranking.variable, ID))
-        for place, rank in others:
+        for index, rank in others:
             field = rank.first.field if isinstance(rank, ir.Rrf) else rank.field
-            rows = self._search.scored(rows, rank, self._names(field.variable, ID), f"s{place}")
+            rows = self._search.scored(rows, rank, self._names(field.variable, ID), f"s{index}")
         return rows
 
     # -- groups ------------------------------------------------------------------------------------------------
 
     def _grouped(self, rows: Any) -> Any:
         keys, aggregates = [], []
-        for place, column in enumerate(self._query.columns):
+        for index, column in enumerate(self._query.columns):
             if isinstance(column.expression, ir.Aggregate):
-                made = self._aggregate(column.expression).cast(spark_type(column.type))
-                aggregates.append(made.alias(f"r{place}"))
+                aggregate = self._aggregate(column.expression).cast(spark_type(column.type))
+                aggregates.append(aggregate.alias(f"r{index}"))
             else:
-                keys.append(self._value(place, column).cast(spark_type(column.type)).alias(f"r{place}"))
-        found = rows.groupBy(*keys).agg(*aggregates)
-        return found.select(*(f"r{place}" for place in range(len(self._query.columns))))
+                keys.append(self._value(index, column).cast(spark_type(column.type)).alias(f"r{index}"))
+        groups = rows.groupBy(*keys).agg(*aggregates)
+        return groups.select(*(f"r{index}" for index in range(len(self._query.columns))))
 
     def _aggregate(self, call: ir.Aggregate) -> Any:
         functions, argument = self._functions, call.argument
@@ -138,7 +138,7 @@ class Finish:
             return rows
         if self._plan.ranking is None or self._query.is_grouped:
             return rows.distinct()
-        names = [f"r{place}" for place in range(len(self._query.columns))]
+        names = [f"r{index}" for index in range(len(self._query.columns))]
         best = rows.groupBy(*names).agg(self._functions.min(POSITION).alias(POSITION))
         return best.orderBy(POSITION).select(*names)
 
@@ -150,15 +150,15 @@ class Finish:
             self._directed(self._functions.col(f"r{self._place_of(order.expression)}"), order.descending)
             for order in self._query.order
         ]
-        return rows.orderBy(*keys, *(f"r{place}" for place in range(len(self._query.columns))))
+        return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.columns))))
 
     def _place_of(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
-            found = named_column(self._query, expression)
+            index = named_column(self._query, expression)
         else:
-            found = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
-        assert found is not None, "the checker lets only returned columns order groups and distinct rows"
-        return found
+            index = next((n for n, column in enumerate(self._query.columns) if column.expression == expression), None)
+        assert index is not None, "the checker lets only returned columns order groups and distinct rows"
+        return index
 
     def _ordered(self, rows: Any) -> Any:
         keys = self._position()

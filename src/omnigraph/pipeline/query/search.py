@@ -73,8 +73,8 @@ class Search:
         ranking = Ranking(rank)
         present = self._dense(rows, id_name, ranking)
         scores = ranking.scores(self._run, present)
-        found = np.flatnonzero(scores.valid) if scores.valid is not None else np.arange(len(present))
-        return rows.join(self._frame(present[found], id_name, {name: scores.data[found]}, ranking), id_name, "left")
+        scored = np.flatnonzero(scores.valid) if scores.valid is not None else np.arange(len(present))
+        return rows.join(self._frame(present[scored], id_name, {name: scores.data[scored]}, ranking), id_name, "left")
 
     @property
     def _ranking(self) -> Ranking:

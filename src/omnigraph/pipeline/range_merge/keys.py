@@ -17,7 +17,7 @@ from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.job import Place, catalog_from
+from omnigraph.pipeline.bulk_load.job import GraphAccess, parse_catalog
 from omnigraph.pipeline.bulk_load.key_hashes import hash_column, hash_rows
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.delta import Changes, Committed, Delta, Ids, one_array, without
@@ -35,10 +35,10 @@ _SET_RULES: Final[frozenset[Rule]] = frozenset({unique, endpoints, orphans, card
 ROW_RULES: Final = tuple(rule for rule in RULES if rule not in _SET_RULES)
 
 # What the keys of a group are about; the others are the numbers of `@unique` tuples.
-_ENDS: Final = "ends"
+_ENDPOINTS: Final = "ends"
 
 # A broken rule, with its place among all rules.
-Broken = tuple[int, Violation]
+IndexedViolation = tuple[int, Violation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,8 @@ class MergeJob:
     `is_decided`: there are resolutions, which are held against the rules also while sides clash.
     """
 
-    place: Place
-    side: str
+    access: GraphAccess
+    scratch: str
     ir: str
     committed: Mapping[str, DatasetRef]
     buckets: int
@@ -57,11 +57,11 @@ class MergeJob:
 
     @property
     def catalog(self) -> Catalog:
-        return catalog_from(self.ir)
+        return parse_catalog(self.ir)
 
     def part_of(self, column: Column, parts: int) -> Numbers:
         """Return for each value in which of so many parts it is; equal values are in the same."""
-        return np.asarray(hash_column(column, self.place.operation_id) % np.uint64(parts))
+        return np.asarray(hash_column(column, self.access.operation_id) % np.uint64(parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,34 +97,38 @@ def read_table(store: Store, path: str) -> pa.Table:
 
 def write_key_files(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) -> list[KeyFile]:
     """Write the keys of merged entities, and of those whose place they take or that go, bucket by bucket."""
-    found: list[KeyFile] = []
+    files: list[KeyFile] = []
     for is_new, rows in ((True, new), (False, old)):
-        for group, bucket, part in _cut(job, type_, rows):
+        for group, bucket, part in _split_by_bucket(job, type_, rows):
             kept = part if is_new else part.select(["id"])
-            path = write_table(job.place.store(), job.side, kept)
-            found.append(KeyFile(bucket, type_.table_key, group, is_new, path))
-    return found
+            path = write_table(job.access.store(), job.scratch, kept)
+            files.append(KeyFile(bucket, type_.table_key, group, is_new, path))
+    return files
 
 
-def _cut(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
+def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
     """Yield parts of rows by group and bucket, none of them empty."""
     if isinstance(type_, EdgeType):
         buckets = {name: job.part_of(rows.column(name), job.buckets) for name in ("src", "dst")}
         for bucket in np.unique(np.concatenate(list(buckets.values()))).tolist():
-            inside = {name: own == bucket for name, own in buckets.items()}
+            inside = {name: is_inside == bucket for name, is_inside in buckets.items()}
             columns = {"id": rows.column("id")}
-            columns |= {name: pc.if_else(pa.array(own), rows.column(name), None) for name, own in inside.items()}
-            yield _ENDS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
+            columns |= {
+                name: pc.if_else(pa.array(is_inside), rows.column(name), None) for name, is_inside in inside.items()
+            }
+            yield _ENDPOINTS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
     else:
-        yield from _by_bucket(_ENDS, job.part_of(rows.column("id"), job.buckets), rows.select(["id"]))
+        yield from _by_bucket(_ENDPOINTS, job.part_of(rows.column("id"), job.buckets), rows.select(["id"]))
     for number, columns_ in enumerate(type_.unique):
-        whole = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_has_all(rows, columns_))
+        complete = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_is_complete(rows, columns_))
         # Lists cannot be compared, which the rule tells of each.
         plain = [
-            one_array(whole.column(name)) for name in columns_ if not pa.types.is_nested(whole.schema.field(name).type)
+            one_array(complete.column(name))
+            for name in columns_
+            if not pa.types.is_nested(complete.schema.field(name).type)
         ]
-        hashes = hash_rows(plain, job.place.operation_id) if plain else np.zeros(whole.num_rows, np.uint64)
-        yield from _by_bucket(str(number), hashes % np.uint64(job.buckets), whole)
+        hashes = hash_rows(plain, job.access.operation_id) if plain else np.zeros(complete.num_rows, np.uint64)
+        yield from _by_bucket(str(number), hashes % np.uint64(job.buckets), complete)
 
 
 def _by_bucket(group: str, buckets: Numbers, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
@@ -132,70 +136,74 @@ def _by_bucket(group: str, buckets: Numbers, rows: pa.Table) -> Iterable[tuple[s
         yield group, bucket, rows.filter(pa.array(buckets == bucket))
 
 
-def _has_all(rows: pa.Table, columns: Sequence[str]) -> Column:
-    whole = np.ones(rows.num_rows, bool)
+def _is_complete(rows: pa.Table, columns: Sequence[str]) -> Column:
+    complete = np.ones(rows.num_rows, bool)
     for name in columns:
-        whole &= np.asarray(pc.is_valid(rows.column(name)).to_numpy(), bool)
-    return pa.array(whole)
+        complete &= np.asarray(pc.is_valid(rows.column(name)).to_numpy(), bool)
+    return pa.array(complete)
 
 
 # -- judging -----------------------------------------------------------------------------------------------------
 
 
-def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[Broken]:
+def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolation]:
     """Return what is wrong with the merged graph as far as one bucket goes, no more than a report tells."""
-    bucket, committed = files[0].bucket, CommittedElsewhere(job)
+    bucket, committed = files[0].bucket, CommittedTarget(job)
     by_group: dict[tuple[str, str], list[KeyFile]] = {}
     for file in files:
         by_group.setdefault((file.group, file.table_key), []).append(file)
-    ends = {key: _delta(job, own) for (group, key), own in sorted(by_group.items()) if group == _ENDS}
-    found = _asked((endpoints, orphans), Changes(job.catalog, ends), committed)
-    sources = {key: _by_source(one) if isinstance(one.type, EdgeType) else one for key, one in ends.items()}
-    found += _asked((cardinality,), Changes(job.catalog, sources), _SourcesOf(committed, bucket))
-    for (group, key), own in sorted(by_group.items()):
-        if group != _ENDS:
-            delta = _delta(job, own)
+    ends = {
+        key: _delta(job, group_files) for (group, key), group_files in sorted(by_group.items()) if group == _ENDPOINTS
+    }
+    violations = _run_rules((endpoints, orphans), Changes(job.catalog, ends), committed)
+    sources = {
+        key: _with_local_source(delta_) if isinstance(delta_.type, EdgeType) else delta_ for key, delta_ in ends.items()
+    }
+    violations += _run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket))
+    for (group, key), group_files in sorted(by_group.items()):
+        if group != _ENDPOINTS:
+            delta = _delta(job, group_files)
             delta = replace(delta, type=replace(delta.type, unique=(delta.type.unique[int(group)],)))
-            found += _asked((unique,), Changes(job.catalog, {key: delta}), committed)
-    return found[: MERGE_CONFLICTS_MAX + 1]
+            violations += _run_rules((unique,), Changes(job.catalog, {key: delta}), committed)
+    return violations[: MERGE_CONFLICTS_MAX + 1]
 
 
-def broken_rows(catalog: Catalog, delta: Delta, committed: Committed) -> list[Broken]:
+def check_row_rules(catalog: Catalog, delta: Delta, committed: Committed) -> list[IndexedViolation]:
     """Return what is wrong with merged entities by themselves."""
-    return _asked(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
+    return _run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
 
 
-def _asked(rules: Sequence[Rule], changes: Changes, committed: Committed) -> list[Broken]:
-    found: list[Broken] = []
+def _run_rules(rules: Sequence[Rule], changes: Changes, committed: Committed) -> list[IndexedViolation]:
+    violations: list[IndexedViolation] = []
     for rule in rules:
         findings = Findings(MERGE_CONFLICTS_MAX + 1)
         rule(changes, committed, findings)
-        found += [(RULES.index(rule), one) for one in findings.violations]
-    return found
+        violations += [(RULES.index(rule), violation) for violation in findings.violations]
+    return violations
 
 
 def _delta(job: MergeJob, files: Sequence[KeyFile]) -> Delta:
-    type_, store = job.catalog.type_of(files[0].table_key), job.place.store()
+    type_, store = job.catalog.type_of(files[0].table_key), job.access.store()
     new = [read_table(store, file.path) for file in files if file.is_new]
     old = [one_array(read_table(store, file.path).column("id")) for file in files if not file.is_new]
-    gone = pa.concat_arrays([pa.array([], pa.string()), *old])
-    names = {"id", "src", "dst"} if files[0].group == _ENDS else {"id", *type_.unique[int(files[0].group)]}
-    rows = pa.concat_tables(new).combine_chunks() if new else _no_rows(job, type_.table_key, names)
-    return Delta(type_, rows, deleted=without(gone, one_array(rows.column("id"))))
+    removed = pa.concat_arrays([pa.array([], pa.string()), *old])
+    names = {"id", "src", "dst"} if files[0].group == _ENDPOINTS else {"id", *type_.unique[int(files[0].group)]}
+    rows = pa.concat_tables(new).combine_chunks() if new else _empty_rows(job, type_.table_key, names)
+    return Delta(type_, rows, deleted=without(removed, one_array(rows.column("id"))))
 
 
-def _no_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
-    schema = job.place.open(job.committed[table_key]).schema
+def _empty_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
+    schema = job.access.open(job.committed[table_key]).schema
     return schema.empty_table().select([name for name in schema.names if name in names])
 
 
-def _by_source(delta: Delta) -> Delta:
+def _with_local_source(delta: Delta) -> Delta:
     """Return the edges that have their source in this bucket; all others that are known have none in it any more."""
     here = delta.rows.filter(pc.is_valid(delta.rows.column("src"))).combine_chunks()
     return Delta(delta.type, here, deleted=without(delta.gone, one_array(here.column("id"))))
 
 
-class CommittedElsewhere:
+class CommittedTarget:
     """The committed rows of the target, as a task finds them: few by lookup, many in one pass over the fragments."""
 
     def __init__(self, job: MergeJob) -> None:
@@ -211,7 +219,7 @@ class CommittedElsewhere:
 
     def places(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         """Return the same with the addresses of the rows."""
-        dataset = self.job.place.open(self.job.committed[table_key])
+        dataset = self.job.access.open(self.job.committed[table_key])
         if all(len(values) <= FILTER_VALUES_MAX for values in where.values()) or dataset.count() == 0:
             return find_rows(dataset, columns, where).select([*columns, ROW_ADDRESS])
         names = list(dict.fromkeys([*columns, *where]))
@@ -219,26 +227,26 @@ class CommittedElsewhere:
         for fragment in fragment_ids(dataset):
             rows = read_fragment(dataset, fragment, names)
             for name, values in where.items():
-                rows = rows.filter(pc.is_in(_plain(rows.column(name)), value_set=_plain(values)))
+                rows = rows.filter(pc.is_in(_normalize_zero(rows.column(name)), value_set=_normalize_zero(values)))
             parts.append(rows.select([*columns, ROW_ADDRESS]))
         return pa.concat_tables(parts).combine_chunks()
 
 
-def _plain(values: Column) -> Column:
+def _normalize_zero(values: Column) -> Column:
     # Zero has two signs, which a set tells apart and rules do not.
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 @dataclass(frozen=True, slots=True)
-class _SourcesOf:
+class _BucketSources:
     """Committed edges as far as their sources are in one bucket: of others not all that changes is known."""
 
-    committed: CommittedElsewhere
+    committed: CommittedTarget
     bucket: int
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
         return self.committed.existing(table_key, ids)
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        found, job = self.committed.matching(table_key, columns, where), self.committed.job
-        return found.filter(pa.array(job.part_of(found.column("src"), job.buckets) == self.bucket))
+        edges, job = self.committed.matching(table_key, columns, where), self.committed.job
+        return edges.filter(pa.array(job.part_of(edges.column("src"), job.buckets) == self.bucket))

@@ -22,14 +22,14 @@ from omnigraph.engine.merge.three_way import Counted
 from omnigraph.engine.merge.virtual_base import build_image, images, merge_from_virtual
 from omnigraph.engine.write.staging import physical
 from omnigraph.limits import MERGE_CONFLICTS_MAX
-from omnigraph.pipeline.bulk_load.key_files import Slice, write_numbers
-from omnigraph.pipeline.bulk_load.matching import slices_of
+from omnigraph.pipeline.bulk_load.key_files import FileSlice, write_numbers
+from omnigraph.pipeline.bulk_load.matching import slice_bounds
 from omnigraph.pipeline.range_merge.keys import (
-    Broken,
-    CommittedElsewhere,
+    CommittedTarget,
+    IndexedViolation,
     KeyFile,
     MergeJob,
-    broken_rows,
+    check_row_rules,
     key_columns,
     read_table,
     write_key_files,
@@ -46,7 +46,7 @@ _TAKE_COST = 10
 
 
 @dataclass(frozen=True, slots=True)
-class LookTask:
+class DiffTask:
     """Two versions of a type, and into how many ranges of ids what moved between them is cut."""
 
     base: DatasetRef
@@ -54,17 +54,17 @@ class LookTask:
     ranges: int
 
 
-def look(job: MergeJob, task: LookTask) -> list[str | None]:
+def write_moved_rows(job: MergeJob, task: DiffTask) -> list[str | None]:
     """Write down range by range which rows may differ; of a range without any there is no file."""
-    rows = candidates(job.place.open(task.base), job.place.open(task.side))
+    rows = candidates(job.access.open(task.base), job.access.open(task.side))
     numbers = [job.part_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
     ranges = np.concatenate([np.zeros(0, np.uint64), *numbers])
-    store = job.place.store()
-    found: list[str | None] = []
+    store = job.access.store()
+    paths: list[str | None] = []
     for number in range(task.ranges):
         chosen = ranges == number
-        found.append(write_table(store, job.side, rows.filter(pa.array(chosen))) if chosen.any() else None)
-    return found
+        paths.append(write_table(store, job.scratch, rows.filter(pa.array(chosen))) if chosen.any() else None)
+    return paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class MergeTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Merged:
+class MergedRange:
     """What became of a range: conflicts, or the fragments of merged rows and where those lie that go."""
 
     table_key: str
@@ -94,39 +94,39 @@ class Merged:
     open: tuple[Resolution, ...] = ()
     # Entities with an open resolution that change here.
     touched: tuple[str, ...] = ()
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[IndexedViolation, ...] = ()
     keys: tuple[KeyFile, ...] = ()
     fragments: tuple[FragmentText, ...] = ()
-    gone: Mapping[int, Slice] = field(default_factory=dict)
+    gone: Mapping[int, FileSlice] = field(default_factory=dict)
 
 
-def merge_range(job: MergeJob, task: MergeTask) -> Merged:
+def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
     """Merge one range, stage it, and write down what set rules have to know of it."""
     type_ = job.catalog.type_of(task.table_key)
-    moves = {ref: _moves(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
+    moves = {ref: _read_moved_rows(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
     blobs = BlobValues()
     merge = _merge(job, task, type_, moves, blobs)
     resolutions = Resolutions(task.resolutions)
     merge = resolutions.settle(type_, merge, blobs)
-    touched = tuple(one.entity_id for one in resolutions.open if touches(merge, one.entity_id))
-    done = Merged(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
+    touched = tuple(item.entity_id for item in resolutions.open if touches(merge, item.entity_id))
+    done = MergedRange(task.table_key, Counted.of(merge), open=resolutions.open, touched=touched)
     if merge.clashes:
-        told = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
-        done = replace(done, conflicts=tuple(conflict_of(task.table_key, one, blobs) for one in told))
+        clashes = merge.clashes[: MERGE_CONFLICTS_MAX + 1]
+        done = replace(done, conflicts=tuple(conflict_of(task.table_key, item, blobs) for item in clashes))
         if not job.is_decided:
             return done
         # Rules that the rest breaks say whether the resolutions that are still open have something to settle.
         task = replace(task, is_staged=False)
-    return done if merge.changes_nothing else _staged(job, task, merge, moves, done, blobs)
+    return done if merge.changes_nothing else _stage_merge(job, task, merge, moves, done, blobs)
 
 
 def _merge(
     job: MergeJob, task: MergeTask, type_: Type, moves: Mapping[DatasetRef, pa.Table], blobs: BlobValues
 ) -> RowMerge:
-    base = job.place.open(task.base.first)
+    base = job.access.open(task.base.first)
     joined = set(task.base.states()) - {task.base.first} - moves.keys()
-    moves = {**moves, **{ref: _moves(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
-    compared = [compare(base, job.place.open(ref), own, blobs) for ref, own in moves.items()]
+    moves = {**moves, **{ref: _read_moved_rows(job, task, ref) for ref in joined}} if task.base.is_virtual else moves
+    compared = [compare(base, job.access.open(ref), moved, blobs) for ref, moved in moves.items()]
     deltas = dict(zip(moves, blobs.unified(compared), strict=True))
     if not task.base.is_virtual:
         theirs = deltas[task.theirs]
@@ -137,26 +137,26 @@ def _merge(
     return merge_from_virtual(type_, image, rows[task.ours], rows[task.theirs])
 
 
-def _moves(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
-    path, base = task.moves[ref], job.place.open(task.base.first)
-    return candidates(base, base) if path is None else read_table(job.place.store(), path)
+def _read_moved_rows(job: MergeJob, task: MergeTask, ref: DatasetRef) -> pa.Table:
+    path, base = task.moves[ref], job.access.open(task.base.first)
+    return candidates(base, base) if path is None else read_table(job.access.store(), path)
 
 
-def _staged(
+def _stage_merge(
     job: MergeJob,
     task: MergeTask,
     merge: RowMerge,
     moves: Mapping[DatasetRef, pa.Table],
-    done: Merged,
+    done: MergedRange,
     blobs: BlobValues,
-) -> Merged:
-    type_, store, committed = job.catalog.type_of(task.table_key), job.place.store(), CommittedElsewhere(job)
-    target = job.place.open(job.committed[task.table_key])
+) -> MergedRange:
+    type_, store, committed = job.catalog.type_of(task.table_key), job.access.store(), CommittedTarget(job)
+    target = job.access.open(job.committed[task.table_key])
     rows = pa.concat_tables([merge.updated, merge.inserted]).combine_chunks()
     columns = key_columns(type_)
-    old = _places(committed, target, task, columns, _leaving(merge), moves)
+    old = _find_replaced_rows(committed, target, task, columns, _replaced_ids(merge), moves)
     if job.buckets:
-        broken = broken_rows(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
+        broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
         keys = write_key_files(job, type_, rows.select(columns), old)
         done = replace(done, broken=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
@@ -166,21 +166,21 @@ def _staged(
         # Where rows lie matters to those that may keep their blobs there.
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
         rows, stored = blobs.taken_over(rows, target, current)
-        fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.place.operation_id)
+        fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
     addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     if not len(addresses):
         return replace(done, fragments=tuple(fragments))
-    path = write_numbers(store, job.side, addresses)
-    gone = {one: Slice(path, *cut) for one, cut in slices_of(addresses >> 32).items()}
-    return replace(done, fragments=tuple(fragments), gone=gone)
+    path = write_numbers(store, job.scratch, addresses)
+    replaced = {fragment: FileSlice(path, *cut) for fragment, cut in slice_bounds(addresses >> 32).items()}
+    return replace(done, fragments=tuple(fragments), gone=replaced)
 
 
-def _leaving(merge: RowMerge) -> Ids:
+def _replaced_ids(merge: RowMerge) -> Ids:
     return pa.concat_arrays([one_array(merge.updated.column("id")), merge.deleted])
 
 
-def _places(
-    committed: CommittedElsewhere,
+def _find_replaced_rows(
+    committed: CommittedTarget,
     target: Dataset,
     task: MergeTask,
     columns: list[str],
@@ -196,12 +196,12 @@ def _places(
         if task.ours is not None:
             row_ids = pc.coalesce(_row_ids(moves[task.ours], AFTER, ids), row_ids)
         if not row_ids.null_count:
-            found = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
-            if one_array(found.column("id")).equals(ids):
-                return found
-    found = committed.places(task.table_key, columns, {"id": ids})
-    assert found.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
-    return found
+            rows = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
+            if one_array(rows.column("id")).equals(ids):
+                return rows
+    rows = committed.places(task.table_key, columns, {"id": ids})
+    assert rows.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
+    return rows
 
 
 def _row_ids(moves: pa.Table, column: str, ids: Ids) -> Ids:

@@ -39,25 +39,25 @@ class Executors:
     def _wave(
         self, stage: str, work: Callable[[P], R], payloads: Sequence[P], weights: Sequence[int], first: int
     ) -> list[R]:
-        from omnigraph.pipeline.spark.session import watched
+        from omnigraph.pipeline.spark.session import run_job
 
         before, mean = sum(weights[:first]), sum(weights) / len(weights)
-        rows = watched(
+        rows = run_job(
             self.spark,
             stage,
             lambda: self._collect(work, payloads),
             lambda done: self.watcher.reach(int(before + done * mean)),
         )
-        return _results(rows, len(payloads), stage)
+        return _unpack_results(rows, len(payloads), stage)
 
     def _collect(self, work: Callable[[P], R], payloads: Sequence[P]) -> list[Any]:
         count = len(payloads)
         packed = [pickle.dumps(payload) for payload in payloads]
-        frame = self.spark.range(0, count, 1, count).mapInArrow(on_executor(work, packed), "i long, r binary")
+        frame = self.spark.range(0, count, 1, count).mapInArrow(executor_function(work, packed), "i long, r binary")
         return list(frame.collect())
 
 
-def on_executor(work: Callable[[Any], Any], packed: Sequence[bytes]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def executor_function(work: Callable[[Any], Any], packed: Sequence[bytes]) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """Return what Spark is to run over numbers of payloads."""
 
     def run(batches: Iterator[Any]) -> Iterator[Any]:
@@ -65,14 +65,14 @@ def on_executor(work: Callable[[Any], Any], packed: Sequence[bytes]) -> Callable
 
         # Spark throws a worker away that has not read its input to the end, and with it all that was imported.
         for batch in batches:
-            for place in batch.column(0).to_pylist():
-                result = attempt(work, packed[place])
-                yield pa.RecordBatch.from_pydict({"i": pa.array([place], pa.int64()), "r": pa.array([result])})
+            for index in batch.column(0).to_pylist():
+                result = run_task(work, packed[index])
+                yield pa.RecordBatch.from_pydict({"i": pa.array([index], pa.int64()), "r": pa.array([result])})
 
     return run
 
 
-def attempt(work: Callable[[Any], Any], packed: bytes) -> bytes:
+def run_task(work: Callable[[Any], Any], packed: bytes) -> bytes:
     """Run one task; a refusal is a result like any other, so that Spark does not try it again."""
     try:
         return pickle.dumps((True, work(pickle.loads(packed))))
@@ -80,16 +80,16 @@ def attempt(work: Callable[[Any], Any], packed: bytes) -> bytes:
         return pickle.dumps((False, error))
 
 
-def _results(rows: Sequence[Any], count: int, stage: str) -> list[Any]:
-    found = {int(row["i"]): bytes(row["r"]) for row in rows}
+def _unpack_results(rows: Sequence[Any], count: int, stage: str) -> list[Any]:
+    packed = {int(row["i"]): bytes(row["r"]) for row in rows}
     # A driver that runs out of memory gives back fewer rows and no error.
-    if len(rows) != count or len(found) != count:
+    if len(rows) != count or len(packed) != count:
         raise PipelineError(
             f"Spark gave back {len(rows)} of {count} results of the stage `{stage}`; nothing was written. Give the"
             " driver more memory and run it again",
             stage=stage,
         )
-    results = [pickle.loads(found[place]) for place in range(count)]
+    results = [pickle.loads(packed[index]) for index in range(count)]
     for is_right, value in results:
         if not is_right:
             raise value
@@ -105,7 +105,7 @@ def check_engine(engine: str) -> None:
         raise UsageError(f"there is no engine `{engine}`; it is one of {', '.join(get_args(Engine))}", engine=engine)
 
 
-def executors(master: str | None, watcher: Watcher = NOBODY) -> Runner:
+def start_executors(master: str | None, watcher: Watcher = NOBODY) -> Runner:
     """Return the executors of a session, which is started if there is none."""
     from omnigraph.pipeline.spark.session import session
 

@@ -12,7 +12,7 @@ from typing import Any
 from omnigraph.engine.tasks import Watcher
 
 
-class Bar:
+class ProgressBar:
     """A bar on standard error: the stage, bytes, bytes a second and the time that is left."""
 
     def __init__(self, progress: Any) -> None:
@@ -29,7 +29,7 @@ class Bar:
 
 
 @contextmanager
-def bar() -> Iterator[Watcher]:
+def progress_bar() -> Iterator[Watcher]:
     """Show a bar while the block runs; nothing where nobody watches a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -43,4 +43,4 @@ def bar() -> Iterator[Watcher]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        yield Bar(progress)
+        yield ProgressBar(progress)

@@ -24,19 +24,19 @@ from omnigraph.pipeline.spark.java import find_java, require_master
 
 T = TypeVar("T")
 
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
 _ARCHIVE_SECONDS: Final = 60
 # Tasks do their work in Python and native code, so a simple compiler that starts fast serves the JVM best.
-_QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
-_QUIET: Final = {
+_FAST_START: Final = "-XX:TieredStopAtLevel=1"
+_OPTIONS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
-_LOCAL: Final = {
+_LOCAL_OPTIONS: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.python.daemon.module": "omnigraph.pipeline.spark.daemon",
@@ -88,12 +88,14 @@ def _start(builder_of: Any, master: str | None) -> Any:
     # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
     is_local = master is None or master == "local" or master.startswith("local[")
     builder = builder_of.builder.appName("omnigraph").master(_with_retries(master))
-    options = _QUIET | (_LOCAL | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {})
+    options = _OPTIONS | (
+        _LOCAL_OPTIONS | {"spark.driver.extraJavaOptions": _java_options(cache, version)} if is_local else {}
+    )
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     for name, value in options.items():
         builder = builder.config(name, value)
-    with _own_interrupts(), warnings.catch_warnings():
+    with _keep_interrupt_handler(), warnings.catch_warnings():
         # The JVM is started by a fork that runs nothing of ours.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
@@ -131,15 +133,19 @@ def _java_options(cache: Path, version: int) -> str:
     import pyspark
 
     name = f"spark-{pyspark.__version__}-java-{version}"
-    options = f"{_QUICK_JAVA} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+    options = f"{_FAST_START} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
     # A directory on the class path, such as that of a configuration, makes an archive useless.
     has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
     if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
         return options
     # A younger one may still be being written, by a JVM that outlives its session for a moment.
-    old = [one for one in cache.glob(f"{name}.*.jsa") if clock.now_us() / 1e6 - one.stat().st_mtime > _ARCHIVE_SECONDS]
-    if old:
-        return f"{options} -XX:SharedArchiveFile={min(old)} -Xlog:disable"
+    archives = [
+        archive
+        for archive in cache.glob(f"{name}.*.jsa")
+        if clock.now_us() / 1e6 - archive.stat().st_mtime > _ARCHIVE_SECONDS
+    ]
+    if archives:
+        return f"{options} -XX:SharedArchiveFile={min(archives)} -Xlog:disable"
     return f"{options} -XX:ArchiveClassesAtExit={cache / f'{name}.{os.getpid()}.jsa'} -Xlog:disable"
 
 
@@ -155,7 +161,7 @@ def cache_folder() -> Path:
 
 
 @contextmanager
-def _own_interrupts() -> Iterator[None]:
+def _keep_interrupt_handler() -> Iterator[None]:
     """Keep the caller's way of stopping: Spark would install one that cancels the jobs of everybody."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if is_main else None
@@ -203,7 +209,7 @@ def register(spark: Any) -> None:
         context.pythonExec = before
 
 
-def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
+def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
     """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -212,7 +218,7 @@ def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
         context = spark.sparkContext
     except PySparkException:
         # A remote session keeps its context to itself.
-        return _plainly(stage, job)
+        return _run_remote(stage, job)
     from pyspark import InheritableThread
 
     group, outcome = f"omnigraph-{new_ulid()}", _Outcome()
@@ -228,14 +234,14 @@ def watched(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
     thread.start()
     try:
         while thread.is_alive():
-            thread.join(_LOOK_SECONDS)
-            reach(_done_tasks(context, group))
+            thread.join(_POLL_SECONDS)
+            reach(_count_done_tasks(context, group))
     except BaseException:
         context.cancelJobGroup(group)
         thread.join(_STOP_SECONDS)
         raise
     if outcome.error is not None:
-        raise _failed(stage, outcome.error) from outcome.error
+        raise _job_failure(stage, outcome.error) from outcome.error
     value: T = outcome.value
     return value
 
@@ -247,20 +253,22 @@ class _Outcome:
     error: Exception | None = None
 
 
-def _plainly(stage: str, job: Callable[[], T]) -> T:
+def _run_remote(stage: str, job: Callable[[], T]) -> T:
     from pyspark.errors import PySparkException
 
     try:
         return job()
     except PySparkException as error:
-        raise _failed(stage, error) from error
+        raise _job_failure(stage, error) from error
 
 
-def _failed(stage: str, error: Exception) -> PipelineError:
-    return PipelineError(f"Spark failed in the stage `{stage}`: {_reason(error)}; nothing was published", stage=stage)
+def _job_failure(stage: str, error: Exception) -> PipelineError:
+    return PipelineError(
+        f"Spark failed in the stage `{stage}`: {_failure_reason(error)}; nothing was published", stage=stage
+    )
 
 
-def _reason(error: Exception) -> str:
+def _failure_reason(error: Exception) -> str:
     """Return the last line that says something: that of the exception in the task, below its trace."""
     text = str(error).partition("JVM stacktrace")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
@@ -274,7 +282,7 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0][:300] if text else type(error).__name__
 
 
-def _done_tasks(context: Any, group: str) -> int:
+def _count_done_tasks(context: Any, group: str) -> int:
     tracker = context.statusTracker()
     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
     stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]

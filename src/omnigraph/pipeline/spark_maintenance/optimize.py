@@ -20,8 +20,8 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import MAINTAIN_LOCAL_BYTES_MAX, MAINTAIN_TASK_ROWS
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.job import Place, place_of
-from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.pipeline.bulk_load.job import GraphAccess, graph_access
+from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, Segment
 from omnigraph.store.read.dataset import Dataset, DatasetRef
@@ -36,8 +36,8 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
     """
     check_engine(engine)
     core, branch = graph.core, branch.strip()
-    spread = Spread(core, branch, partial(executors, master))
-    workers: dict[str, Workers] = {"auto": BySize(spread), "local": ThisProcess(), "spark": spread}
+    spread = SparkWorkers(core, branch, partial(start_executors, master))
+    workers: dict[str, Workers] = {"auto": AutoWorkers(spread), "local": ThisProcess(), "spark": spread}
     if engine == "spark" or (engine == "auto" and master is not None):
         # Whoever asks for Spark hears at once when it does not start.
         spread.start()
@@ -46,20 +46,20 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _SegmentPart:
     """A part of a segment, and the state that it covers."""
 
     ref: DatasetRef
     segment: Segment
 
 
-class Spread:
+class SparkWorkers:
     """Workers elsewhere: each task is one of Spark's, and a large segment is built in parts."""
 
     def __init__(self, core: Core, branch: str, start: Callable[[], Runner]) -> None:
         self._core = core
         self._branch = branch
-        self._place = place_of(core.kernel.store.root.uri, new_ulid())
+        self._access = graph_access(core.kernel.store.root.uri, new_ulid())
         self._start = start
         self._runner: Runner | None = None
         self._lock = threading.Lock()
@@ -75,39 +75,44 @@ class Spread:
         if not tasks:
             return []
         self._finish_links()
-        work = partial(rewrite_elsewhere, self._place, dataset.ref)
+        work = partial(rewrite_fragments, self._access, dataset.ref)
         return self.start().run("compacting", work, tasks, list(map(compaction.task_bytes, tasks)))
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
+    def index(self, dataset: Dataset, segments_: Sequence[Segment]) -> list[Built]:
         # Parts of one segment can be merged because they have the same partitions.
-        parts = [_parts(dataset, index_build.with_centres(dataset, one)) for one in wanted]
-        flat = [_Part(dataset.ref, part) for own in parts for part in own]
+        parts = [_split_segment(dataset, index_build.with_centres(dataset, segment)) for segment in segments_]
+        flat = [_SegmentPart(dataset.ref, part) for parts_of_segment in parts for part in parts_of_segment]
         if not flat:
             return []
         self._finish_links()
-        built = iter(self.start().run("indexing", partial(index_elsewhere, self._place), flat))
-        segments = [[next(built) for _ in own] for own in parts]
-        return [index_build.merge_segments(dataset, own) for own in segments]
+        built = iter(self.start().run("indexing", partial(build_segment_part, self._access), flat))
+        segments = [[next(built) for _ in parts_of_segment] for parts_of_segment in parts]
+        return [index_build.merge_segments(dataset, parts_of_segment) for parts_of_segment in segments]
 
     def _finish_links(self) -> None:
         # Tasks open versions by path alone, so what was just published must be in its place.
         self._core.kernel.finish_links(self._core.kernel.snapshot(self._branch))
 
 
-class BySize:
+class AutoWorkers:
     """Workers here for what is done before Spark would have started, and elsewhere for the rest."""
 
-    def __init__(self, spread: Spread) -> None:
+    def __init__(self, spread: SparkWorkers) -> None:
         self._spread = spread
         self._here = ThisProcess()
 
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return self._workers(sum(map(compaction.task_bytes, tasks))).compact(dataset, tasks)
 
-    def index(self, dataset: Dataset, wanted: Sequence[Segment]) -> list[Built]:
-        covered = {fragment for one in wanted for fragment in one.fragments}
-        size = sum(file.file_size_bytes or 0 for one in dataset.fragments if one.id in covered for file in one.files)
-        return self._workers(size).index(dataset, wanted)
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
+        covered = {fragment for segment in segments for fragment in segment.fragments}
+        size = sum(
+            file.file_size_bytes or 0
+            for segment in dataset.fragments
+            if segment.id in covered
+            for file in segment.files
+        )
+        return self._workers(size).index(dataset, segments)
 
     def _workers(self, size: int) -> Workers:
         if size <= MAINTAIN_LOCAL_BYTES_MAX or find_spec("pyspark") is None:
@@ -120,9 +125,9 @@ class BySize:
         return self._spread
 
 
-def _parts(dataset: Dataset, segment: Segment) -> list[Segment]:
+def _split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
     """Return a segment in parts that tasks build side by side; no fragment is cut."""
-    rows = {one.id: one.num_rows for one in dataset.fragments}
+    rows = {fragment_.id: fragment_.num_rows for fragment_ in dataset.fragments}
     runs: list[list[int]] = []
     held = MAINTAIN_TASK_ROWS
     for fragment in segment.fragments:
@@ -134,11 +139,11 @@ def _parts(dataset: Dataset, segment: Segment) -> list[Segment]:
     return [replace(segment, fragments=tuple(run)) for run in runs]
 
 
-def rewrite_elsewhere(place: Place, ref: DatasetRef, task: Task) -> Rewritten:
+def rewrite_fragments(access: GraphAccess, ref: DatasetRef, task: Task) -> Rewritten:
     """Execute one task of a compaction; what a second attempt writes, nothing names."""
-    return compaction.execute(place.open(ref), task)
+    return compaction.execute(access.open(ref), task)
 
 
-def index_elsewhere(place: Place, part: _Part) -> Built:
+def build_segment_part(access: GraphAccess, part: _SegmentPart) -> Built:
     """Build a part of a segment of the driver's version; parts of several versions could not be merged."""
-    return index_build.build_segment(place.store().open(part.ref), part.segment)
+    return index_build.build_segment(access.store().open(part.ref), part.segment)
