@@ -270,7 +270,7 @@ def test_load_ends_by_the_columns_of_a_composite_key(tmp_path: Path) -> None:
             "line 2: `from` of an edge `Above` is the id of a node, and is null",
         ),
         ("house,upper->house,floor=lower", "a,2,1,x", "is not the key of `Flat`"),
-        ("house,floor=upper->house,floor=nothing", "a,2,1,x", "are looked for in the columns"),
+        ("house,floor=upper->house,floor=nothing", "a,2,1,x", "expected the columns"),
         ("house,floor=upper->house,floor=lower", "a,two,1,x", r"line 2: column `upper` is no `Flat\.floor`"),
     ],
 )

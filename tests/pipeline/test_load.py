@@ -332,7 +332,7 @@ def test_load_with_quarantine_fails_on_what_has_no_line(graph: Graph, tmp_path: 
         ({"nodes": {"Person": "lines.ndjson"}}, "give it as `data`"),
         ({"nodes": {"Person": "fake.parquet"}}, "no Parquet file"),
         ({"nodes": {"Person": "empty.csv"}}, "is empty"),
-        ({"nodes": {"Person": 7}}, "is no input"),
+        ({"nodes": {"Person": 7}}, "unsupported input"),
         ({"nodes": {"Person": "other.csv"}}, "has no property `nam`"),
         ({"edges": {"Knows": "other.csv:a->b"}}, "`a` and `b`"),
         ({"edges": {"Knows": "other.csv:->b"}}, "two columns"),

@@ -154,7 +154,10 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         asked.append("elsewhere")
         return Threads()
 
-    with patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(optimize, "start_executors", executors):
+    with (
+        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit),
+        patch.object(optimize, "start_executors", executors),
+    ):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 

@@ -143,7 +143,9 @@ MUTANTS: dict[str, Callable[[], Any]] = {
     "lines of every split start anew": lambda: patch.object(staged_input.LineNumbers, "offset", lambda self, split: 0),
     "first line of a split is lost": lambda: patch.object(read_split, "_read_byte_range", _losing),
     "replaced rows stay": lambda: patch.object(matching, "is_known_key", lambda own, *others: own != own),
-    "the first of an id wins": lambda: patch.object(matching, "find_superseded_rows", lambda hashes, checks, rows: rows[1:]),
+    "the first of an id wins": lambda: patch.object(
+        matching, "find_superseded_rows", lambda hashes, checks, rows: rows[1:]
+    ),
     "replaced rows still hold their values": lambda: patch.object(
         set_checks, "_SurvivingRows", lambda check: check.committed
     ),

@@ -78,7 +78,7 @@ def test_writer_merges_and_overwrites_on_a_branch(tmp_path: Path) -> None:
     replace = Writer(options(graph, branch="side"), True)
     replace.commit([replace.write(dots("z"))])
     assert names(graph, "side") == ["z"]
-    with pytest.raises(UsageError, match="Spark was told otherwise"):
+    with pytest.raises(UsageError, match="does not match the mode of the writer"):
         Writer(options(graph, mode="merge"), True)
 
 

@@ -193,7 +193,7 @@ def test_wrong_options_in_spark_say_code_and_message(
 ) -> None:
     graph = things(tmp_path / "g")
     for options, message in (
-        ({"tyep": "x"}, "usage.invalid: there is no option `tyep` here"),
+        ({"tyep": "x"}, "usage.invalid: unknown option `tyep`"),
         ({"type": "Thign"}, "usage.invalid: "),
         ({"branch": "nowhere"}, "branch.not_found: "),
     ):
@@ -203,7 +203,7 @@ def test_wrong_options_in_spark_say_code_and_message(
         assert message in said.splitlines()[0]
         assert "Traceback" not in said
         assert 'File "' not in said
-    with pytest.raises(Exception, match=r"usage\.invalid: .* is not one condition on `Thing`"):
+    with pytest.raises(Exception, match=r"usage\.invalid: .* is not a single condition on `Thing`"):
         read(spark, graph, filter="count > 5) OR (true").collect()
     with pytest.raises(Exception, match=r"usage\.invalid: `CREATE TABLE … USING omnigraph`"):
         spark.sql(f"CREATE TABLE t USING omnigraph OPTIONS (graph '{graph.uri}', type 'Dot')")

@@ -1,7 +1,4 @@
-"""Diff as a DataFrame: what differs between two states of a graph, each task comparing a share of one type.
-
-The states are found in the driver, as `Graph.diff` finds them; entities are looked at in tasks alone.
-"""
+"""`Graph.diff` as a Spark DataFrame; each task compares a share of the rows of one type."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _SCHEMA: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DiffTask:
-    """One of several shares of what may differ in a type; a version is None where the type does not exist."""
+    """One of several shares of the rows that may differ in a type; a version is None where the type does not exist."""
 
     access: GraphAccess
     table_key: str
@@ -55,13 +52,13 @@ def diff(
     names: Naming = NOW,
     spark: Any = None,
 ) -> Any:
-    """Return the changes of `Graph.diff` as a DataFrame of Spark, in no order; read when its rows are asked for."""
+    """Return the changes of `Graph.diff` as an unordered Spark DataFrame, computed lazily."""
     from omnigraph.pipeline.spark.session import session
 
     before, after, selection = compared(graph.core, a, b, kinds, types, ops, branch, names)
     kernel = graph.core.kernel
     for view in (before, after):
-        # Tasks open versions by path alone, so what was just published must be in its place.
+        # Tasks open versions by path, so links of recent commits must be finished first.
         kernel.finish_links(view.snapshot)
     access = graph_access(graph.uri, new_ulid())
     tasks = [task for pair in selected(before, after, selection) for task in _plan_tasks(access, pair, selection)]
@@ -90,7 +87,7 @@ def _plan_tasks(access: GraphAccess, pair: Pair, selection: Selection) -> list[D
 
 
 def read_diff_task(task: DiffTask) -> Iterator[pa.RecordBatch]:
-    """Yield what differs in a share, a window of entities at a time."""
+    """Yield the changes of a share, one window of entities at a time."""
     before, after = (None if ref is None else task.access.open(ref) for ref in (task.before, task.after))
     rows = of_ops(candidates(before, after), task.selection)
     first, last = (rows.num_rows * number // task.shares for number in (task.number, task.number + 1))

@@ -1,7 +1,4 @@
-"""Embed: vectors for what is stored, with tasks in threads of this process or on the executors of Spark.
-
-What is to be embedded, and how it is published, is decided by `engine.embed`; this says where the work runs.
-"""
+"""`Graph.embed` with tasks in threads or on Spark executors; `engine.embed` plans and publishes."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ def embed(
     master: str | None = None,
     watcher: Watcher = NOBODY,
 ) -> EmbedReceipt:
-    """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
+    """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
     check_engine(engine)
     core = graph.core
     if not _use_spark(engine, master, core, branch):

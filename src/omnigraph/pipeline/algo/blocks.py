@@ -1,6 +1,6 @@
-"""A graph in blocks on Spark: edges as files of numbers, one set for each range of nodes, and rounds as tasks on them.
+"""Analytics on Spark: edges in files by block of target nodes, and each iteration as one task per block.
 
-The driver holds one number a node. Files lie beside the graph under an intent, and are removed at the end.
+The driver holds one number per node. Temporary files are covered by an intent and removed at the end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.store.write.fragments import claims, side_folder
 
 @dataclass(frozen=True, slots=True)
 class BlockTask:
-    """One range of nodes, and the files of the edges that end at them."""
+    """One block of nodes, and the files of the edges that end in it."""
 
     first: int
     size: int
@@ -41,11 +41,11 @@ class BlockTask:
 
 @contextmanager
 def spark_graph(view: View, nodes: Nodes, spark: Any = None) -> Iterator[SparkGraph]:
-    """Hold a graph in blocks while it is measured."""
+    """Provide a graph in blocks while it is measured."""
     if view.kernel.read_only:
         raise GraphError(
-            "measuring on Spark puts files beside the graph, which was opened read-only; open it for writing, or use"
-            ' `engine="local"`',
+            "analytics on Spark write temporary files to the graph, which was opened read-only; open it for writing, or"
+            ' use `engine="local"`',
             code="graph.read_only",
         )
     store = view.kernel.store
@@ -62,7 +62,7 @@ def spark_graph(view: View, nodes: Nodes, spark: Any = None) -> Iterator[SparkGr
 
 @dataclass
 class SparkGraph:
-    """A graph whose blocks are swept by tasks."""
+    """A graph whose blocks are processed by tasks."""
 
     spark: Any
     view: View
@@ -78,25 +78,25 @@ class SparkGraph:
     def degrees(self) -> tuple[Numbers, Numbers]:
         tasks = self._tasks(Direction.IN)
         partial_counts = Executors(self.spark).run(
-            "counting edges", partial(_count_edges, self._work, self.size), tasks
+            "counting edges", partial(_count_edges, self._files, self.size), tasks
         )
         going, coming = np.zeros(self.size, np.int64), np.zeros(self.size, np.int64)
         for task, (going_path, coming_path) in zip(tasks, partial_counts, strict=True):
-            going += self._work.read(going_path)
-            coming[task.first : task.first + task.size] = self._work.read(coming_path)
+            going += self._files.read(going_path)
+            coming[task.first : task.first + task.size] = self._files.read(coming_path)
         return going, coming
 
     def sweep(self, kernel: Kernel, direction: Direction, state: Numbers) -> Numbers:
         tasks = self._tasks(direction)
-        path = self._work.write(state)
-        paths = Executors(self.spark).run("a round", partial(_sweep, self._work, kernel, path), tasks)
-        swept = np.concatenate([np.empty(0, state.dtype), *(self._work.read(path_) for path_ in paths)])
+        path = self._files.write(state)
+        paths = Executors(self.spark).run("a round", partial(_sweep, self._files, kernel, path), tasks)
+        swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(path_) for path_ in paths)])
         for path_ in (path, *paths):
-            self._work.remove(path_)
+            self._files.remove(path_)
         return swept
 
     @property
-    def _work(self) -> ArrayFiles:
+    def _files(self) -> ArrayFiles:
         return ArrayFiles(self.access, self.folder)
 
     def _tasks(self, direction: Direction) -> list[BlockTask]:
@@ -105,7 +105,7 @@ class SparkGraph:
         return self._blocks[direction]
 
     def _write_blocks(self, direction: Direction) -> list[BlockTask]:
-        """Put the edges of every range of nodes into files of their own."""
+        """Partition the edges by block into files."""
         from pyspark.sql import functions
 
         width = ALGO_BLOCK_NODES
@@ -114,7 +114,7 @@ class SparkGraph:
             partial(_assign_blocks, direction, width), "block long, owner long, neighbour long"
         )
         by_block = frame.repartition(max(len(ranges), 1), functions.col("block"))
-        files = by_block.mapInArrow(partial(_write_pairs, self._work), "block long, path string")
+        files = by_block.mapInArrow(partial(_write_pairs, self._files), "block long, path string")
         rows = run_job(self.spark, "numbering edges", files.collect, lambda done: None)
         paths: dict[int, list[str]] = {}
         for row in rows:
@@ -125,7 +125,7 @@ class SparkGraph:
         ]
 
     def _pairs(self) -> Any:
-        """Return all edges as pairs of numbers."""
+        """Return all edges as pairs of node numbers."""
         frames = [self.spark.createDataFrame([], "source long, target long")]
         numbers = {name: self._numbers(name) for name in self.nodes.types}
         for edge in self.nodes.edges:
@@ -150,7 +150,7 @@ class SparkGraph:
 
 @dataclass(frozen=True, slots=True)
 class ArrayFiles:
-    """Where arrays of one measurement lie, for the driver and for tasks."""
+    """Arrays in temporary files, shared by the driver and tasks."""
 
     access: GraphAccess
     folder: str
@@ -189,34 +189,34 @@ def _read_ends(planned: NumberedScan, batches: Iterator[pa.RecordBatch]) -> Iter
 
 
 def _assign_blocks(direction: Direction, width: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield edges from the end that they are kept with."""
+    """Yield edges with the block of the node that owns them."""
     for batch in batches:
         source, target = (batch.column(index).to_numpy() for index in (0, 1))
         owners, neighbours = (target, source) if direction is Direction.IN else both_ways(source, target)
         yield pa.RecordBatch.from_pydict({"block": owners // width, "owner": owners, "neighbour": neighbours})
 
 
-def _write_pairs(work: ArrayFiles, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _write_pairs(files: ArrayFiles, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         blocks, owners, neighbours = (batch.column(index).to_numpy() for index in (0, 1, 2))
         for block in np.unique(blocks):
             in_block = blocks == block
-            path = work.write(np.stack([owners[in_block], neighbours[in_block]]))
+            path = files.write(np.stack([owners[in_block], neighbours[in_block]]))
             yield pa.RecordBatch.from_pydict({"block": pa.array([int(block)], pa.int64()), "path": [path]})
 
 
-def _read_pairs(work: ArrayFiles, paths: Sequence[str]) -> Numbers:
-    return np.concatenate([np.empty((2, 0), np.int64), *(work.read(path) for path in paths)], axis=1)
+def _read_pairs(files: ArrayFiles, paths: Sequence[str]) -> Numbers:
+    return np.concatenate([np.empty((2, 0), np.int64), *(files.read(path) for path in paths)], axis=1)
 
 
-def _count_edges(work: ArrayFiles, size: int, task: BlockTask) -> tuple[str, str]:
-    """Count what comes in to the nodes of a block, and what goes out from anywhere to there."""
-    owners, neighbours = _read_pairs(work, task.paths)
+def _count_edges(files: ArrayFiles, size: int, task: BlockTask) -> tuple[str, str]:
+    """Count the incoming edges of the nodes of a block, and the outgoing edges of all nodes into it."""
+    owners, neighbours = _read_pairs(files, task.paths)
     coming = np.bincount(owners - task.first, minlength=task.size)
-    return work.write(np.bincount(neighbours, minlength=size)), work.write(coming)
+    return files.write(np.bincount(neighbours, minlength=size)), files.write(coming)
 
 
-def _sweep(work: ArrayFiles, kernel: Kernel, state_path: str, task: BlockTask) -> str:
-    owners, neighbours = _read_pairs(work, task.paths)
+def _sweep(files: ArrayFiles, kernel: Kernel, state_path: str, task: BlockTask) -> str:
+    owners, neighbours = _read_pairs(files, task.paths)
     block = build_block(owners, neighbours, task.first, task.size)
-    return work.write(kernel(block, work.read(state_path)))
+    return files.write(kernel(block, files.read(state_path)))

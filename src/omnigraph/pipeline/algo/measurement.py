@@ -1,6 +1,6 @@
-"""One measurement: where it runs, what it found, and in which forms it can be had.
+"""Run one graph measure in process or on Spark, and its result as Arrow or as a DataFrame.
 
-The rounds themselves are in `engine.algo`; `blocks` runs them on Spark.
+The algorithms are in `engine.algo`; `blocks` runs their iterations on Spark.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from omnigraph.engine.session import Moment, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
-from omnigraph.manifest.model import Commit
+from omnigraph.manifest.model import MAIN, Commit
 from omnigraph.pipeline.datasource.table_reader import Scan, plan_scan
 from omnigraph.pipeline.spark.executors import Engine, check_engine
 from omnigraph.pipeline.spark.session import session
@@ -27,21 +27,38 @@ from omnigraph.rules.arrow_typing import Column
 from omnigraph.store.write.fragments import scan_fragments
 
 
+class MeasureOptions(TypedDict, total=False):
+    """Options of every measure.
+
+    Attributes:
+        branch: The branch to read; `main` by default.
+        at: Measure a past state: a commit, tag, manifest version or timestamp.
+        write_to: A node property to write the measure to, in one commit on the branch.
+        engine: `local` runs in process, `spark` on executors, `auto` chooses by the number of edges.
+        spark: The Spark session; by default the running one, or a new one.
+    """
+
+    branch: str
+    at: Moment | None
+    write_to: str | None
+    engine: Engine
+    spark: Any
+
+
 @dataclass(frozen=True)
 class Measured:
-    """What was measured of every node, where it was computed, and the commit that wrote it, if any."""
+    """The values of every node, the engine that computed them, and the commit that wrote them, if any."""
 
     values: NodeValues
     engine: str
     commit: Commit | None = None
 
     def to_arrow(self) -> pa.Table:
-        """Return one row per node: `type`, `id` and what was measured."""
+        """Return one row per node: `type`, `id` and the measured columns."""
         return self.values.to_arrow()
 
     def to_dataframe(self, spark: Any = None) -> Any:
-        """Return the same as a DataFrame of Spark; ids are read by its tasks."""
-
+        """Return the same rows as a Spark DataFrame; its tasks read the ids."""
         return values_frame(self.values, spark)
 
 
@@ -49,16 +66,17 @@ def measure(
     graph: Graph,
     edges: Sequence[str] | None,
     compute: Callable[[Sweeps], Mapping[str, Numbers]],
-    branch: str,
-    at: Moment | None,
-    write_to: str | None,
-    engine: Engine,
-    spark: Any,
+    *,
+    branch: str = MAIN,
+    at: Moment | None = None,
+    write_to: str | None = None,
+    engine: Engine = "auto",
+    spark: Any = None,
 ) -> Measured:
-    """Run a measure on a branch, or at a moment of the past, and write it back when asked to."""
+    """Compute a measure on a branch or a past state, and write it back if `write_to` is set."""
     check_engine(engine)
     if at is not None and write_to is not None:
-        raise UsageError("what was measured in the past cannot be written; leave `at` or `write_to` out")
+        raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
     view = graph.core.view(branch, at)
     nodes = select_nodes(view, edges)
@@ -83,7 +101,7 @@ def _count_edges(view: View, keys: Sequence[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NumberedScan:
-    """Scans of one type in which every task knows the number of its first row."""
+    """The scan of a type with the number of the first row of each task."""
 
     scan: Scan
     runs: Sequence[Sequence[int]]
@@ -91,7 +109,7 @@ class NumberedScan:
 
 
 def plan_numbered_scan(view: View, table_key: str) -> NumberedScan:
-    """Return how tasks read a type, with the place of each task's rows among all."""
+    """Plan the scan of a type, with the number of the first row of each task."""
     scan, runs = plan_scan(view, table_key)
     dataset = view.dataset(table_key)
     rows = dict(zip((fragment.id for fragment in dataset.fragments), dataset.fragment_rows, strict=True))
@@ -100,7 +118,7 @@ def plan_numbered_scan(view: View, table_key: str) -> NumberedScan:
 
 
 def read_numbered(planned: NumberedScan, columns: Sequence[str], run: int) -> Iterator[tuple[list[Column], int]]:
-    """Yield columns of one task's rows, batch by batch, each with the number of its first row."""
+    """Yield columns of one task batch by batch, each with the number of its first row."""
     first = planned.firsts[run]
     for batch in scan_fragments(planned.scan.open(), planned.runs[run], columns):
         yield [batch.column(batch.schema.get_field_index(name)) for name in columns], first
@@ -108,7 +126,7 @@ def read_numbered(planned: NumberedScan, columns: Sequence[str], run: int) -> It
 
 
 def values_frame(values: NodeValues, spark: Any = None) -> Any:
-    """Return what was measured as a DataFrame: `type`, `id` and a column each."""
+    """Return the measured columns as a DataFrame with `type` and `id`."""
     spark = spark if spark is not None else session()
     schema = "type string, id string" + "".join(
         f", {name} {'double' if column.dtype.kind == 'f' else 'long'}" for name, column in values.columns.items()

@@ -1,7 +1,7 @@
-"""Mapping: the columns of a Parquet file, CSV file or DataFrame to the layout of one type.
+"""Map the columns of a Parquet file, CSV file or DataFrame to the properties of one type.
 
-Whole columns go through kernels; a batch in which something is unusual is converted as an ingest would, value by value,
-so that what is wrong is told in the same words.
+The fast path casts whole columns with Arrow kernels. A batch in which any value may not fit takes the slow path of an
+ingest, value by value, so that errors are the same.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from omnigraph.rules.coerce_column import Fault, decode_column, list_column, rea
 from omnigraph.rules.delta import one_array
 from omnigraph.rules.violations import Findings, Violation
 
-# What a text of a CSV file can be read as by a kernel.
+# Types that Arrow can parse from CSV text.
 _PARSED_BY_ARROW: Final = NUMBERS | {Scalar.BOOL}
-# What the rules read from texts themselves.
+# Types whose values the rules parse from text themselves.
 _TEXT_ENCODED: Final = frozenset({Scalar.DATE, Scalar.DATETIME, Scalar.BLOB})
 _TEXT: Final = PropertyType(Scalar.STRING)
 _CONVERSION_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, DataError)
@@ -39,7 +39,7 @@ _CONVERSION_ERRORS: Final = (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.Ar
 
 @dataclass(frozen=True, slots=True)
 class InputColumn:
-    """A column of an input. `is_text` when its values are spelled as texts, whatever they stand for."""
+    """A column of the input; `is_text` if its values are text that has to be parsed."""
 
     column: Column
     is_text: bool
@@ -49,7 +49,7 @@ class InputColumn:
 
 
 class ColumnMapper:
-    """Takes batches of one source to the layout of one type. `is_text` when the values of all columns are texts."""
+    """Maps batches of one source to one type; `is_text` if all columns are text, as in CSV."""
 
     def __init__(
         self, catalog: Catalog, type_: Type, columns: Columns, findings: Findings, *, is_text: bool = False
@@ -60,13 +60,13 @@ class ColumnMapper:
         self._findings = findings
         self._converter = Converter(findings)
         self._is_text = is_text
-        # Of the batch at hand: columns of texts, lines, and rows of which something was reported already.
+        # State of the current batch: text columns, line numbers, and rows that were reported already.
         self._texts: frozenset[str] = frozenset()
         self._numbers: Numbers = np.zeros(0, np.int64)
         self._refused: set[int] = set()
 
     def part(self, table: pa.Table, numbers: Numbers, texts: Collection[str] = ()) -> Part:
-        """Return the entities of a batch, whose rows have these line numbers; some columns may hold texts."""
+        """Map a batch with the given line numbers; `texts` are the columns that hold text."""
         self._texts = frozenset(table.column_names if self._is_text else texts)
         self._numbers, self._refused = numbers, set()
         named = self._named(table)
@@ -80,7 +80,7 @@ class ColumnMapper:
         return InputColumn(one_array(table.column(column)), column in self._texts)
 
     def _named(self, table: pa.Table) -> dict[str, InputColumn]:
-        """Return the columns by the names that the type has for them; every column must have one."""
+        """Return the columns by property name; every column must map to one."""
         type_, known = self._type, {"id", *self._type.properties}
         renamed = dict(self._columns.properties)
         duplicates = [
@@ -88,12 +88,12 @@ class ColumnMapper:
         ]
         if duplicates:
             raise UsageError(
-                f"two columns are `{duplicates[0]}`; drop one, or map it to another property", column=duplicates[0]
+                f"two columns map to `{duplicates[0]}`; drop one, or map it to another property", column=duplicates[0]
             )
-        named, endpoint_names = self._named_ends(table)
+        named, endpoint_names = self._endpoints(table)
         unknown = [name for name in renamed if name not in table.column_names]
         if unknown:
-            raise UsageError(f"there is no column `{unknown[0]}` to map; check the mapping", column=unknown[0])
+            raise UsageError(f"no column `{unknown[0]}` to map; check the mapping", column=unknown[0])
         for column in table.column_names:
             name = renamed.get(column, column)
             if column in endpoint_names:
@@ -104,21 +104,21 @@ class ColumnMapper:
             named[name] = self._values(table, column)
         return named
 
-    def _named_ends(self, table: pa.Table) -> tuple[dict[str, InputColumn], set[str]]:
-        """Return the ends of edges, as ids where they are spread over several columns, and the columns they take."""
+    def _endpoints(self, table: pa.Table) -> tuple[dict[str, InputColumn], set[str]]:
+        """Return the endpoints of edges, joined to ids where a key has several columns, and the columns they use."""
         type_ = self._type
         if not isinstance(type_, EdgeType):
             return {}, set()
         source, target = endpoint_columns(type_, self._columns, table.column_names)
         ends = (("src", source, type_.source), ("dst", target, type_.target))
         named = {
-            name: self._values(table, end[""]) if "" in end else InputColumn(self._joined(table, end, node), False)
+            name: self._values(table, end[""]) if "" in end else InputColumn(self._join_key(table, end, node), False)
             for name, end, node in ends
         }
         return named, {*source.values(), *target.values()}
 
-    def _joined(self, table: pa.Table, end: EndpointColumns, node: str) -> Column:
-        """Return the ids of the nodes whose keys are in some columns; null where one of these is."""
+    def _join_key(self, table: pa.Table, end: EndpointColumns, node: str) -> Column:
+        """Build node ids from key columns; null where a part of the key is null."""
         type_ = self._catalog.nodes[node]
         if set(end) != set(type_.key):
             raise UsageError(
@@ -128,26 +128,26 @@ class ColumnMapper:
             )
         fitted = {}
         for name in type_.key:
-            fitted[name], faults = self._fitted_part(self._values(table, end[name]), type_.properties[name].type)
+            fitted[name], faults = self._fit_key_part(self._values(table, end[name]), type_.properties[name].type)
             for fault in faults:
-                message = f"column `{end[name]}` is no `{node}.{name}`, a part of the key: {fault.reason}"
+                message = f"column `{end[name]}` is not a valid `{node}.{name}`, a part of the key: {fault.reason}"
                 self._findings.add(Violation("N4", message, property=end[name], line=int(self._numbers[fault.row])))
                 self._refused.add(fault.row)
         return _build_ids(type_, fitted)
 
-    # -- whole columns -----------------------------------------------------------------------------------------
+    # -- fast path: whole columns ------------------------------------------------------------------------------
 
     def _convert_columns(self, named: dict[str, InputColumn]) -> pa.Table | None:
         type_, count = self._type, len(next(iter(named.values()), []))
         columns: dict[str, Column] = {}
         for name, item in type_.properties.items():
-            column = self._fitted(named[name], item.type) if name in named else _null_column(count, item.type)
+            column = self._fit(named[name], item.type) if name in named else _null_column(count, item.type)
             if column is None or (column.null_count and not item.type.nullable):
                 return None
             columns[name] = column
         if isinstance(type_, EdgeType):
-            columns["src"] = self._ends(named["src"], type_.source)
-            columns["dst"] = self._ends(named["dst"], type_.target)
+            columns["src"] = self._endpoint_ids(named["src"], type_.source)
+            columns["dst"] = self._endpoint_ids(named["dst"], type_.target)
             if columns["src"].null_count or columns["dst"].null_count:
                 return None
         columns["id"] = self._ids(named, columns, count)
@@ -166,37 +166,37 @@ class ColumnMapper:
         generated: Column = pa.array(new_ulids(count).astype(str), pa.string())
         return generated if explicit is None else pc.coalesce(explicit.cast(pa.string()), generated)
 
-    def _ends(self, values: InputColumn, node: str) -> Column:
-        """Return ends as ids: what a key of one column holds is spelled as the id that it makes."""
+    def _endpoint_ids(self, values: InputColumn, node: str) -> Column:
+        """Return endpoints as ids: a value of a single-column key becomes the id that it makes."""
         type_, column = self._catalog.nodes[node], values.column
         if len(type_.key) != 1 or type_.properties[type_.key[0]].type.is_text:
             return column.cast(pa.string())
         name = type_.key[0]
-        fitted, faults = self._fitted_part(values, type_.properties[name].type)
+        fitted, faults = self._fit_key_part(values, type_.properties[name].type)
         ids = _build_ids(type_, {name: fitted})
-        # What is no key may still be meant as an id, of a node that is not there.
+        # A value that does not fit the key is kept as an id; the endpoint rule reports it as missing.
         return pc.coalesce(ids, column.cast(pa.string())) if faults else ids
 
-    def _fitted_part(self, values: InputColumn, type_: PropertyType) -> tuple[Column, Sequence[Fault]]:
-        """Return a column that is a part of a key in its own layout, null where a value does not fit, and why not."""
+    def _fit_key_part(self, values: InputColumn, type_: PropertyType) -> tuple[Column, Sequence[Fault]]:
+        """Convert a column that is part of a key; null where a value does not fit, with the faults."""
         try:
-            fitted = self._fitted(values, type_)
+            fitted = self._fit(values, type_)
         except _CONVERSION_ERRORS:
             fitted = None
         if fitted is not None:
             return fitted, ()
         return decode_column(self._read(values, type_), type_)
 
-    def _fitted(self, values: InputColumn, type_: PropertyType) -> Column | None:
-        """Return a column in a property's own layout; None, or an error of Arrow, when a value may not fit."""
+    def _fit(self, values: InputColumn, type_: PropertyType) -> Column | None:
+        """Convert a column to the layout of a property; None, or an Arrow error, if a value may not fit."""
         column = values.column
         if pa.types.is_dictionary(column.type):
             column = column.cast(column.type.value_type)
         if type_.is_list and pa.types.is_list(column.type):
-            items = self._fitted(InputColumn(column.values, False), PropertyType(type_.scalar))
+            items = self._fit(InputColumn(column.values, False), PropertyType(type_.scalar))
             return None if items is None else list_column(column.offsets, items, column.is_null())
         if type_.scalar in INTEGERS and pa.types.is_decimal(column.type):
-            # Spark has no other home for unsigned numbers of 64 bits.
+            # Spark represents unsigned 64-bit integers as decimals.
             return column.cast(arrow_type(type_))
         if values.is_text and type_.scalar in _PARSED_BY_ARROW and not type_.is_list:
             return stored_column(column.cast(reader_type(type_)), type_)
@@ -209,7 +209,7 @@ class ColumnMapper:
         read = reader_type(type_)
         return stored_column(column.cast(read), type_) if _type_family(column.type) == _type_family(read) else None
 
-    # -- value by value ----------------------------------------------------------------------------------------
+    # -- slow path: value by value -----------------------------------------------------------------------------
 
     def _convert_rows(self, named: dict[str, InputColumn], numbers: Numbers) -> Part:
         type_ = self._type
@@ -223,19 +223,19 @@ class ColumnMapper:
         ids = lists.get("id", [None] * len(numbers))
         gathered.ids = [None if id_ is None else str(id_) for id_ in ids]
         if isinstance(type_, EdgeType):
-            gathered.sources = self._ends(named["src"], type_.source).to_pylist()
-            gathered.targets = self._ends(named["dst"], type_.target).to_pylist()
-            gathered = self._without_half_edges(gathered)
+            gathered.sources = self._endpoint_ids(named["src"], type_.source).to_pylist()
+            gathered.targets = self._endpoint_ids(named["dst"], type_.target).to_pylist()
+            gathered = self._drop_incomplete_edges(gathered)
         return self._converter.convert(gathered)
 
     def _read(self, values: InputColumn, type_: PropertyType) -> list[Any]:
-        """Return the values of a column; texts as what they stand for, or as they are, for the rules to refuse."""
+        """Return the values of a column, text parsed; what cannot be parsed is kept for the rules to report."""
         items: list[Any] = values.column.to_pylist()
         if not values.is_text or type_.is_text or (type_.scalar in _TEXT_ENCODED and not type_.is_list):
             return items
         if type_.is_list or type_.scalar not in _PARSED_BY_ARROW:
             return [_parse_json(item) for item in items]
-        # Numbers are read by the kernel that reads whole columns, so that a wrong one changes nothing about others.
+        # Numbers are parsed by the kernel of the fast path, so one bad value does not change the others.
         encoded = values.column.dictionary_encode()
         distinct = encoded.dictionary
         read = [self._read_word(distinct.slice(index, 1), type_) for index in range(len(distinct))]
@@ -243,14 +243,14 @@ class ColumnMapper:
 
     def _read_word(self, word: Column, type_: PropertyType) -> object:
         try:
-            fitted = self._fitted(InputColumn(word, True), type_)
+            fitted = self._fit(InputColumn(word, True), type_)
         except _CONVERSION_ERRORS:
             fitted = None
-        # What is a number of another kind is refused as such.
+        # A number of another type is left for the rules to report.
         return _parse_json(word[0].as_py()) if fitted is None else fitted[0].as_py()
 
-    def _without_half_edges(self, gathered: Gathered) -> Gathered:
-        """Report edges without an end, in the words of an ingest, and leave them out."""
+    def _drop_incomplete_edges(self, gathered: Gathered) -> Gathered:
+        """Report edges without an endpoint, with the message of an ingest, and drop them."""
         whole: list[int] = []
         ends: Iterable[tuple[str | None, str | None]] = zip(gathered.sources, gathered.targets, strict=True)
         for row, (source, target) in enumerate(ends):
@@ -266,7 +266,7 @@ class ColumnMapper:
 
 
 def _build_ids(type_: NodeType, keys: dict[str, Column]) -> Column:
-    """Return the ids that keys make; null where a part of the key is."""
+    """Build ids from keys; null where a part of the key is null."""
     complete = np.logical_and.reduce([pc.is_valid(column).to_numpy(zero_copy_only=False) for column in keys.values()])
     indices = np.where(complete, np.cumsum(complete) - 1, -1)
     ids = one_array(key_ids(type_, pa.table(keys).filter(pa.array(complete))))
@@ -280,7 +280,7 @@ def _null_column(count: int, type_: PropertyType) -> Column:
 
 
 def _parse_json(text: Any) -> object:
-    """Return the JSON that a text of a CSV file holds, or the text itself."""
+    """Parse JSON in a CSV value; return the text itself if it is not JSON."""
     try:
         return text if text is None else orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -288,7 +288,7 @@ def _parse_json(text: Any) -> object:
 
 
 def _type_family(type_: Any) -> str:
-    """Return the kind of values between which a checked cast changes nothing."""
+    """Return the family of types within which a checked cast is lossless."""
     if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
         return f"list of {_type_family(type_.value_type)}"
     families: dict[str, Callable[[Any], bool]] = {

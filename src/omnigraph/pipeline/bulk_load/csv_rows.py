@@ -1,6 +1,6 @@
-"""Rows of a CSV file as columns of texts, each with the line that it begins in; rows that are no rows are reported.
+"""Read a CSV file as string columns, with the line on which each row starts; malformed rows become violations.
 
-Knows the format, not what columns mean. A file is read in blocks, so no more of it is held than one of them.
+Knows the format, not the schema. A file is read block by block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NEWLINE: Final = ord("\n")
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Some rows, the lines they begin in, all lines up to the next rows, and the texts of malformed rows by line."""
+    """Rows, the line on which each starts, the range of their lines, and the text of malformed rows by line."""
 
     table: pa.Table
     numbers: Numbers
@@ -36,7 +36,7 @@ class Rows:
 
 
 class _BlankRows(Enum):
-    """What rows without any value are; a reader of CSV cannot tell an empty line from a row of empty fields."""
+    """What rows without any value are: the CSV reader does not tell an empty line from a row of empty fields."""
 
     EMPTY_LINES = "empty lines"
     ROWS = "rows"
@@ -44,7 +44,7 @@ class _BlankRows(Enum):
 
 
 def read_csv(split: Split, findings: Findings) -> Iterator[Rows]:
-    """Yield the rows of a file; ragged rows, and texts that are not UTF-8, go to the findings."""
+    """Yield the rows of a file; add ragged rows and invalid UTF-8 to the findings."""
     reading = _CsvReader(split, findings, _read_header(split))
     yield from reading.batches()
 
@@ -59,7 +59,7 @@ def _read_header(split: Split) -> list[str]:
 
 @dataclass
 class _CsvReader:
-    """One pass over a file: the row and the line that come next, rows that the reader malformed, and what was decided."""
+    """One pass over a file: the next row and line, the ragged rows not yet reported, and what blank rows are."""
 
     split: Split
     findings: Findings
@@ -67,7 +67,7 @@ class _CsvReader:
     next_row: int = 2
     next_line: int = 2
     ragged: list[Any] = field(default_factory=list)
-    valueless: _BlankRows | None = None
+    blank_rows: _BlankRows | None = None
 
     def batches(self) -> Iterator[Rows]:
         first = 1
@@ -80,7 +80,7 @@ class _CsvReader:
             yield self._rows(nothing, first, is_last=True)
 
     def _open(self, on_ragged: Any, *, is_skipping_empty: bool) -> Iterator[Any]:
-        # Texts become values by the rules of the schema, not by what they look like; bytes become texts here.
+        # The schema decides the types, so no type inference; bytes are decoded below to report invalid UTF-8 by row.
         options = pyarrow.csv.ConvertOptions(
             column_types=dict.fromkeys(self.header, pa.binary()),
             strings_can_be_null=True,
@@ -102,11 +102,11 @@ class _CsvReader:
     def _rows(self, table: pa.Table, first: int, *, is_last: bool = False) -> Rows:
         numbers, malformed = self._number(table, is_last=is_last)
         rows = Rows(table, numbers, range(first, self.next_line), malformed)
-        return self._with_texts(self._without_valueless(rows))
+        return self._decode_utf8(self._without_blank(rows))
 
     def _number(self, table: pa.Table, *, is_last: bool) -> tuple[Numbers, dict[int, str]]:
-        """Return the line in which each row begins; malformed rows, which stand between them, are told by theirs."""
-        # The reader may be ahead of the batch that it hands out: malformed rows behind it are left for the next one.
+        """Return the line on which each row starts, and the ragged rows among them by line."""
+        # The reader may be ahead of its batch: ragged rows after the batch are left for the next one.
         count = table.num_rows + len(self.ragged)
         row_numbers = np.arange(self.next_row, self.next_row + count)
         is_ragged = np.isin(row_numbers, [row.number for row in self.ragged])
@@ -127,22 +127,22 @@ class _CsvReader:
             line: row.text for row, line in zip(skipped, starts[is_ragged].tolist(), strict=True)
         }
 
-    # -- rows without any value --------------------------------------------------------------------------------
+    # -- blank rows --------------------------------------------------------------------------------------------
 
-    def _without_valueless(self, rows: Rows) -> Rows:
-        """Leave out empty lines; where a file has such rows and empty lines, all of them are reported."""
+    def _without_blank(self, rows: Rows) -> Rows:
+        """Drop empty lines; if a file has both empty lines and blank rows, report all of them."""
         mask = _is_blank(rows.table)
         if not mask.any():
             return rows
-        if self.valueless is None:
-            self.valueless = self._decide_valueless()
-        if self.valueless is _BlankRows.ROWS:
+        if self.blank_rows is None:
+            self.blank_rows = self._classify_blank_rows()
+        if self.blank_rows is _BlankRows.ROWS:
             return rows
-        lines = rows.numbers[mask].tolist() if self.valueless is _BlankRows.MIXED else []
+        lines = rows.numbers[mask].tolist() if self.blank_rows is _BlankRows.MIXED else []
         for line in lines:
             message = (
-                "this is an empty line or a row without any value, and the file has both, which cannot be told apart;"
-                " remove the empty lines"
+                "this is an empty line or a row without any value; the file has both, and they cannot be distinguished."
+                " Remove the empty lines"
             )
             self.findings.add(Violation("N1", message, self.split.table_key, line=line))
         return Rows(
@@ -152,8 +152,8 @@ class _CsvReader:
             rows.malformed | dict.fromkeys(lines, ""),
         )
 
-    def _decide_valueless(self) -> _BlankRows:
-        """Read the file twice more, with empty lines and without: what stays are rows."""
+    def _classify_blank_rows(self) -> _BlankRows:
+        """Read the file twice more, with and without empty lines: blank rows remain in both."""
 
         def skip(_: Any) -> str:
             return "skip"
@@ -166,10 +166,10 @@ class _CsvReader:
             return _BlankRows.EMPTY_LINES
         return _BlankRows.ROWS if with_lines == without else _BlankRows.MIXED
 
-    # -- texts -------------------------------------------------------------------------------------------------
+    # -- encoding ----------------------------------------------------------------------------------------------
 
-    def _with_texts(self, rows: Rows) -> Rows:
-        """Return rows whose bytes are texts; rows in which some are not are reported and left out."""
+    def _decode_utf8(self, rows: Rows) -> Rows:
+        """Decode bytes as UTF-8; report and drop rows that are not."""
         is_bad = np.zeros(rows.table.num_rows, bool)
         for name, column in zip(rows.table.column_names, rows.table.columns, strict=True):
             for row in _invalid_utf8_rows(column):
@@ -187,7 +187,7 @@ class _CsvReader:
 
 
 class _UnsplitLineEnds(io.RawIOBase):
-    """A stream whose pieces never end between `\\r` and `\\n`.
+    """A stream whose chunks never end between `\\r` and `\\n`.
 
     Arrow drops a `\\n` that begins a block after a `\\r`, also inside quotes, where both belong to the value.
     """
@@ -208,7 +208,7 @@ class _UnsplitLineEnds(io.RawIOBase):
 
 
 def _count_newlines(table: pa.Table) -> Numbers:
-    """Return how many line ends the values of each row hold."""
+    """Return the number of newlines within the values of each row."""
     total = np.zeros(table.num_rows, np.int64)
     for column in table.columns:
         for start, chunk in _chunks(column):
@@ -226,19 +226,19 @@ def _chunks(column: Any) -> Iterator[tuple[int, Column]]:
 
 
 def _bytes_of(chunk: Column) -> Any:
-    """Return the bytes of all values of an array, one after the other."""
+    """Return the concatenated bytes of all values of an array."""
     data = chunk.buffers()[2]
     return np.frombuffer(data if data is not None else b"", np.uint8)
 
 
 def _is_blank(rows: pa.Table | pa.RecordBatch) -> Any:
-    """Return which rows have no value in any column."""
+    """Return a mask of the rows without any value."""
     masks = [np.asarray(pc.is_null(column), bool) for column in rows.columns]
     return np.logical_and.reduce(masks)
 
 
 def _invalid_utf8_rows(column: Any) -> list[int]:
-    """Return the rows of a column whose bytes are not UTF-8; value by value only where there are some."""
+    """Return the rows of a column that are not UTF-8; decodes value by value only if there are any."""
     try:
         column.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,6 +1,6 @@
-"""Asking: how tasks reach the provider of embeddings and the cache of vectors, wherever they run.
+"""Access to the embedding provider and the vector cache for tasks on executors.
 
-What every process has of it is made once, and shared by its tasks.
+Each process builds its client once and shares it among its tasks.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from omnigraph.settings import SETTINGS
 from omnigraph.store.read.dataset import Dataset, DatasetRef
 
 _API_KEYS: Final = ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY")
-# Executors ask the provider that the driver was told of, with its key.
+# Executors use the provider and API key of the driver.
 SETTING_NAMES: Final = (*(name for name in SETTINGS if name.startswith("OMNIGRAPH_EMBED")), *_API_KEYS)
-# A remote session does not tell how many tasks it runs at once.
+# Spark Connect does not report its parallelism.
 _PROCESSES_UNKNOWN: Final = 8
 _lock: Final = Lock()
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorSite:
-    """Wherever a task runs; so many processes ask the provider at the same time."""
+    """Graph and embedding-provider access for a task; `sharers` processes share the rate limit."""
 
     access: GraphAccess
     sharers: int
@@ -53,7 +53,7 @@ def _embedder(settings: Settings, sharers: int) -> Embedder:
 
 @lru_cache(maxsize=8)
 def _filler(site: ExecutorSite, space: Space) -> Filler:
-    # The store puts the driver's settings into this process, among them those of the provider.
+    # Opening the store sets the driver's settings in this process, those of the provider included.
     store = site.access.store()
     embedder = _embedder(site.access.settings, site.sharers)
     if Space.of(embedder, space.dimension) != space:
@@ -72,12 +72,12 @@ def _made(site: ExecutorSite, dimension: int, space: Space | None) -> Made:
 
 
 def executor_site(uri: str, operation_id: str, sharers: int) -> ExecutorSite:
-    """Return how tasks of one operation reach the graph and the provider."""
+    """Return the access that tasks of one operation have to the graph and the provider."""
     return ExecutorSite(graph_access(uri, operation_id, SETTING_NAMES), max(1, sharers))
 
 
 def count_processes(runner: Runner) -> int:
-    """Return how many processes run tasks at the same time; threads of one process share an embedder."""
+    """Return how many processes run tasks concurrently; threads of one process share an embedder."""
     if not isinstance(runner, Executors):
         return 1
     from pyspark.errors import PySparkException

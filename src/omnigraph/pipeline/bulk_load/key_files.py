@@ -1,7 +1,7 @@
-"""Key files: the hashes that set rules compare, written by tasks beside the data, read by whoever checks.
+"""Key segments: sorted files of the key hashes of one chunk of an input, or of one committed fragment.
 
-One file for one type of one chunk of an input, or for one fragment of what is committed. Hashes lie in order, so that
-whoever checks a range of them reads that range alone; and each only once, so that no value fills a range by itself.
+Hashes are sorted, with bucket offsets beside them, so that a task reads only its range of a segment. Each hash is stored
+once per segment, with a count, so that a frequent value (a hub node) cannot fill a range.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from omnigraph.rules.delta import one_array
 from omnigraph.store.read.dataset import lance_errors
 from omnigraph.store.store import Store
 
-# The arrays of one key: `hash` in order, `row` the first row that has it, and what else goes along with that row.
+# The arrays of one key: sorted `hash`, its first `row`, its `count`, and extra hashes of that row.
 KeyArrays: TypeAlias = dict[str, Numbers]
 
 _BUCKET_SHIFT: Final = np.uint64(64 - (LOAD_BUCKETS_MAX - 1).bit_length())
-# The directory of a file is read with its first bytes, unless a type has very many keys.
+# The directory of a segment fits the first read, unless a type has very many keys.
 _HEAD_BYTES: Final = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class KeySegment:
-    """A key file, the number of the row that its rows are counted from, and how many keys it holds."""
+    """The file of a segment, the row number that its rows count from, and the number of its keys."""
 
     path: str
     first: int
@@ -44,7 +44,7 @@ class KeySegment:
 
 @dataclass(frozen=True, slots=True)
 class HashRange:
-    """One of several equal ranges of all hashes."""
+    """Range `number` of `count` equal ranges of all hashes."""
 
     number: int
     count: int
@@ -54,7 +54,7 @@ class HashRange:
         return self.number * step, (self.number + 1) * step
 
     def select(self, hashes: Numbers) -> Numbers:
-        """Return the hashes that are in the range."""
+        """Return the hashes that fall into the range."""
         low, high = self.bucket_bounds()
         buckets = hashes >> _BUCKET_SHIFT
         return hashes[(buckets >= low) & (buckets < high)]
@@ -64,7 +64,7 @@ ALL_HASHES: Final = HashRange(0, 1)
 
 
 def key_names(type_: Type) -> tuple[str, ...]:
-    """Return what set rules look at in a type: ids, ends, and each `@unique` by its place."""
+    """Return the keys that set rules compare: ids, endpoints, and each `@unique` by its number."""
     ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
     return ("id", *ends, *unique_names(type_))
 
@@ -74,23 +74,23 @@ def unique_names(type_: Type) -> tuple[str, ...]:
 
 
 def released_names(type_: Type) -> tuple[str, ...]:
-    """Return the keys that an entity gives free when another one of its id comes in: values, and a source's edge."""
+    """Return the keys that an entity releases when it is replaced: unique values, and the edge count of its source."""
     is_counted = isinstance(type_, EdgeType) and type_.cardinality != Cardinality()
     return (*(("src",) if is_counted else ()), *unique_names(type_))
 
 
 def columns_of_keys(type_: Type, names: Sequence[str]) -> list[str]:
-    """Return the columns that keys are made of."""
+    """Return the columns that some keys consist of."""
     tuples = {str(index): columns for index, columns in enumerate(type_.unique)}
     return list(dict.fromkeys(column for name in names for column in tuples.get(name, (name,))))
 
 
 @dataclass(slots=True)
 class Keys:
-    """The keys of some rows, and what can be told from these rows alone.
+    """The keys of some rows, and the violations that are visible in these rows alone.
 
-    `repeats` are the first rows that have the key of an earlier one, `odd` the first rows with values that a rule
-    refuses to compare.
+    `duplicates` are the first rows that repeat an earlier key, `incomparable` the first rows with values that the
+    uniqueness rule refuses to compare.
     """
 
     arrays: dict[str, KeyArrays] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class Keys:
 def extract_keys(
     type_: Type, rows: pa.Table, names: Sequence[str], extra: Sequence[str], seed: str, limit: int
 ) -> Keys:
-    """Return the keys of rows; with ids go a second hash (`check`) and the keys that the rows would give free."""
+    """Hash the named keys of rows; `extra` hashes (a second one of the id, `check`, or released keys) go with ids."""
     keys = Keys()
     for name in names:
         if name.isdigit():
@@ -122,7 +122,7 @@ def extract_keys(
 def _add_distinct(
     keys: Keys, name: str, hashes: Numbers, rows: Numbers, extras: Mapping[str, Numbers], limit: int
 ) -> None:
-    """Add a key that no two rows should share, and tell which do."""
+    """Add a key that must be unique, and the rows that repeat it."""
     arrays = build_key_arrays(hashes, rows, extras)
     repeated = arrays["hash"][arrays.pop("count") > 1]
     if len(repeated):
@@ -138,16 +138,16 @@ def _extra_hashes(type_: Type, rows: pa.Table, name: str, seed: str) -> Numbers:
         return hash_column(rows.column(name), seed)
     columns = [one_array(rows.column(column)) for column in type_.unique[int(name)]]
     complete, _ = _find_comparable(columns)
-    # Zero stands for a tuple that holds no value; one whose hash it is would only be looked at for nothing.
+    # Zero marks an incomplete tuple. A tuple that happens to hash to zero costs a needless lookup, nothing more.
     hashes = np.zeros(rows.num_rows, np.uint64)
     hashes[complete] = hash_rows([column.filter(pa.array(complete)) for column in columns], seed)
     return hashes
 
 
 def build_key_arrays(hashes: Numbers, rows: Numbers, extras: Mapping[str, Numbers]) -> KeyArrays:
-    """Return keys in order, each once, with its first row, its count, and what else belongs to that row.
+    """Sort and deduplicate hashes; keep the first row of each, its count, and the extra hashes of that row.
 
-    Keys of one hash are told apart by their `check`, if they have one.
+    Equal hashes with different `check` hashes are different keys.
     """
     order = np.argsort(hashes)
     ordered = hashes[order]
@@ -169,7 +169,7 @@ def build_key_arrays(hashes: Numbers, rows: Numbers, extras: Mapping[str, Number
 
 
 def _find_comparable(columns: Sequence[Column]) -> tuple[Numbers, Numbers]:
-    """Return which rows hold a whole tuple, and which hold a value that the rule on tuples refuses to compare."""
+    """Return masks of the rows without nulls, and of the rows with a value that cannot be compared."""
     complete = np.ones(len(columns[0]), bool)
     odd = np.zeros(len(columns[0]), bool)
     for column in columns:
@@ -194,9 +194,9 @@ def _is_incomparable(column: Column) -> Numbers:
 
 
 def write_keys(store: Store, folder: str, arrays: Mapping[str, KeyArrays], first: int = 0) -> KeySegment:
-    """Write keys under a fresh name, of rows that are counted from a number.
+    """Write a segment under a new name; its rows count from `first`.
 
-    Two attempts of one task write two files, and only the one that is told of counts.
+    Each attempt of a task writes its own file, and the driver learns only that of the successful attempt.
     """
     pieces: list[bytes] = []
     directory: dict[str, dict[str, tuple[str, int, int]]] = {}
@@ -219,7 +219,7 @@ def _bucket_offsets(hashes: Numbers) -> Numbers:
 
 
 def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within: HashRange = ALL_HASHES) -> KeyArrays:
-    """Return arrays of one key, as far as they are in a range of hashes; nothing if the file does not have the key."""
+    """Read arrays of one key within a range of hashes; empty if the segment lacks the key."""
     with lance_errors(f"reading {path}"), open_file(store.root.child(path).uri) as file:
         head: bytes = file.read_at(_HEAD_BYTES, 0)
         length = int.from_bytes(head[:8], "little")
@@ -244,7 +244,7 @@ def read_keys(store: Store, path: str, name: str, arrays: Sequence[str], within:
 
 
 def write_numbers(store: Store, folder: str, numbers: Numbers) -> str:
-    """Write plain numbers under a fresh name and return its path."""
+    """Write an array of numbers under a new name and return its path."""
     path = f"{folder}/{new_ulid()}.numbers"
     store.objects.write(path, np.ascontiguousarray(numbers).tobytes())
     return path
@@ -252,7 +252,7 @@ def write_numbers(store: Store, folder: str, numbers: Numbers) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FileSlice:
-    """Some of the numbers in a file."""
+    """A slice of the numbers in a file."""
 
     path: str
     start: int

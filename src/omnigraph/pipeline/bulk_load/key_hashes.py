@@ -1,7 +1,7 @@
-"""64-bit hashes of whole columns: what set rules compare instead of values.
+"""64-bit hashes of columns, and set operations on sorted arrays of them, in pure numpy.
 
-Pure numpy. A different hash proves that two values differ; an equal one makes them candidates, to be compared. The
-seed keeps anybody from preparing values that agree.
+Different hashes prove that two values differ; equal hashes make them candidates. The hash is keyed by the operation, so
+that an input cannot be crafted to collide.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Hashes: TypeAlias = Numbers
 
 _U64: Final = np.uint64
 _SLICE_ROWS: Final = 16_384
-# Longer texts than this many words of eight bytes are hashed one by one.
+# Strings of more than this many 8-byte words are hashed one by one.
 _WORDS_MAX: Final = 64
-# How much of a word belongs to a text that has this many bytes left.
+# Masks that keep the first 0 to 8 bytes of a word.
 _MASKS: Final = np.array([(1 << (8 * count)) - 1 for count in range(9)], np.uint64)
 
 
@@ -35,10 +35,10 @@ def _factors(seed: str) -> Hashes:
 
 
 def hash_column(column: Column, seed: str) -> Hashes:
-    """Return one hash a row; equal values of one type have equal hashes, and a null has some hash."""
+    """Return a hash per row. Equal values of one type have equal hashes; a null has an arbitrary one."""
     column = one_array(column)
     if pa.types.is_string(column.type):
-        # A slice at a time, all that is computed for it stays in the processor's cache.
+        # Slices of this size keep all intermediate arrays in the CPU cache.
         slices = (column.slice(start, _SLICE_ROWS) for start in range(0, len(column), _SLICE_ROWS))
         return np.concatenate([np.zeros(0, np.uint64), *(_hash_strings(piece, seed) for piece in slices)])
     if pa.types.is_floating(column.type):
@@ -55,7 +55,7 @@ def hash_column(column: Column, seed: str) -> Hashes:
 
 
 def hash_rows(columns: Sequence[Column], seed: str) -> Hashes:
-    """Return one hash for each tuple of values."""
+    """Return a hash per tuple of values."""
     total = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         total = _mix(total * _factors(seed)[1] + hash_column(column, seed))
@@ -70,7 +70,7 @@ def _hash_strings(column: Any, seed: str) -> Hashes:
     if len(column) == 0 or data_buffer is None:
         return np.full(len(column), start, np.uint64)
     offsets = np.frombuffer(offset_buffer, np.int32)[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    # Eight more bytes let the last word be read whole.
+    # Padding, so that the last word can be read in full.
     used = np.frombuffer(data_buffer, np.uint8)[offsets[0] : offsets[-1]]
     data, offsets = np.concatenate([used, np.zeros(8, np.uint8)]), offsets - offsets[0]
     words = np.ndarray((len(data) - 7,), np.uint64, buffer=data.data, strides=(1,))
@@ -93,7 +93,7 @@ def _hash_strings(column: Any, seed: str) -> Hashes:
 
 
 def _mix(bits: Hashes) -> Hashes:
-    """Spread the difference of two numbers over all bits; one to one, so it adds no collision."""
+    """The finalizer of splitmix64: a bijection with full avalanche, so it adds no collision."""
     bits = (bits ^ (bits >> _U64(30))) * _U64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> _U64(27))) * _U64(0x94D049BB133111EB)
     return bits ^ (bits >> _U64(31))
@@ -101,7 +101,7 @@ def _mix(bits: Hashes) -> Hashes:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Rows that are suspects, the first ones of all, each with a mark: its hash, or the row that it repeats."""
+    """The first rows that may break a rule, each with a mark: its hash, or the row that it repeats."""
 
     rows: Numbers
     marks: Numbers
@@ -112,7 +112,7 @@ class Candidates:
         return cls(rows[order], marks[order])
 
     def shift(self, first: int) -> Candidates:
-        """Return rows that repeat others, counted from elsewhere."""
+        """Return duplicates with rows counted from another first row."""
         return Candidates(self.rows + first, self.marks + first)
 
     def __len__(self) -> int:
@@ -123,7 +123,7 @@ NO_CANDIDATES = Candidates(np.zeros(0, np.int64), np.zeros(0, np.uint64))
 
 
 def merge_candidates(parts: Sequence[Candidates], limit: int) -> Candidates:
-    """Return the first ones of several."""
+    """Return the first rows of several candidates."""
     parts = [part for part in parts if len(part)]
     if not parts:
         return NO_CANDIDATES
@@ -133,7 +133,7 @@ def merge_candidates(parts: Sequence[Candidates], limit: int) -> Candidates:
 
 
 def duplicate_hashes(ordered: Numbers) -> Numbers:
-    """Return the hashes that come more than once in a sorted array.
+    """Return the hashes that occur more than once in a sorted array.
 
     >>> repeated(np.array([1, 2, 3, 3, 3], np.uint64)).tolist()
     [3]
@@ -142,15 +142,15 @@ def duplicate_hashes(ordered: Numbers) -> Numbers:
 
 
 def subtract(ordered: Numbers, others: Sequence[Numbers]) -> Numbers:
-    """Return the hashes of a sorted array that are in none of the known sorted arrays, in order, each once."""
-    # Looking up sorted values in a sorted array walks through memory once; unsorted ones jump about in it.
+    """Return the distinct hashes of a sorted array that are in none of the other sorted arrays."""
+    # Binary searches of sorted values touch memory in order, which is much faster than at random.
     for hashes in others:
         ordered = ordered[~_is_among_sorted(ordered, hashes)]
     return np.unique(ordered)
 
 
 def intersect(ordered: Numbers, others: Numbers) -> Numbers:
-    """Return the hashes that are in both of two sorted arrays, in order, each once."""
+    """Return the distinct hashes that are in both of two sorted arrays."""
     return np.unique(ordered[_is_among_sorted(ordered, others)])
 
 
@@ -162,12 +162,12 @@ def _is_among_sorted(values: Numbers, others: Numbers) -> Any:
 
 
 def is_among(values: Numbers, chosen: Numbers) -> Any:
-    """Return for each hash whether it is one of the chosen."""
+    """Return a mask of the hashes that are among the chosen ones."""
     return _is_among_sorted(values, np.sort(chosen))
 
 
 def find_duplicates(hashes: Numbers, rows: Numbers, limit: int) -> Candidates:
-    """Return the first rows that repeat an earlier one's hash, each with the earliest of them."""
+    """Return the first rows that repeat the hash of an earlier row, each marked with the earliest such row."""
     order = np.argsort(rows)
     hashes, rows = hashes[order], rows[order]
     _, first, inverse = np.unique(hashes, return_index=True, return_inverse=True)
@@ -178,7 +178,7 @@ def find_duplicates(hashes: Numbers, rows: Numbers, limit: int) -> Candidates:
 
 
 def find_superseded_rows(hashes: Numbers, checks: Numbers, rows: Numbers) -> Numbers:
-    """Return in order the rows whose key comes again in a later row."""
+    """Return, sorted, the rows whose key occurs again in a later row."""
     order = np.lexsort((rows, checks, hashes))
     hashes, checks, rows = hashes[order], checks[order], rows[order]
     is_repeated = (hashes[1:] == hashes[:-1]) & (checks[1:] == checks[:-1])
@@ -186,13 +186,13 @@ def find_superseded_rows(hashes: Numbers, checks: Numbers, rows: Numbers) -> Num
 
 
 def is_known_key(hashes: Numbers, checks: Numbers, known: Numbers, known_checks: Numbers) -> Any:
-    """Return for each key whether it is one of the known ones, by both of its hashes."""
+    """Return a mask of the keys that are among the known ones, by both hashes (128 bits)."""
     order = np.argsort(known)
     known, known_checks = known[order], known_checks[order]
     is_known = np.zeros(len(hashes), bool)
     pending: Numbers = np.arange(len(hashes))
     positions: Numbers = np.searchsorted(known, hashes)
-    # More than one round only for keys whose first hash is that of several known ones.
+    # A second round is needed only where several known keys share the first hash.
     while len(pending):
         inside = positions < len(known)
         pending, positions = pending[inside], positions[inside]
@@ -206,7 +206,7 @@ def is_known_key(hashes: Numbers, checks: Numbers, known: Numbers, known_checks:
 def sum_degrees(
     sources: Sequence[tuple[Numbers, Numbers]], removed: tuple[Numbers, Numbers]
 ) -> tuple[Numbers, Numbers]:
-    """Return sources and how many edges each has: the counts of several sides, without those that are taken away."""
+    """Return the sources of edges and their degrees: the sum of several sides less the removed edges."""
     hashes = np.concatenate([*(hashes_ for hashes_, _ in sources), removed[0]])
     counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -removed[1].astype(np.int64)])
     nodes, inverse = np.unique(hashes, return_inverse=True)

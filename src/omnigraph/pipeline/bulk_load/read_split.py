@@ -1,6 +1,6 @@
-"""Reading: one split, wherever a task runs, as chunks of rows of the types that it holds.
+"""Read one split as chunks of typed rows: lines of NDJSON, or mapped columns of Parquet and CSV.
 
-Reads no more at a time than a split may have. Lines are counted from the beginning of the split.
+Holds no more than the size of a split at a time. Lines count from the beginning of the split.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _BATCH_ROWS: Final = 262_144
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some entities of a split by type, the lines they took, and the text of any of these lines."""
+    """Some entities of a split by type, the range of their lines, and a lookup of the text of a line."""
 
     loaded: Mapping[str, Loaded]
     lines: range
@@ -46,7 +46,7 @@ class Chunk:
 
 
 def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[Chunk]:
-    """Yield the entities of a split; what is wrong with others goes to the findings."""
+    """Yield the valid entities of a split; add violations of the others to the findings."""
     try:
         if split.format == "ndjson":
             yield from _read_ndjson(split, catalog, findings)
@@ -57,11 +57,11 @@ def read_split(split: Split, catalog: Catalog, findings: Findings) -> Iterator[C
 
 
 def _unreadable_split(split: Split, reason: str) -> OmniGraphError:
-    # A row that no block can hold has no error of its own in the reader.
+    # Arrow has no error class for a row that exceeds its block.
     if "straddles two block boundaries" in reason:
         return LimitExceeded(
             f"`{split.file}` has a row of more than {LOAD_CSV_ROW_BYTES_MAX} bytes; close a quote that is left open, or"
-            " give the rows as Parquet",
+            " load the rows as Parquet",
             rule="N11",
             path=split.file,
             resource="bytes of a row",
@@ -71,7 +71,7 @@ def _unreadable_split(split: Split, reason: str) -> OmniGraphError:
 
 
 def first_line(split: Split) -> int:
-    """Return the number that the first line of a split goes by; only the first of a file may begin with a mark."""
+    """Return the number of the first line of a split: 1 only at the start of a file, where a byte order mark may be."""
     return 1 if split.is_first else 2
 
 
@@ -84,7 +84,7 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator
         line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
         complete = buffer
         if is_cut:
-            # Of the last line only the beginning is here.
+            # The last line is truncated.
             complete = buffer[: buffer.rfind(b"\n") + 1]
             findings.add(line_too_long(line - 1, LOAD_LINE_BYTES_MAX))
         loaded = decode(complete, catalog, first_line=first, findings=findings, line_bytes_max=LOAD_LINE_BYTES_MAX)
@@ -93,21 +93,21 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator
 
 def _line_text_lookup(buffer: bytes, first: int) -> Callable[[int], str]:
     def text(line: int) -> str:
-        # Only rejected lines are asked for, so they may be looked for from the start.
+        # Called for rejected lines only, so a linear search is fine.
         raw = buffer.split(b"\n", line - first + 1)[line - first]
-        # No character takes more than four bytes.
+        # A character takes at most four bytes.
         return raw[: 4 * LOAD_REJECTED_CHARACTERS].decode(errors="replace").rstrip("\r")[:LOAD_REJECTED_CHARACTERS]
 
     return text
 
 
 def _read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
-    """Yield lines; of a last line that is too long only the beginning, which is then told."""
+    """Yield blocks of complete lines, and whether the last line is too long and was truncated."""
     if split.compression is None:
         yield _read_byte_range(split)
         return
     if not split.size:
-        raise UsageError(f"`{split.file}` is empty, which no compressed file is; check the file", path=split.file)
+        raise UsageError(f"`{split.file}` is empty, so it is not a compressed file; check it", path=split.file)
     with open_stream(split.file, split.compression) as stream:
         rest: list[bytes] = []
         size = 0
@@ -131,14 +131,14 @@ def _read_lines(split: Split) -> Iterator[tuple[bytes, bool]]:
 
 
 def _truncate_line(pieces: Sequence[bytes]) -> bytes:
-    """Return as much of a line that is too long as a report shows of it."""
+    """Return as much of an oversized line as a report shows."""
     return b"".join(piece[: 4 * LOAD_REJECTED_CHARACTERS] for piece in pieces[:1])
 
 
 def _read_byte_range(split: Split) -> tuple[bytes, bool]:
-    """Return the lines that start within the split, the last one to its end unless it is too long."""
+    """Return the lines that start within the split, the last one up to its end, and whether that was truncated."""
     with open_file(split.file) as file:
-        # One byte before the split tells whether a line starts with it.
+        # The byte before the split says whether a line starts at its first byte.
         begin = max(split.start - 1, 0)
         data: bytes = file.read_at(split.stop - begin, begin)
         if split.start:
@@ -153,7 +153,7 @@ def _read_byte_range(split: Split) -> tuple[bytes, bool]:
 
 
 def _find_line_end(file: Any, start: int) -> int | None:
-    """Return where the line ends that goes on at a place, holding nothing of it; None if it is too long."""
+    """Return the end of the line that continues at `start`; None if the line is too long."""
     for position in range(start, start + LOAD_LINE_BYTES_MAX + 2, _STEP_BYTES):
         piece: bytes = file.read_at(_STEP_BYTES, position)
         newline = piece.find(b"\n")
@@ -178,7 +178,7 @@ def _read_columns(split: Split, catalog: Catalog, findings: Findings) -> Iterato
 
 
 def _partition_values(split: Split, names: Sequence[str]) -> dict[str, str | None]:
-    """Return the columns that the directories of a file spell; one that the file has as well is malformed."""
+    """Return the partition columns of a file; a column that the file has as well is an error."""
     values = dict(split.partitions)
     duplicates = values.keys() & set(names)
     if duplicates:

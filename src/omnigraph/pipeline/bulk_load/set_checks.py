@@ -69,7 +69,7 @@ class SetCheck:
                 by_fragment[fragment] = (*by_fragment.get(fragment, ()), FileSlice(replaced.addresses, start, stop))
         return by_fragment
 
-    # -- candidates -----------------------------------------------------------------------------------------------
+    # -- candidates --------------------------------------------------------------------------------------------
 
     def _find_candidates(self) -> None:
         committed = self._committed_segments()
@@ -121,7 +121,7 @@ class SetCheck:
                         sides = (("src", edge.source), ("dst", edge.target))
                         yield from ((edge.table_key, name) for name, node in sides if node == rows.type.name)
 
-    # -- lookups for the assemblers -----------------------------------------------------------------------------------
+    # -- lookups for the assemblers ----------------------------------------------------------------------------
 
     def candidates(self, rule: str) -> CandidatesByKey:
         return self._candidates.get(rule, {})
@@ -172,7 +172,7 @@ class SetCheck:
         return pa.concat_tables([part.cast(parts[0].schema) for part in parts])
 
 
-# -- assemblers: what each rule needs to see ---------------------------------------------------------------------------
+# -- assemblers: what each rule needs to see -------------------------------------------------------------------
 
 
 def _duplicate_ids(check: SetCheck) -> RuleInput | None:
@@ -278,7 +278,7 @@ ASSEMBLERS: Final[dict[str, Callable[[SetCheck], RuleInput | None]]] = {
 }
 
 
-# -- committed rows as the rules see them ------------------------------------------------------------------
+# -- committed rows as the rules see them ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
-"""Staging: the task of a load that reads one split, checks each row, writes what is right and the keys of all of it.
+"""The staging task of a load: read a split, embed, check row rules, write data fragments and key segments.
 
-Runs on executors and in threads alike. It returns a few kilobytes, whatever the split holds.
+Runs on executors and in threads. A task returns a few kilobytes, however large its split is. A split is read again the
+same way to fetch rows of it, so rows keep their numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from omnigraph.store.write.transaction import append, overwrite
 
 @dataclass(frozen=True)
 class EmbedJob:
-    """What the tasks of a load have to know to embed: how to reach the provider, and by type the properties."""
+    """Embedding as the tasks of a load see it: access to the provider, and the vector properties by type."""
 
     site: ExecutorSite
     targets: Mapping[str, tuple[Target, ...]]
@@ -51,13 +52,13 @@ class EmbedJob:
         return {target.space for targets in self.targets.values() for target in targets}
 
     def window(self, table_key: str) -> int:
-        """Return how many rows of a type get their vectors at a time."""
+        """Return how many rows of a type are embedded at a time."""
         width = sum(4 * target.dimension for target in self.targets[table_key])
         return max(EMBED_WINDOW_TEXTS, EMBED_STAGE_BYTES // max(width, 1))
 
 
 def input_catalog(job: Job) -> Catalog:
-    """Return the catalog by which input is read: what will be made from a text need not be given."""
+    """Return the catalog for reading the input: vectors that will be embedded are optional in it."""
     return job.catalog if job.embed is None else _with_optional_vectors(job.ir, frozenset(job.embed.targets))
 
 
@@ -78,7 +79,7 @@ def _optional_vector(property_: Property) -> Property:
 
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
-    """Return how a load embeds; refuses a schema without `@embed`, and models that do not agree."""
+    """Plan the embedding of a load; a schema without `@embed`, or with another model, is an error."""
     embedder = embedder_of(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
     site = executor_site(view.kernel.store.root.uri, operation_id, count_processes(runner))
@@ -86,7 +87,7 @@ def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
 
 
 def embed_windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
-    """Yield the rows that are embedded together."""
+    """Yield the slices of rows that are embedded together."""
     step = job.window(table_key)
     yield from (slice(start, min(start + step, count)) for start in range(0, max(count, 1), step))
 
@@ -94,9 +95,9 @@ def embed_windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
 def embed_rows(
     job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]
 ) -> tuple[pa.Table, dict[str, Mask]]:
-    """Return rows with vectors where they had a text and none, and by property which these are.
+    """Make the vectors of rows that have a text but no vector; return the rows and, by property, a mask of those made.
 
-    What that took is added to the tallies; how many were filled is not known before some rows are left out.
+    Requests are added to the tallies; `filled` is counted later, because some rows may still be dropped.
     """
     filled: dict[str, Mask] = {}
     for target in job.targets[table_key]:
@@ -123,7 +124,7 @@ SET_CHECKS: Final[tuple[Rule, ...]] = tuple(rule for rule in RULES if rule.__nam
 
 @dataclass(frozen=True, slots=True)
 class RejectedEntity:
-    """One line that breaks a rule, as it stood in the input."""
+    """An entity that breaks a rule, with its text in the input."""
 
     violation: Violation
     text: str
@@ -131,9 +132,9 @@ class RejectedEntity:
 
 @dataclass(slots=True)
 class StagedType:
-    """What a task staged of one type: rows, the fragments that hold them, and the files of their keys.
+    """What a task staged of one type: the row count, fragments and key segments.
 
-    `repeats` and `odd` tell for each key what is wrong within one file already, by rows of the split.
+    `duplicates` and `incomparable` are, by key, the rows of the split that break uniqueness within one segment.
     """
 
     rows: int = 0
@@ -145,7 +146,7 @@ class StagedType:
 
 @dataclass(slots=True)
 class StagedSplit:
-    """What became of one split. Violations come with the place of their rule, lines count from the split's first."""
+    """The result of one split. Row violations carry the index of their rule; lines count within the split."""
 
     types: dict[str, StagedType] = field(default_factory=dict)
     lines: int = 0
@@ -157,7 +158,7 @@ class StagedSplit:
 
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """One split, and what is known of it from checks across splits: wrong lines, and by type rows that are replaced."""
+    """One split, the violations by line that set checks found in it, and by type the rows that are superseded."""
 
     split: Split
     violations: Mapping[int, Violation] = field(default_factory=dict)
@@ -166,9 +167,9 @@ class StageTask:
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """Rows of one type that a split contributes, in the order in which all passes over it see them.
+    """Rows of one type that a split contributes, in the order of every pass over it.
 
-    `filled` tells by property which of them got a vector.
+    `filled` has, by property, a mask of the rows whose vector was made.
     """
 
     type: Type
@@ -194,7 +195,7 @@ def stage_split(job: Job, task: StageTask) -> StagedSplit:
 
 
 def _write_keys(job: Job, kept: KeptRows, part: StagedType) -> None:
-    # Only rows that may replace others are looked for among those that are there, and then very surely.
+    # An upsert replaces committed rows by id, so ids get a second hash: 64 bits would not be safe enough.
     extra = ("check",) if job.intent is Intent.UPSERT else ()
     keys = extract_keys(kept.type, kept.rows, key_names(kept.type), extra, job.operation_id, job.violations_max)
     part.segments.append(write_keys(job.access.store(), job.scratch, keys.arrays, part.rows))
@@ -210,9 +211,9 @@ def _write_fragments(job: Job, kept: KeptRows) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class RowRequest:
-    """Rows that are to be looked at again, by their numbers, and the columns to bring.
+    """Row numbers to read again, and the columns to return.
 
-    With `where`, also all rows near them in which a column has one of some hashes; no more than `rows_max` of a split.
+    `where` adds all rows of the same splits in which a column has one of some hashes, up to `rows_max` per split.
     """
 
     rows: Numbers
@@ -223,14 +224,14 @@ class RowRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchTask:
-    """What is wanted of one split, by type; rows are counted from its first."""
+    """The requested rows of one split by type, numbered from its first row."""
 
     task: StageTask
     wanted: Mapping[str, RowRequest]
 
 
 def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
-    """Return chosen rows of a split as Arrow streams, with their lines."""
+    """Return the requested rows of a split as Arrow streams, with their lines."""
     fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.wanted}
     rows_read = dict.fromkeys(fetch.wanted, 0)
     rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.wanted.items()}
@@ -267,7 +268,7 @@ def _to_arrow_stream(table: pa.Table) -> bytes:
 def read_kept_rows(
     job: Job, task: StageTask, staged: StagedSplit, table_keys: Container[str] | None = None
 ) -> Iterator[KeptRows]:
-    """Yield the rows that a split contributes, of all types or of those wanted; what is wrong goes to `staged`."""
+    """Yield the rows that a split contributes, of all or some types; add violations to `staged`."""
     decoding = Findings(job.violations_max, unit=UNIT)
     rejected_lines = np.array(sorted(task.violations), np.int64)
     superseded = _SupersededFilter(job, task)
@@ -299,13 +300,13 @@ def read_kept_rows(
 def _embedded_parts(
     job: Job, chunk: Chunk, staged: StagedSplit, table_keys: Container[str] | None
 ) -> Iterator[KeptRows]:
-    """Yield the rows of a chunk that count, with vectors where they are to be made, in parts that memory can hold."""
+    """Yield the rows of a chunk, the last of each id, with missing vectors made in windows that fit memory."""
     for loaded in chunk.loaded.values():
         if table_keys is not None and loaded.type.table_key not in table_keys:
             continue
         kept = _keep_last_per_id(job, KeptRows(loaded.type, loaded.rows, loaded.lines))
         key = kept.type.table_key
-        # An input that is refused anyway is not worth a question to the provider.
+        # The load fails anyway if a line is malformed, so make no requests for it.
         if job.embed is None or key not in job.embed.targets or (staged.malformed and not job.is_rejecting):
             yield KeptRows(job.catalog.type_of(key), kept.rows, kept.lines)
             continue
@@ -316,7 +317,7 @@ def _embedded_parts(
 
 
 class _SupersededFilter:
-    """Leaves out rows that later ones replace; they are counted as they came, before anything else was left out."""
+    """Drops superseded rows, whose numbers count the rows of the first pass, before other rows were dropped."""
 
     def __init__(self, job: Job, task: StageTask) -> None:
         store = job.access.store() if task.superseded else None
@@ -346,7 +347,7 @@ def _drop_lines(kept: KeptRows, lines: Numbers) -> KeptRows:
 
 
 def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:
-    """Leave the last row of each id, where the last wins; a key that comes twice is for the rules to refuse."""
+    """Keep the last row of each id where the last one wins; duplicate keys are left for the rules to report."""
     if not is_last_write_wins(job.intent, kept.type):
         return kept
     last = last_of_each(one_array(kept.rows.column("id")))
@@ -354,12 +355,12 @@ def _keep_last_per_id(job: Job, kept: KeptRows) -> KeptRows:
 
 
 def is_last_write_wins(intent: Intent, type_: Type) -> bool:
-    """Tell whether of two entities with one id the later one replaces the other, as in an ingest that merges."""
+    """Return True if the later of two incoming entities with one id replaces the other, as in an ingest."""
     return intent is Intent.UPSERT and not (isinstance(type_, NodeType) and type_.key)
 
 
 def _check_row_rules(job: Job, kept: KeptRows) -> list[tuple[int, Violation]]:
-    """Return the row rules that rows break, with the place of each rule among all."""
+    """Return the violations of row rules, each with the index of its rule."""
     delta = Delta(kept.type, kept.rows, job.intent, lines=kept.lines)
     changes = Changes(job.catalog, {delta.key: delta}, UNIT)
     violations: list[tuple[int, Violation]] = []
@@ -371,13 +372,13 @@ def _check_row_rules(job: Job, kept: KeptRows) -> list[tuple[int, Violation]]:
 
 
 class _NoCommittedRows:
-    """What is committed, to rules that do not ask."""
+    """Committed rows for rules that never look at them."""
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
-        raise AssertionError("a row rule looks at rows alone")
+        raise AssertionError("a row rule reads no committed rows")
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        raise AssertionError("a row rule looks at rows alone")
+        raise AssertionError("a row rule reads no committed rows")
 
 
 _NO_COMMITTED_ROWS: Final = _NoCommittedRows()

@@ -1,7 +1,4 @@
-"""Options of the data source `omnigraph`: read once, checked, and refused with a hint when unknown.
-
-Plain values; what they mean is decided by those who read and write.
-"""
+"""Options of the data source `omnigraph`, and its errors as Spark shows them."""
 
 from __future__ import annotations
 
@@ -50,7 +47,7 @@ STREAM_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a caller of Spark gave, by names in lower case."""
+    """The options of a read or write, by lower-case name."""
 
     values: Mapping[str, str]
 
@@ -66,7 +63,7 @@ class SourceOptions:
 
     @property
     def type(self) -> str:
-        return self.needed(
+        return self.require(
             "type", 'add `.option("type", NAME)` with a node or edge type of the graph, or `start` for a stream'
         )
 
@@ -76,12 +73,12 @@ class SourceOptions:
 
     @property
     def at(self) -> Moment | None:
-        """The state to read: a commit, a tag, a point in time, or a manifest version; None is the newest."""
+        """The state to read: a commit, tag, timestamp or manifest version; None is the newest."""
         at, version = self.values.get("at"), self.values.get("version")
         if at is not None and version is not None:
-            raise UsageError("`at` and `version` both say what to read; use one of them")
+            raise UsageError("`at` and `version` exclude each other; use one of them")
         if version is not None:
-            return self.number("version")
+            return self.integer("version")
         try:
             return datetime.fromisoformat(at) if at is not None else None
         except ValueError:
@@ -89,24 +86,24 @@ class SourceOptions:
 
     @property
     def naming(self) -> Naming:
-        """Whether a state of the past is read with the names of today or with its own."""
+        """Whether a past state is read with current names or with its own."""
         return check_names(self.values.get("names", NOW))
 
-    def needed(self, name: str, hint: str) -> str:
-        """Return an option that has no default."""
+    def require(self, name: str, hint: str) -> str:
+        """Return a required option."""
         if not self.values.get(name):
             raise UsageError(f"the option `{name}` is missing; {hint}", option=name)
         return self.values[name]
 
-    def number(self, name: str, default: int = 0) -> int:
-        """Return an option that is a whole number."""
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an integer option."""
         try:
             return int(self.values.get(name, default))
         except ValueError:
-            raise UsageError(f"`{name}` takes a whole number, not `{self.values[name]}`", option=name) from None
+            raise UsageError(f"`{name}` must be an integer, got `{self.values[name]}`", option=name) from None
 
-    def names(self, name: str) -> list[str] | None:
-        """Return an option that lists names with commas between them; None when it was not given."""
+    def name_list(self, name: str) -> list[str] | None:
+        """Return a comma-separated list of names; None if the option is missing."""
         value = self.values.get(name)
         return None if value is None else [name_.strip() for name_ in value.split(",") if name_.strip()]
 
@@ -116,7 +113,7 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceOptions:
-    """Return the options of a read or write; one that it does not know is refused."""
+    """Parse the options of a read or write; an unknown option is an error."""
     values = {name.lower(): value for name, value in options.items()}
     if "provider" in values:
         raise UsageError(
@@ -126,22 +123,21 @@ def parse_options(options: Mapping[str, str], known: tuple[str, ...]) -> SourceO
         )
     for name in values:
         if name not in known:
-            hint = suggestion(name, known) or f"it takes {', '.join(known)}"
-            raise UsageError(f"there is no option `{name}` here; {hint}", option=name)
+            hint = suggestion(name, known) or f"expected one of {', '.join(known)}"
+            raise UsageError(f"unknown option `{name}`; {hint}", option=name)
     return SourceOptions(values)
 
 
-# Spark's own switch, read in the process that failed: it sends the message alone, without the calls that led to it.
+# Spark's switch, read in the failing process, that omits the traceback from the error message.
 _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 _HIDDEN_BY_OMNIGRAPH: Final = "omnigraph"
 
 
 @contextmanager
 def spark_errors(*, is_planning: bool = True) -> Iterator[None]:
-    """Let errors reach the user of Spark as `code: message`; with their traceback only in tasks, or by setting.
+    """Show errors to the user of Spark as `code: message`; tracebacks are hidden while planning, unless configured.
 
-    A process that plans serves data sources alone. One that runs tasks serves the user's own functions as well, which
-    keep their tracebacks.
+    A planning process runs data sources only. A worker also runs user functions, which keep their tracebacks.
     """
     if os.environ.get(_HIDE_TRACEBACK) == _HIDDEN_BY_OMNIGRAPH:
         del os.environ[_HIDE_TRACEBACK]

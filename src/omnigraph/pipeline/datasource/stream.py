@@ -1,7 +1,7 @@
-"""The change feed as a stream of Spark: positions are cursors of the feed, and each task reads one type of one commit.
+"""The change feed as a Spark stream: offsets are feed cursors, and each task reads one type of one commit.
 
-The driver walks commits and never looks at entities. What is between two positions never changes, so a batch that runs
-again after a crash brings the same rows.
+The driver walks commits and reads no entities. The changes between two offsets are immutable, so a batch that is
+replayed after a crash has the same rows.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from omnigraph.pipeline.datasource.table_reader import Scan
 
 @dataclass(frozen=True)
 class Feed:
-    """A branch's feed up to the head that was found."""
+    """The feed of a branch up to its current head."""
 
     graph: Graph
     view: View
-    given: SourceOptions
+    options: SourceOptions
     schema: Any
 
     @property
@@ -55,11 +55,13 @@ class Feed:
 
     @cached_property
     def selection(self) -> Selection:
-        options, type_ = self.given, feed_type(self.given, self.view)
+        options, type_ = self.options, feed_type(self.options, self.view)
         if type_ is None:
-            return select(options.names("kinds"), options.names("types"), options.names("ops"), [self.view.catalog])
+            return select(
+                options.name_list("kinds"), options.name_list("types"), options.name_list("ops"), [self.view.catalog]
+            )
         kind, _, name = type_.table_key.partition(":")
-        return select([kind], [name], options.names("ops"), [self.view.catalog])
+        return select([kind], [name], options.name_list("ops"), [self.view.catalog])
 
     @cached_property
     def scope(self) -> Scope:
@@ -67,32 +69,32 @@ class Feed:
 
     @cached_property
     def access(self) -> GraphAccess:
-        # One for all tasks of a batch, because a worker keeps what it has opened by it.
+        # Shared by all tasks of a batch, because workers cache stores by it.
         return graph_access(self.graph.uri, new_ulid())
 
     def start(self, start: str) -> CommitId:
-        """Return the commit after which a stream begins."""
-        # A cursor has digits, so a word that is none of ours is not taken for one.
+        """Return the commit after which a stream starts."""
+        # A cursor has digits, so an unknown word is not mistaken for one.
         if start.isalpha() or start.startswith("after:"):
             return start_commit(self.graph.core, self.view.snapshot, start)
         return self.commit({"cursor": start})
 
     def offset(self, commit: CommitId) -> dict[str, str]:
-        """Return the position after a commit: the commit for people, the cursor for us."""
+        """Return the offset after a commit: the commit id for people, the cursor for decoding."""
         return {"commit": commit, "cursor": encode(Token("feed-cursor", self.scope, commit))}
 
     def commit(self, offset: Mapping[str, str]) -> CommitId:
         return decode(offset["cursor"], "feed-cursor", self.scope).commit
 
     def steps(self, first: CommitId, last: CommitId, most: int) -> list[Step]:
-        """Return the commits after one up to another, oldest first."""
+        """Return the commits after `first` up to `last`, oldest first."""
         token = Token("feed-cursor", self.scope, first, cut=last)
         return steps_after(self.graph.core, self.view.snapshot, token, most)[0]
 
     def changes(self, step: Step) -> list[TypeChange]:
-        """Return what tasks are to read of a commit; refuse one that cannot be told."""
+        """Plan the tasks of a commit; a commit whose versions are gone is an error."""
         kernel = self.graph.core.kernel
-        # Types without entities on one side come or go without a change.
+        # A type that is new or dropped has no entities on one side, so no changes.
         pairs = [
             pair
             for pair in step.pairs()
@@ -103,7 +105,7 @@ class Feed:
         ]
         step.refuse_gone(pairs)
         for view in step.views() if pairs else ():
-            # Tasks open versions by path alone, so all that is published must be in its place.
+            # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)
         return [change for pair in pairs for change in self._shares(step, pair)]
 
@@ -113,7 +115,7 @@ class Feed:
         self._refuse_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
         core, commit = self.graph.core, step.commit
-        # What a large load brought in is told from how many entities there are, without looking at any.
+        # Row counts show how much a large load inserted, without reading any row.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
         change = TypeChange(
             commit.commit_id,
@@ -127,13 +129,13 @@ class Feed:
         return [replace(change, share=share, shares=shares) for share in range(shares)]
 
     def _refuse_other_shape(self, step: Step, type_: Type) -> None:
-        """Refuse to go on when the type, whose past is read as it is today, has got other columns since the start."""
-        if "type" not in self.given.values:
+        """Raise `SchemaBoundary` if the columns of the type changed since the stream started."""
+        if "type" not in self.options.values:
             return
         if stream_schema(type_).simpleString() != self.schema.simpleString():
             raise SchemaBoundary(
                 f"`{type_.name}` has other columns today than when the stream was started, so commit"
-                f" {step.commit.commit_id} does not fit; begin before it, or leave `type` away to get JSON",
+                f" {step.commit.commit_id} does not fit; begin before it, or omit `type` to get JSON",
                 reason="schema_boundary",
                 graph_commit_id=step.commit.commit_id,
                 type_name=type_.name,
@@ -141,21 +143,21 @@ class Feed:
 
 
 def feed_type(options: SourceOptions, view: View) -> Type | None:
-    """Return the one type that a stream is about, or None."""
+    """Return the type of a typed stream, or None."""
     if "type" not in options.values:
         return None
     for name in ("kinds", "types"):
         if name in options.values:
-            raise UsageError(f"`type` and `{name}` both say what to read; use one of them", option=name)
+            raise UsageError(f"`type` and `{name}` exclude each other; use one of them", option=name)
     return find_type(view.catalog, options.type)
 
 
 _START_FORMS: Final = "`beginning`, `now`, `after:<commit>` or a cursor of the feed"
-_RESTART_HINT: Final = "a stream starts anew with the option `start` and a new checkpoint"
+_RESTART_HINT: Final = "restart the stream with the option `start` and a new checkpoint"
 
 
 def is_stream(options: Mapping[str, str]) -> bool:
-    """Tell whether options ask for the feed: they say where it begins."""
+    """Return True if options ask for the feed: they have `start`."""
     return "start" in {name.lower() for name in options}
 
 
@@ -167,21 +169,21 @@ def schema_of(values: Mapping[str, str]) -> Any:
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches in the driver, and reads changes in tasks."""
+    """Plans batches in the driver and reads changes in tasks."""
 
     def __init__(self, values: Mapping[str, str], schema: Any) -> None:
         options = parse_options(values, STREAM_OPTIONS)
-        self._start = options.needed("start", f"a stream begins at {_START_FORMS}").strip()
-        self._given = options
-        self._commits_max = options.number("maxcommitspertrigger", STREAM_COMMITS)
+        self._start = options.require("start", f"a stream begins at {_START_FORMS}").strip()
+        self._options = options
+        self._commits_max = options.integer("maxcommitspertrigger", STREAM_COMMITS)
         if self._commits_max < 1:
-            raise UsageError("`maxCommitsPerTrigger` takes a number of at least 1", option="maxCommitsPerTrigger")
+            raise UsageError("`maxCommitsPerTrigger` must be >= 1", option="maxCommitsPerTrigger")
         if "type" not in options.values and schema.simpleString() != stream_schema(None).simpleString():
-            raise UsageError("the columns of a stream of changes are given; leave the schema away and select from them")
+            raise UsageError("a stream of changes has fixed columns; omit the schema and select columns instead")
         self._schema = schema
         self._target: CommitId | None = None
         self._planned: dict[CommitId, list[TypeChange]] = {}
-        # Spark sends a copy of this to the tasks, and an opened graph stays where it is.
+        # Opened on demand: Spark pickles this reader for the tasks, and an open graph cannot be pickled.
         self._graph: Graph | None = None
 
     @spark_errors()
@@ -190,7 +192,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return feed.offset(feed.start(self._start))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        # Spark has limits of its own kinds only; what counts as a file here is a commit.
+        # Spark has no limit by commits; a file stands for a commit here.
         return ReadMaxFiles(self._commits_max)
 
     @spark_errors()
@@ -211,7 +213,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 self._changes(feed, step)
             except (ChangeFeedGap, SchemaBoundary) as error:
-                # What comes before it is delivered first.
+                # Deliver the commits before the gap first.
                 if reached == first:
                     error.message = f"{error.message}: {_RESTART_HINT}"
                     error.args = (error.message,)
@@ -238,12 +240,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _feed(self) -> Feed:
         if self._graph is None:
-            self._graph = self._given.open()
+            self._graph = self._options.open()
         core = self._graph.core
-        return Feed(self._graph, core.view(self._given.branch), self._given, self._schema)
+        return Feed(self._graph, core.view(self._options.branch), self._options, self._schema)
 
     def _changes(self, feed: Feed, step: Step) -> list[TypeChange]:
-        """Return what tasks are to read of a commit; a position is looked for first, and then its batch is planned."""
+        """Plan the tasks of a commit once: `latestOffset` needs them before `partitions` does."""
         commit_id = step.commit.commit_id
         if commit_id not in self._planned:
             self._planned[commit_id] = feed.changes(step)

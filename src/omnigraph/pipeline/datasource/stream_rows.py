@@ -1,6 +1,6 @@
-"""Changes as rows of a DataFrame: what one commit did to one type, read in a task.
+"""The changes of one commit to one type as DataFrame rows, read in a task.
 
-Looks at two versions of one dataset and nothing else; which ones they are was decided in the driver.
+Reads two versions of one dataset, which the driver chose.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ _OPTIONAL: Final = ("actor_id", _BEFORE, _AFTER)
 
 @dataclass(frozen=True, slots=True)
 class TypeChange:
-    """One type in one commit. `scan` is the version after it, `before` the one that it was made from.
+    """The changes of one commit to one type. `scan` is the version after it, `before` the one before.
 
-    Of several `shares` of the same change each is read by a task of its own.
+    A large change is cut into `shares`, one task each.
     """
 
     graph_commit_id: str
@@ -51,7 +51,7 @@ class TypeChange:
 
 
 def stream_schema(type_: Type | None) -> Any:
-    """Return the Spark schema of a stream: images are JSON, or of one type structs of its columns."""
+    """Return the Spark schema of a stream: images are JSON, or structs if the stream has one type."""
     image = "string" if type_ is None else _image_fields(type_)
     fields = [*_STRING_COLUMNS[:1], _AT, *_STRING_COLUMNS[1:], _BEFORE, _AFTER]
     kinds: dict[str, object] = {_AT: "timestamp", _BEFORE: image, _AFTER: image}
@@ -66,13 +66,13 @@ def stream_schema(type_: Type | None) -> Any:
 
 
 def _image_fields(type_: Type) -> dict[str, object]:
-    # An image that is not there has no values either, whatever the graph asks of them.
+    # A missing image has no values, so even required properties are nullable.
     fields = [field | {"nullable": True} for field in spark_fields(type_, column_names(type_))]
     return {"type": "struct", "fields": fields}
 
 
 def read_change(change: TypeChange, schema: Any) -> Iterator[pa.RecordBatch]:
-    """Yield what one commit did to one type, by id, a window of entities at a time."""
+    """Yield the changes by id, one window of entities at a time."""
     layout = to_arrow_schema(schema, timezone="UTC")
     try:
         before, after = (change.scan.access.open(ref) for ref in (change.before, change.scan.ref))
@@ -119,7 +119,7 @@ def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.Rec
 
 
 def _image_column(type_: Type, rows: pa.Table, kind: Any) -> Any:
-    """Return each row as one value: JSON as in the feed, or a struct of the type's columns."""
+    """Return each row as one value: JSON as in the feed, or a struct of the columns."""
     if not isinstance(kind, pa.StructType):
         return image_texts(type_, rows).cast(kind) if rows.num_rows else pa.nulls(0, kind)
     if not rows.num_rows:
@@ -129,12 +129,12 @@ def _image_column(type_: Type, rows: pa.Table, kind: Any) -> Any:
 
 
 def _as_feed_gap(change: TypeChange, error: StorageError) -> ChangeFeedGap | StorageError:
-    """Return the error as a gap if a version that cleanup removed is its reason."""
+    """Return `ChangeFeedGap` if the error is due to a version that cleanup removed."""
     store = change.scan.access.store()
     if all(store.has_version(ref) for ref in (change.before, change.scan.ref)):
         return error
     return ChangeFeedGap(
-        f"a version that is needed to tell what commit {change.graph_commit_id} changed was removed by cleanup; take a"
-        " new baseline, and start the stream anew from there with the option `start` and a new checkpoint",
+        f"cleanup removed a version that the changes of commit {change.graph_commit_id} need; take a new baseline, and"
+        " restart the stream from there with the option `start` and a new checkpoint",
         first_unreadable_commit_id=change.graph_commit_id,
     )

@@ -1,7 +1,7 @@
-"""Reading a type as a DataFrame: columns, conditions and states are options, and each task reads whole fragments.
+"""Batch reads of the data source: a type as a DataFrame, each task reading whole fragments of a pinned snapshot.
 
-Conditions are never taken from Spark's own push-down: it keeps them on a relation that other parts of a query share,
-and answers would be wrong. One reader reads one commit, whatever is written meanwhile.
+Filters come from the option `filter`, never from Spark's filter pushdown: Spark keeps pushed filters on a relation that
+other parts of a query share, and results would be wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from omnigraph.store.write.fragments import fragment_runs, scan_fragments
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """One pinned version of one type, as tasks know it."""
+    """One pinned version of one type, as tasks see it."""
 
     access: GraphAccess
     ir: str
@@ -54,8 +54,8 @@ class Scan:
 
 
 def plan_scan(view: View, table_key: str) -> tuple[Scan, list[list[int]]]:
-    """Return how tasks reach a type of a view, and the fragments that each of them is to read."""
-    # Tasks open versions by path alone, so what was just published must be in its place.
+    """Return the scan of a type, and the fragments of each task."""
+    # Tasks open versions by path, so links of recent commits must be finished first.
     view.kernel.finish_links(view.snapshot)
     dataset = view.dataset(table_key)
     access = graph_access(view.kernel.store.root.uri, new_ulid())
@@ -64,7 +64,7 @@ def plan_scan(view: View, table_key: str) -> tuple[Scan, list[list[int]]]:
 
 
 def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield rows as they are stored, with their row ids: blobs as descriptors, in batches that bound their bytes."""
+    """Yield stored rows with row ids: blobs as descriptors, in batches of bounded bytes."""
     blobs = [name for name in columns if _is_blob(scan.type, name)]
     for batch in scan_fragments(scan.open(), fragment_ids, columns):
         yield from slices(batch, blobs)
@@ -73,7 +73,7 @@ def stored_rows(scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str])
 def read_rows(
     scan: Scan, fragment_ids: Sequence[int], columns: Sequence[str], where: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some fragments that satisfy a condition, in the layout of their type."""
+    """Yield the rows of some fragments that satisfy a filter, in the layout of their type."""
     type_, dataset = scan.type, scan.open()
     layout = pa.schema([arrow_schema(type_).field(name) for name in columns])
     blobs = [name for name in columns if _is_blob(type_, name)]
@@ -96,7 +96,7 @@ def _read_blob_column(dataset: Dataset, name: str, batch: pa.RecordBatch) -> Col
     descriptors = batch.column(name)
     valid = pc.is_valid(descriptors).to_numpy(zero_copy_only=False)
     blobs = [blob or b"" for blob in read_blobs(dataset, name, batch.column(ROW_ID).filter(pa.array(valid)))]
-    # Blobs may be large: a single one is not copied.
+    # A blob may be large, so a single one is not copied.
     sizes = np.zeros(batch.num_rows, np.int64)
     sizes[valid] = [len(blob) for blob in blobs]
     offsets = np.concatenate([[0], np.cumsum(sizes)])
@@ -131,7 +131,7 @@ def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
 
 
 def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
-    """Return the Spark schema of a read."""
+    """Return the Spark schema of a batch read."""
     options = parse_options(values, READ_OPTIONS)
     with options.open() as graph:
         type_ = find_type(_open_view(graph, options, pin).catalog, options.type)
@@ -139,7 +139,7 @@ def schema_of(values: Mapping[str, str], pin: PinnedSnapshot | None) -> Any:
 
 
 class Reader(DataSourceReader):
-    """Plans a read in the driver, and reads fragments in tasks."""
+    """Plans a read in the driver and reads fragments in tasks."""
 
     def __init__(self, values: Mapping[str, str], pin: PinnedSnapshot | None, schema: Any) -> None:
         options = parse_options(values, READ_OPTIONS)
@@ -154,26 +154,26 @@ class Reader(DataSourceReader):
         return [FragmentPartition(run) for run in self._runs]
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
-        # A type without entities has no fragments, and Spark then reads one partition of nothing.
+        # An empty type has no fragments; Spark then reads one empty partition of its own.
         if isinstance(partition, FragmentPartition):
             with spark_errors(is_planning=False):
                 yield from read_spark_batches(self._scan, partition.value, self._layout, self._where)
 
 
 class FragmentPartition(InputPartition):
-    """Fragments that one task reads."""
+    """The fragments that one task reads."""
 
 
 def read_spark_batches(
     scan: Scan, fragment_ids: list[int], layout: pa.Schema, where: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield rows as Spark takes them."""
+    """Yield rows in Spark's types."""
     for batch in read_rows(scan, fragment_ids, layout.names, where):
         yield to_spark_batch(scan.type, batch, layout)
 
 
 def to_spark_batch(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch:
-    """Return rows of a type with every column in the type that Spark has for it."""
+    """Return a batch with every column in its Spark type."""
     columns = []
     for field in layout:
         column, property_ = batch.column(field.name), type_.properties.get(field.name)
@@ -184,15 +184,15 @@ def to_spark_batch(type_: Type, batch: Any, layout: pa.Schema) -> pa.RecordBatch
 
 
 def validate_layout(type_: Type, schema: Any) -> pa.Schema:
-    """Return the Arrow schema of a Spark schema, which may leave columns out but not change them."""
+    """Return the Arrow schema of a Spark schema, which may omit columns but not change their types."""
     names = [str(name) for name in schema.fieldNames()]
     _require_columns(type_, names)
     expected = StructType.fromJson({"type": "struct", "fields": spark_fields(type_, names)})
     for requested, actual in zip(schema.fields, expected.fields, strict=True):
         if requested.dataType.simpleString() != actual.dataType.simpleString():
             raise UsageError(
-                f"`{type_.name}.{actual.name}` is `{actual.dataType.simpleString()}` in Spark, and the given schema says"
-                f" `{requested.dataType.simpleString()}`; leave the schema away and cast afterwards",
+                f"`{type_.name}.{actual.name}` is `{actual.dataType.simpleString()}` in Spark, but the schema says"
+                f" `{requested.dataType.simpleString()}`; omit the schema and cast afterwards",
                 column=actual.name,
             )
     layout: pa.Schema = to_arrow_schema(schema, timezone="UTC")
@@ -207,7 +207,7 @@ def _open_view(graph: Graph, options: SourceOptions, pin: PinnedSnapshot | None)
 
 
 def _selected_columns(options: SourceOptions, type_: Type) -> list[str]:
-    names = options.names("columns")
+    names = options.name_list("columns")
     if names is None:
         return column_names(type_)
     _require_columns(type_, names)
@@ -228,21 +228,23 @@ def _validate_filter(view: View, type_: Type, options: SourceOptions) -> str | N
         return None
     if not is_single_condition(where):
         raise UsageError(
-            f"`{where}` is not one condition on `{type_.name}`: its brackets or quotes do not match, or it has a"
-            " comment; write one condition in SQL",
+            f"`{where}` is not a single condition on `{type_.name}`: its brackets or quotes do not match, or it has a"
+            " comment; write a single SQL condition",
             option="filter",
         )
     try:
-        # Nothing satisfies this, so only the text is looked at. Lance reads a condition up to where it makes sense and
-        # drops the rest; in brackets it has to make sense to the end.
+        # `AND false` makes this a syntax check. Lance ignores trailing text that it cannot parse; in brackets it must
+        # parse all of it.
         view.dataset(type_.table_key).count(f"({where}) AND false")
     except StorageError as error:
-        raise UsageError(f"`{where}` is no condition on `{type_.name}`: {error.message}", option="filter") from error
+        raise UsageError(
+            f"`{where}` is not a valid condition on `{type_.name}`: {error.message}", option="filter"
+        ) from error
     return f"({where})"
 
 
 def is_single_condition(text: str) -> bool:
-    """Tell whether a text in SQL stays within brackets that are put around it.
+    """Return True if SQL text cannot escape from brackets around it.
 
     >>> is_one_condition("name = ')' OR (age > 3)"), is_one_condition("age > 3) OR (true"), is_one_condition("a -- b")
     (True, False, False)

@@ -1,7 +1,7 @@
-"""Writing DataFrames and streams: tasks stage what they get, and one commit in the driver publishes it or refuses it.
+"""Batch and stream writes of the data source: tasks stage rows, and the driver publishes one commit.
 
-The rules are those of a load. Spark plans, writes and commits in processes of their own, so all that they share travels
-in messages; and it may abort what was published, so aborting takes nothing away.
+Rows follow the rules of a bulk load. Spark plans, writes and commits in different processes, so their shared state
+travels in commit messages. Spark may call `abort` after a commit that did publish, so `abort` removes nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from omnigraph.pipeline.datasource.options import WRITE_OPTIONS, SourceOptions, 
 from omnigraph.pipeline.datasource.spark_types import find_type
 from omnigraph.store.write.fragments import side_folder
 
-# No process owns the work of a whole cluster; whoever is at it beats, and a long silence means that nobody is.
+# No single process owns the work of a cluster: every active task refreshes the heartbeat of the intent.
 _NO_OWNER: Final = Owner("spark", 0, "")
 _QUERY_ID: Final = "sql.streaming.queryId"
 _BATCH_ID: Final = "streaming.sql.batchId"
@@ -39,7 +39,7 @@ _BATCH_ID: Final = "streaming.sql.batchId"
 
 @dataclass(frozen=True, slots=True)
 class WritePlan:
-    """One write as its tasks know it."""
+    """A write as its tasks see it."""
 
     job: Job
     intent: Intent
@@ -47,7 +47,7 @@ class WritePlan:
     mode: str
 
     def of_batch(self, batch: str | None) -> WritePlan:
-        """Return the write of one batch of a stream, with files of its own."""
+        """Return the plan of one batch of a stream, with its own operation id and files."""
         if batch is None:
             return self
         operation_id = f"{self.job.operation_id}-{batch}"
@@ -65,7 +65,7 @@ class WritePlan:
 
 @dataclass
 class StagedPartition(WriterCommitMessage):
-    """What one task staged."""
+    """The commit message of one task: what it staged."""
 
     writing: WritePlan
     splits: list[tuple[StageTask, StagedSplit]]
@@ -73,7 +73,7 @@ class StagedPartition(WriterCommitMessage):
 
 
 def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
-    """Return what tasks have to know, before any of them writes."""
+    """Authorize and plan a write before any task runs."""
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
         core = graph.core
@@ -102,15 +102,15 @@ def _write_mode(options: SourceOptions, overwrite: bool) -> str:
     mode = options.values.get("mode", "overwrite" if overwrite else "append")
     if mode not in ("append", "merge", "overwrite") or overwrite != (mode == "overwrite"):
         raise UsageError(
-            f'the option `mode` is `{mode}`, and Spark was told otherwise; write `.mode("append")`, with the option'
-            ' `mode` = `merge` to replace entities, or `.mode("overwrite")` alone',
+            f'the option `mode` is `{mode}`, which does not match the mode of the writer; write `.mode("append")`, with'
+            ' the option `mode` = `merge` to replace entities, or `.mode("overwrite")` alone',
             mode=mode,
         )
     return mode
 
 
 def stage_partition(writing: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
-    """Stage the rows of one partition, in a task."""
+    """Stage the rows of one partition in a task."""
     context = TaskContext.get()
     query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID))
     writing = writing.of_batch(batch if query else None)
@@ -132,7 +132,7 @@ def publish_partitions(
     staged: Sequence[StagedPartition],
     marks: Mapping[str, str],
 ) -> None:
-    """Publish what tasks staged as one commit, or refuse all of it."""
+    """Check what tasks staged and publish it as one commit, or fail as a whole."""
     core = graph.core
     splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and writing.mode != "overwrite":
@@ -156,8 +156,8 @@ class Writer(DataSourceArrowWriter):
     """Writes a DataFrame as one commit."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = parse_options(options, WRITE_OPTIONS)
-        self._writing = plan_write(self._given, overwrite)
+        self._options = parse_options(options, WRITE_OPTIONS)
+        self._writing = plan_write(self._options, overwrite)
 
     @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
@@ -165,19 +165,19 @@ class Writer(DataSourceArrowWriter):
 
     @spark_errors()
     def commit(self, messages: list[Any]) -> None:
-        with self._given.open() as graph:
-            publish_partitions(graph, self._given, self._writing, _staged_partitions(messages), {})
+        with self._options.open() as graph:
+            publish_partitions(graph, self._options, self._writing, _staged_partitions(messages), {})
 
     def abort(self, messages: list[Any]) -> None:
-        """Leave everything as it is: what nobody published is swept when its intent has gone silent."""
+        """Do nothing: a sweep removes unpublished files once the heartbeat of the intent stops."""
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes each batch of a stream as one commit, once."""
+    """Writes each batch of a stream as one commit, exactly once."""
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
-        self._given = parse_options(options, WRITE_OPTIONS)
-        self._writing = plan_write(self._given, overwrite)
+        self._options = parse_options(options, WRITE_OPTIONS)
+        self._writing = plan_write(self._options, overwrite)
 
     @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
@@ -188,25 +188,25 @@ class StreamWriter(DataSourceStreamArrowWriter):
         staged = _staged_partitions(messages)
         if not staged:
             return
-        stream = self._given.values.get("stream") or staged[0].query
+        stream = self._options.values.get("stream") or staged[0].query
         if not stream:
-            raise UsageError("Spark does not say which query this is; name it with the option `stream`")
+            raise UsageError("Spark did not pass the id of the query; name the stream with the option `stream`")
         writing = staged[0].writing
-        with self._given.open() as graph:
-            last = _last_commit(graph, self._given.branch, stream)
+        with self._options.open() as graph:
+            last = _last_commit(graph, self._options.branch, stream)
             if last is not None and batchId <= int(last.properties["batch"]):
-                # The files of this attempt are left to the sweep: only it can tell them from published ones.
+                # Files of this replay are left to the sweep, which distinguishes them from published ones.
                 return
-            # What is left over of one batch is removed by its name, which must not be that of a published one.
+            # Cleanup deletes files by operation id, so a batch must not share the id of a published one.
             assert last is None or last.operation_id != writing.job.operation_id, "batches share an operation"
             try:
-                publish_partitions(graph, self._given, writing, staged, {"stream": stream, "batch": str(batchId)})
+                publish_partitions(graph, self._options, writing, staged, {"stream": stream, "batch": str(batchId)})
             except JobExists:
-                # Somebody else finished the same batch meanwhile.
+                # Another process committed the same batch meanwhile.
                 return
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Leave everything as it is: Spark calls this even after a commit that did publish."""
+        """Do nothing: Spark calls this even after a commit that did publish."""
 
 
 def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:

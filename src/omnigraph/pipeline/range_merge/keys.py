@@ -1,7 +1,7 @@
-"""Keys of a merge: what set rules have to know of each changed entity, cut into buckets that can be judged alone.
+"""Key files of a merge: changed ids, endpoints and unique values, hash-partitioned into buckets that are checked alone.
 
-Runs wherever tasks run. A bucket has all that concerns some ids and some values, and nothing else: an edge lies in the
-bucket of either end with the other end left out, and an entity that moves leaves its old bucket as if it were deleted.
+Runs in tasks. Invariant: a bucket holds every change of the ids and values that hash to it. An edge is in the bucket of
+each endpoint, with the other endpoint null; a key that moves to another bucket counts as deleted in its old one.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from omnigraph.store.store import Store
 from omnigraph.store.write.fragments import fragment_ids, read_fragment
 
 _SET_RULES: Final[frozenset[Rule]] = frozenset({unique, endpoints, orphans, cardinality})
-# Whatever is no question about other entities is asked where the entities are merged.
+# All other rules look at single rows, and run where the rows are merged.
 ROW_RULES: Final = tuple(rule for rule in RULES if rule not in _SET_RULES)
 
-# What the keys of a group are about; the others are the numbers of `@unique` tuples.
+# The group of ids and endpoints; the other groups are the numbers of `@unique` tuples.
 _ENDPOINTS: Final = "ends"
 
-# A broken rule, with its place among all rules.
+# A violation with the index of its rule.
 IndexedViolation = tuple[int, Violation]
 
 
 @dataclass(frozen=True, slots=True)
 class MergeJob:
-    """One merge as its tasks see it: where each type of the target lies, and into how many buckets keys are cut.
+    """A merge as its tasks see it: the target dataset of each type, and the number of key buckets.
 
-    `is_decided`: there are resolutions, which are held against the rules also while sides clash.
+    `is_decided` if there are resolutions; rules are then checked even if the sides conflict.
     """
 
     access: GraphAccess
@@ -59,14 +59,14 @@ class MergeJob:
     def catalog(self) -> Catalog:
         return parse_catalog(self.ir)
 
-    def part_of(self, column: Column, parts: int) -> Numbers:
-        """Return for each value in which of so many parts it is; equal values are in the same."""
+    def partition_of(self, column: Column, parts: int) -> Numbers:
+        """Return the hash partition of each value."""
         return np.asarray(hash_column(column, self.access.operation_id) % np.uint64(parts))
 
 
 @dataclass(frozen=True, slots=True)
 class KeyFile:
-    """Keys of one type in one bucket: of entities as they shall be, or ids of those that are there now."""
+    """A file with keys of one type in one bucket: of merged rows if `is_new`, otherwise ids of replaced rows."""
 
     bucket: int
     table_key: str
@@ -76,13 +76,13 @@ class KeyFile:
 
 
 def key_columns(type_: Type) -> list[str]:
-    """Return the columns that set rules look at."""
+    """Return the columns that set rules read."""
     ends = ("src", "dst") if isinstance(type_, EdgeType) else ()
     return list(dict.fromkeys(["id", *ends, *(name for columns in type_.unique for name in columns)]))
 
 
 def write_table(store: Store, folder: str, rows: pa.Table) -> str:
-    """Write a table under a fresh name and return its path."""
+    """Write a table under a new name and return its path."""
     path = f"{folder}/{new_ulid()}.arrow"
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as writer:
@@ -96,7 +96,7 @@ def read_table(store: Store, path: str) -> pa.Table:
 
 
 def write_key_files(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) -> list[KeyFile]:
-    """Write the keys of merged entities, and of those whose place they take or that go, bucket by bucket."""
+    """Write the keys of merged rows, and the ids of replaced or deleted ones, by bucket."""
     files: list[KeyFile] = []
     for is_new, rows in ((True, new), (False, old)):
         for group, bucket, part in _split_by_bucket(job, type_, rows):
@@ -107,9 +107,9 @@ def write_key_files(job: MergeJob, type_: Type, new: pa.Table, old: pa.Table) ->
 
 
 def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tuple[str, int, pa.Table]]:
-    """Yield parts of rows by group and bucket, none of them empty."""
+    """Yield the non-empty parts of rows by group and bucket."""
     if isinstance(type_, EdgeType):
-        buckets = {name: job.part_of(rows.column(name), job.buckets) for name in ("src", "dst")}
+        buckets = {name: job.partition_of(rows.column(name), job.buckets) for name in ("src", "dst")}
         for bucket in np.unique(np.concatenate(list(buckets.values()))).tolist():
             inside = {name: is_inside == bucket for name, is_inside in buckets.items()}
             columns = {"id": rows.column("id")}
@@ -118,10 +118,10 @@ def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tup
             }
             yield _ENDPOINTS, bucket, pa.table(columns).filter(pa.array(inside["src"] | inside["dst"]))
     else:
-        yield from _by_bucket(_ENDPOINTS, job.part_of(rows.column("id"), job.buckets), rows.select(["id"]))
+        yield from _by_bucket(_ENDPOINTS, job.partition_of(rows.column("id"), job.buckets), rows.select(["id"]))
     for number, columns_ in enumerate(type_.unique):
         complete = rows.select(list(dict.fromkeys(["id", *columns_]))).filter(_is_complete(rows, columns_))
-        # Lists cannot be compared, which the rule tells of each.
+        # Lists cannot be compared, which the rule reports for each.
         plain = [
             one_array(complete.column(name))
             for name in columns_
@@ -143,11 +143,11 @@ def _is_complete(rows: pa.Table, columns: Sequence[str]) -> Column:
     return pa.array(complete)
 
 
-# -- judging -----------------------------------------------------------------------------------------------------
+# -- checking --------------------------------------------------------------------------------------------------
 
 
 def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolation]:
-    """Return what is wrong with the merged graph as far as one bucket goes, no more than a report tells."""
+    """Return the violations of one bucket, no more than a report shows."""
     bucket, committed = files[0].bucket, CommittedTarget(job)
     by_group: dict[tuple[str, str], list[KeyFile]] = {}
     for file in files:
@@ -169,7 +169,7 @@ def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolati
 
 
 def check_row_rules(catalog: Catalog, delta: Delta, committed: Committed) -> list[IndexedViolation]:
-    """Return what is wrong with merged entities by themselves."""
+    """Return the violations of row rules in merged rows."""
     return _run_rules(ROW_RULES, Changes(catalog, {delta.key: delta}), committed)
 
 
@@ -198,27 +198,27 @@ def _empty_rows(job: MergeJob, table_key: str, names: set[str]) -> pa.Table:
 
 
 def _with_local_source(delta: Delta) -> Delta:
-    """Return the edges that have their source in this bucket; all others that are known have none in it any more."""
+    """Return the edges whose source is in this bucket; the others count as deleted from it."""
     here = delta.rows.filter(pc.is_valid(delta.rows.column("src"))).combine_chunks()
     return Delta(delta.type, here, deleted=without(delta.gone, one_array(here.column("id"))))
 
 
 class CommittedTarget:
-    """The committed rows of the target, as a task finds them: few by lookup, many in one pass over the fragments."""
+    """Committed rows of the target: a few by lookup, many by one scan of the fragments."""
 
     def __init__(self, job: MergeJob) -> None:
         self.job = job
 
     def existing(self, table_key: str, ids: Ids) -> Ids:
-        """Return those of the ids that exist in a type."""
+        """Return the ids that exist in a type."""
         return one_array(self.matching(table_key, ("id",), {"id": ids}).column("id"))
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        """Return columns of the rows in which each column of `where` holds one of its values."""
-        return self.places(table_key, columns, where).select(list(columns))
+        """Return columns of the rows whose `where` columns have one of the values."""
+        return self.with_addresses(table_key, columns, where).select(list(columns))
 
-    def places(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
-        """Return the same with the addresses of the rows."""
+    def with_addresses(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
+        """Return the same rows with their addresses."""
         dataset = self.job.access.open(self.job.committed[table_key])
         if all(len(values) <= FILTER_VALUES_MAX for values in where.values()) or dataset.count() == 0:
             return find_rows(dataset, columns, where).select([*columns, ROW_ADDRESS])
@@ -233,13 +233,13 @@ class CommittedTarget:
 
 
 def _normalize_zero(values: Column) -> Column:
-    # Zero has two signs, which a set tells apart and rules do not.
+    # A value set distinguishes 0.0 and -0.0; the rules do not.
     return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 @dataclass(frozen=True, slots=True)
 class _BucketSources:
-    """Committed edges as far as their sources are in one bucket: of others not all that changes is known."""
+    """Committed edges whose source is in one bucket; the changes of other sources are in other buckets."""
 
     committed: CommittedTarget
     bucket: int
@@ -249,4 +249,4 @@ class _BucketSources:
 
     def matching(self, table_key: str, columns: Sequence[str], where: Mapping[str, Column]) -> pa.Table:
         edges, job = self.committed.matching(table_key, columns, where), self.committed.job
-        return edges.filter(pa.array(job.part_of(edges.column("src"), job.buckets) == self.bucket))
+        return edges.filter(pa.array(job.partition_of(edges.column("src"), job.buckets) == self.bucket))

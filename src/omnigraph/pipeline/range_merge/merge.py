@@ -1,6 +1,6 @@
-"""Merge with executors: they merge ranges of ids, stage what comes out, and judge it; the driver publishes once.
+"""Branch merge on Spark: executors merge ranges of ids, stage the result and check it; the driver publishes once.
 
-Which states are merged, and the publishing, are those of `engine.merge`; all that is decided here is where a task runs.
+`engine.merge` chooses the merge base and publishes; this module only distributes the work.
 """
 
 from __future__ import annotations
@@ -54,17 +54,17 @@ def merge(
     engine: Engine = "auto",
     master: str | None = None,
 ) -> MergeReceipt:
-    """Do what `graph.branches.merge` does, with the same receipt; on Spark, tasks run on executors.
+    """Merge a branch like `graph.branches.merge`, on Spark if it is large.
 
-    By default, only what is large runs on Spark, and only where Spark is installed. Of very many conflicts tasks tell
-    the first; resolutions of broken rules need `engine="local"`.
+    With `engine="auto"`, only large merges run on Spark, and only if it is installed. On Spark, only the first of very
+    many conflicts are reported, and resolutions of rule violations need `engine="local"`.
     """
     check_engine(engine)
     ranges = SparkMergeWorkers(partial(start_executors, master))
     workers: dict[str, Workers] = {"auto": AutoMergeWorkers(ranges), "local": ThisProcess(), "spark": ranges}
     chosen = workers[engine]
     if engine == "spark" or (engine == "auto" and master is not None):
-        # Whoever asks for Spark hears at once when it does not start.
+        # Fail early if Spark was requested and does not start.
         ranges.start()
         chosen = ranges
     receipt = merge_with(graph, source, into, chosen, ranges, resolutions)
@@ -74,7 +74,7 @@ def merge(
 def merge_with(
     graph: Graph, source: str, into: str, workers: Workers, ranges: SparkMergeWorkers, resolutions: Given = None
 ) -> MergeReceipt:
-    """Merge with given workers, and remove what those elsewhere have written for themselves."""
+    """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
     is_published = True
     try:
         return run_merge(graph.core, source, into, resolutions=resolutions, workers=workers)
@@ -87,7 +87,7 @@ def merge_with(
 
 @dataclass
 class _MergeRun:
-    """One merge under way: the types that need work, where they are staged, and what tasks have to know."""
+    """A merge in flight: the types to merge, the datasets they are staged for, and the job of the tasks."""
 
     task: Task
     job: MergeJob
@@ -98,7 +98,7 @@ class _MergeRun:
 
 
 class SparkMergeWorkers:
-    """Workers elsewhere: each task has one range of the ids of one type."""
+    """Merges on executors; each task has one hash range of the ids of one type."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class SparkMergeWorkers:
         self._range_entities = range_entities
         self._bucket_keys = bucket_keys
         self._runner: Runner | None = None
-        self._works: list[_MergeRun] = []
+        self._runs: list[_MergeRun] = []
 
     def start(self) -> Runner:
         if self._runner is None:
@@ -125,8 +125,8 @@ class SparkMergeWorkers:
             Resolutions(task.resolutions).refuse_open()
             return Settled({}, adopted=task.adoptable)
         work = self._plan(task, types)
-        self._works.append(work)
-        results, undecided = self._merged(work)
+        self._runs.append(work)
+        results, undecided = self._merge_ranges(work)
         counts = _sum_counts(results)
         conflicts = sorted(
             (item for result in results for item in result.conflicts),
@@ -134,7 +134,7 @@ class SparkMergeWorkers:
         )
         violations_by_rule: list[IndexedViolation] = []
         if undecided or not conflicts:
-            violations_by_rule = self._broken(work, results)
+            violations_by_rule = self._violations(work, results)
         if undecided and (violations_by_rule or conflicts):
             touched = {(item.table_key, entity_id) for item in results for entity_id in item.touched}
             violations = [violation for _, violation in violations_by_rule]
@@ -143,25 +143,25 @@ class SparkMergeWorkers:
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
         if violations_by_rule:
-            return self._refused(task, counts, violations_by_rule, undecided)
+            return self._report_violations(task, counts, violations_by_rule, undecided)
         Resolutions(undecided).refuse_open()
         return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
-        """Remove what attempts that did not count left behind, and all files but data."""
-        for work in self._works:
+        """Remove the staged files of failed attempts, and all temporary files."""
+        for work in self._runs:
             keep = work.files if is_published else set[str]()
             refs = [dataset.ref for dataset in work.targets.values()]
             fragments.remove_staged(store, refs, work.job.access.operation_id, keep)
             store.objects.discard_prefix(work.job.scratch)
-        self._works = []
+        self._runs = []
 
     # -- the stages --------------------------------------------------------------------------------------------
 
     def _plan(self, task: Task, types: Sequence[Type]) -> _MergeRun:
         three, kernel = task.three, task.three.ours.kernel
         for view in (*three.base.states(), three.ours, three.theirs):
-            # Tasks open versions by path alone, so what was just published must be in its place.
+            # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)
         operation_id = task.hold().operation_id
         staged = [item.table_key for item in types if item.table_key not in task.adoptable]
@@ -183,8 +183,8 @@ class SparkMergeWorkers:
             task, job, types, targets, {key: _count_parts(size, self._range_entities) for key, size in sizes.items()}
         )
 
-    def _merged(self, work: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:
-        """Return what became of each range, and the resolutions that settled nothing."""
+    def _merge_ranges(self, work: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:
+        """Return the result of each range, and the resolutions that settled nothing."""
         three, job = work.task.three, work.job
         decided, undecided = _resolutions_by_range(work)
         planned = {type_.table_key: _ComparedVersions.of(three, type_) for type_ in work.types}
@@ -200,8 +200,8 @@ class SparkMergeWorkers:
             for number in range(work.ranges[key]):
                 resolutions = tuple(decided.pop((key, number), ()))
                 moved = {ref: paths[number] for ref, paths in moves.items()}
-                if compared.is_left_alone(moved):
-                    # What their side left alone stays as it is on ours.
+                if compared.is_unchanged(moved):
+                    # Their side did not change this range, so ours stays.
                     undecided += resolutions
                     continue
                 tasks.append(
@@ -212,12 +212,12 @@ class SparkMergeWorkers:
         results = self.start().run("merging", partial(merge_range, job), tasks)
         return results, [*undecided, *(compared for result in results for compared in result.open)]
 
-    def _broken(self, work: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
+    def _violations(self, work: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
         buckets: dict[int, list[KeyFile]] = {}
         for file in (file for result in results for file in result.keys):
             buckets.setdefault(file.bucket, []).append(file)
         buckets_checked = self.start().run("checking", partial(check_bucket, work.job), list(buckets.values()))
-        violations = [item for result in results for item in result.broken] + [
+        violations = [item for result in results for item in result.violations] + [
             item for part in buckets_checked for item in part
         ]
         return sorted(
@@ -225,7 +225,7 @@ class SparkMergeWorkers:
         )
 
     @staticmethod
-    def _refused(
+    def _report_violations(
         task: Task, counts: Mapping[str, Counted], broken: Sequence[IndexedViolation], undecided: Sequence[Resolution]
     ) -> Settled:
         if undecided:
@@ -244,7 +244,7 @@ class SparkMergeWorkers:
         replaced: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
         for result in (marked_fragment for marked_fragment in results if marked_fragment.table_key in staged):
             staged[result.table_key] += result.fragments
-            for fragment, cut in result.gone.items():
+            for fragment, cut in result.replaced.items():
                 location = (result.table_key, fragment)
                 replaced[location] = (*replaced.get(location, ()), cut)
         tasks = [MarkTask(work.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
@@ -263,7 +263,7 @@ class SparkMergeWorkers:
 
 @dataclass(frozen=True, slots=True)
 class _ComparedVersions:
-    """Which versions of a type are compared with which; without `ours`, our side did not change the type."""
+    """The versions of a type to compare; `ours` is None if our side did not change the type."""
 
     base: MergeBase[DatasetRef]
     ours: DatasetRef | None
@@ -277,19 +277,19 @@ class _ComparedVersions:
 
     @property
     def others(self) -> list[DatasetRef]:
-        """All versions but the one that they are compared with, each once."""
+        """All distinct versions but the first of the base, which they are compared with."""
         sides = [self.theirs, *([self.ours] if self.ours else [])]
         joined = [ref for ref in self.base.states() if ref != self.base.first]
         return list(dict.fromkeys([*sides, *joined]))
 
-    def is_left_alone(self, moved: Mapping[DatasetRef, str | None]) -> bool:
-        """Tell whether their side has a range as the base has it, where nothing of the base is virtual."""
+    def is_unchanged(self, moved: Mapping[DatasetRef, str | None]) -> bool:
+        """Return True if their side equals the base in a range, and the base is not virtual there."""
         is_virtual = any(moved[ref] for ref in self.base.states() if ref != self.base.first)
         return moved[self.theirs] is None and not is_virtual
 
 
 class AutoMergeWorkers:
-    """Workers here for what this process can hold, and elsewhere for the rest."""
+    """Merges in this process if it fits in memory, otherwise on Spark."""
 
     def __init__(self, ranges: SparkMergeWorkers) -> None:
         self._ranges = ranges
@@ -302,13 +302,13 @@ class AutoMergeWorkers:
         try:
             self._ranges.start()
         except PipelineUnavailable:
-            # Nobody asked for Spark, and this process can do it as well, if it has the memory.
+            # Spark was not requested, and this process can do it too if it has the memory.
             return ThisProcess().merge(task)
         return self._ranges.merge(task)
 
 
 def estimate_changes(task: Task, type_: Type) -> int:
-    """Return about how many entities of a type either side changed."""
+    """Estimate how many entities of a type the two sides changed."""
     base, *others = task.three.base_of(type_).states()
     others += [view.dataset(type_.table_key) for view in (task.three.ours, task.three.theirs)]
     return sum(moved_estimate(base, version) for version in others)
@@ -330,14 +330,14 @@ def _sum_counts(results: Sequence[MergedRange]) -> dict[str, Counted]:
 
 
 def _resolutions_by_range(work: _MergeRun) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
-    """Return resolutions by type and range, and those of types that their side did not change."""
+    """Return resolutions by type and range, and those of types that need no merge."""
     by_range: dict[tuple[str, int], list[Resolution]] = {}
     others: list[Resolution] = []
     for resolution in work.task.resolutions:
         if resolution.type_key not in work.ranges:
             others.append(resolution)
             continue
-        [number] = work.job.part_of(
+        [number] = work.job.partition_of(
             pa.array([resolution.entity_id], pa.string()), work.ranges[resolution.type_key]
         ).tolist()
         by_range.setdefault((resolution.type_key, number), []).append(resolution)

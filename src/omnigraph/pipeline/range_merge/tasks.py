@@ -1,7 +1,6 @@
-"""Tasks of a merge: find what moved, and merge one range of ids of one type.
+"""The tasks of a merge: find the rows that moved, and merge one range of the ids of one type.
 
-Run wherever tasks run. Each merges with the very code of a merge in process, on the entities of its range alone, and
-returns a few kilobytes whatever the range holds.
+Each task runs the code of an in-process merge on the rows of its range, and returns a few kilobytes.
 """
 
 from __future__ import annotations
@@ -41,13 +40,13 @@ from omnigraph.store.read.dataset import Dataset, DatasetRef
 from omnigraph.store.read.lookup import ROW_ADDRESS, find
 from omnigraph.store.write.fragments import FragmentText, write_fragments_with_blobs
 
-# Taking rows one by one costs about this many times what a pass over them costs.
+# Taking a row by id costs about this many times as much as scanning it.
 _TAKE_COST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class DiffTask:
-    """Two versions of a type, and into how many ranges of ids what moved between them is cut."""
+    """Two versions of a type, and the number of id ranges that moved rows are cut into."""
 
     base: DatasetRef
     side: DatasetRef
@@ -55,9 +54,9 @@ class DiffTask:
 
 
 def write_moved_rows(job: MergeJob, task: DiffTask) -> list[str | None]:
-    """Write down range by range which rows may differ; of a range without any there is no file."""
+    """Write the rows that may differ, one file per range; None for a range without any."""
     rows = candidates(job.access.open(task.base), job.access.open(task.side))
-    numbers = [job.part_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
+    numbers = [job.partition_of(chunk, task.ranges) for chunk in rows.column("id").chunks]
     ranges = np.concatenate([np.zeros(0, np.uint64), *numbers])
     store = job.access.store()
     paths: list[str | None] = []
@@ -69,10 +68,10 @@ def write_moved_rows(job: MergeJob, task: DiffTask) -> list[str | None]:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """One range of ids of one type: what may have moved between the base and each other state, and what is decided.
+    """One range of the ids of one type: the rows that may have moved from the base to each version, and resolutions.
 
-    Of a virtual base, moves lead from the first of its versions to each other one. Without `ours`, our side did not
-    change the type. Only of what `is_staged` files are written.
+    For a virtual base, moves lead from the first of its versions to each other one. `ours` is None if our side did not
+    change the type. Data files are written only if `is_staged`.
     """
 
     table_key: str
@@ -86,22 +85,22 @@ class MergeTask:
 
 @dataclass(frozen=True, slots=True)
 class MergedRange:
-    """What became of a range: conflicts, or the fragments of merged rows and where those lie that go."""
+    """The result of a range: conflicts, or the fragments of merged rows and the addresses of replaced ones."""
 
     table_key: str
     counts: Counted
     conflicts: tuple[Conflict, ...] = ()
     open: tuple[Resolution, ...] = ()
-    # Entities with an open resolution that change here.
+    # Entities that change here and have a resolution that settled nothing.
     touched: tuple[str, ...] = ()
-    broken: tuple[IndexedViolation, ...] = ()
+    violations: tuple[IndexedViolation, ...] = ()
     keys: tuple[KeyFile, ...] = ()
     fragments: tuple[FragmentText, ...] = ()
-    gone: Mapping[int, FileSlice] = field(default_factory=dict)
+    replaced: Mapping[int, FileSlice] = field(default_factory=dict)
 
 
 def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
-    """Merge one range, stage it, and write down what set rules have to know of it."""
+    """Merge one range, stage it, and write the keys that set rules need."""
     type_ = job.catalog.type_of(task.table_key)
     moves = {ref: _read_moved_rows(job, task, ref) for ref in (task.theirs, *([task.ours] if task.ours else []))}
     blobs = BlobValues()
@@ -115,7 +114,7 @@ def merge_range(job: MergeJob, task: MergeTask) -> MergedRange:
         done = replace(done, conflicts=tuple(conflict_of(task.table_key, item, blobs) for item in clashes))
         if not job.is_decided:
             return done
-        # Rules that the rest breaks say whether the resolutions that are still open have something to settle.
+        # Violations in the rest show whether the open resolutions have something to settle.
         task = replace(task, is_staged=False)
     return done if merge.changes_nothing else _stage_merge(job, task, merge, moves, done, blobs)
 
@@ -158,12 +157,12 @@ def _stage_merge(
     if job.buckets:
         broken = check_row_rules(job.catalog, Delta(type_, rows, deleted=merge.deleted), committed)
         keys = write_key_files(job, type_, rows.select(columns), old)
-        done = replace(done, broken=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
+        done = replace(done, violations=tuple(broken[: MERGE_CONFLICTS_MAX + 1]), keys=tuple(keys))
     if not task.is_staged:
         return done
     fragments: list[FragmentText] = []
     if rows.num_rows:
-        # Where rows lie matters to those that may keep their blobs there.
+        # Updated rows may keep their stored blobs, so their current addresses are needed.
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
         rows, stored = blobs.taken_over(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
@@ -172,7 +171,7 @@ def _stage_merge(
         return replace(done, fragments=tuple(fragments))
     path = write_numbers(store, job.scratch, addresses)
     replaced = {fragment: FileSlice(path, *cut) for fragment, cut in slice_bounds(addresses >> 32).items()}
-    return replace(done, fragments=tuple(fragments), gone=replaced)
+    return replace(done, fragments=tuple(fragments), replaced=replaced)
 
 
 def _replaced_ids(merge: RowMerge) -> Ids:
@@ -187,9 +186,9 @@ def _find_replaced_rows(
     ids: Ids,
     moves: Mapping[DatasetRef, pa.Table],
 ) -> pa.Table:
-    """Return columns and addresses of the rows of our side with these ids, all of which are there.
+    """Return columns and addresses of the rows of our side with these ids, all of which exist.
 
-    A row that our side left alone has the row id of the base; of the others it is known.
+    A row that our side did not change has the row id of the base; the row ids of changed rows are in `moves`.
     """
     if len(ids) * _TAKE_COST < target.count():
         row_ids = _row_ids(moves[task.theirs], BEFORE, ids)
@@ -199,7 +198,7 @@ def _find_replaced_rows(
             rows = target.take(row_ids.to_pylist(), [*columns, ROW_ADDRESS])
             if one_array(rows.column("id")).equals(ids):
                 return rows
-    rows = committed.places(task.table_key, columns, {"id": ids})
+    rows = committed.with_addresses(task.table_key, columns, {"id": ids})
     assert rows.num_rows == len(ids), f"{target.ref} does not have all rows that a merge changes"
     return rows
 

@@ -1,6 +1,6 @@
-"""Java: the runtime that Spark needs, from the machine or from a package of Python.
+"""Checks before Spark starts: a suitable Java runtime, and a master that answers.
 
-Looks before Spark starts, because Spark does not say what it missed.
+Spark's own errors do not say what is missing.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from omnigraph.limits import SPARK_MASTER_SECONDS_MAX
 
 JAVA_MINIMUM: Final = 17
 _MODULE: Final = "jdk.incubator.vector"
-# Spark asks for a module that slim runtimes lack, others warn of, and nothing here needs; this drops the request.
-# Standard output belongs to the program that started Spark: whatever the JVM says goes to standard error, but for the
-# launcher, which answers there with the command that starts the JVM.
+# Spark requests an incubator module that slim runtimes lack and others warn about; the shim drops the request. It also
+# sends the JVM's standard output to standard error, because standard output belongs to the caller. The launcher is
+# exempt: it prints the command that starts the JVM there.
 _SHIM: Final = """#!/bin/sh
 n=$#
 is_launcher=
@@ -40,11 +40,11 @@ exec "{java}" "$@" >&2
 
 
 def find_java(cache: Path) -> tuple[str, int]:
-    """Return a Java home that Spark can use, and its version; refuse with the command that brings one."""
+    """Return a Java home that Spark can use, and its version; the error names the command that installs one."""
     tried: list[str] = []
     for java in _java_candidates():
         version = _java_version(java)
-        tried.append(f"`{java}` is {f'version {version}' if version else 'no Java'}")
+        tried.append(f"`{java}` is {f'version {version}' if version else 'not Java'}")
         if version >= JAVA_MINIMUM:
             return _write_shim(java, version, cache), version
     raise PipelineUnavailable(
@@ -96,10 +96,10 @@ _MASTER_PREFIXES: Final = ("local", "yarn", "k8s://", _STANDALONE)
 
 
 def require_master(master: str) -> None:
-    """Refuse what is no master, and a standalone one of which no address answers; the rest is for Spark to judge."""
+    """Reject an unknown kind of master, and a standalone master that does not answer; Spark checks the rest."""
     if not master.startswith(_MASTER_PREFIXES):
         raise UsageError(
-            f"`{master}` is no Spark master; it is `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
+            f"unknown Spark master `{master}`; expected `local[N]`, `spark://host:port`, `sc://host:port`, `yarn` or"
             " `k8s://…`",
             master=master,
         )
@@ -108,14 +108,14 @@ def require_master(master: str) -> None:
     reasons = [_connection_error(address) for address in master.removeprefix(_STANDALONE).split(",")]
     if all(reasons):
         raise PipelineError(
-            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or leave"
-            " the master away to run Spark on this machine",
+            f"no Spark master answers at `{master}` ({reasons[0]}); nothing was started. Check the address, or omit"
+            " the master to run Spark on this machine",
             master=master,
         )
 
 
 def _connection_error(address: str) -> str | None:
-    """Return why nobody answers at an address; None if somebody does."""
+    """Return why a connection to an address fails; None if it succeeds."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit() or int(port) > 65_535:
         return f"`{address}` is not `host:port`"

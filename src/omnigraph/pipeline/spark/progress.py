@@ -1,7 +1,4 @@
-"""Progress: a bar on the terminal for people who watch a pipeline.
-
-Stages report bytes.
-"""
+"""A progress bar for the stages of a pipeline, in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from omnigraph.engine.tasks import Watcher
 
 
 class ProgressBar:
-    """A bar on standard error: the stage, bytes, bytes a second and the time that is left."""
+    """A bar on standard error with the stage, bytes, throughput and remaining time."""
 
     def __init__(self, progress: Any) -> None:
         self._progress = progress
@@ -30,7 +27,7 @@ class ProgressBar:
 
 @contextmanager
 def progress_bar() -> Iterator[Watcher]:
-    """Show a bar while the block runs; nothing where nobody watches a terminal."""
+    """Show a bar while the block runs; nothing if standard error is not a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 

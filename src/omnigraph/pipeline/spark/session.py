@@ -1,6 +1,6 @@
-"""The Spark session: found or started, quiet and quick, on this machine or on a cluster.
+"""Find or start the Spark session, register the data source, and run jobs that can be watched and cancelled.
 
-The only place that starts Spark; everything else gets a session handed in.
+The only module that starts Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 _POLL_SECONDS: Final = 0.2
 _STOP_SECONDS: Final = 10
 _ARCHIVE_SECONDS: Final = 60
-# Tasks do their work in Python and native code, so a simple compiler that starts fast serves the JVM best.
+# Tasks work in Python and native code, so the JVM needs only its fast-starting compiler.
 _FAST_START: Final = "-XX:TieredStopAtLevel=1"
 _OPTIONS: Final = {
     "spark.ui.enabled": "false",
@@ -70,7 +70,7 @@ def session(master: str | None = None) -> Any:
 
 
 def _connect(builder_of: Any, remote: str) -> Any:
-    """Return a session of a Spark Connect server; its executors get this package from us."""
+    """Return a Spark Connect session; this package is sent to its executors."""
     spark = builder_of.builder.remote(remote).getOrCreate()
     ship(spark)
     return spark
@@ -82,7 +82,7 @@ def _start(builder_of: Any, master: str | None) -> Any:
     cache = cache_folder()
     java_home, version = find_java(cache)
     os.environ["JAVA_HOME"] = java_home
-    # Workers run in the interpreter of the driver, and numerical libraries leave the cores to Spark.
+    # Workers run the interpreter of the driver; numerical libraries leave the cores to Spark.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # A cluster of processes on this machine, `local-cluster[…]`, is a cluster.
@@ -96,7 +96,7 @@ def _start(builder_of: Any, master: str | None) -> Any:
     for name, value in options.items():
         builder = builder.config(name, value)
     with _keep_interrupt_handler(), warnings.catch_warnings():
-        # The JVM is started by a fork that runs nothing of ours.
+        # The fork that starts the JVM never runs Lance.
         warnings.filterwarnings("ignore", message="lance is not fork-safe")
         spark = builder.getOrCreate()
     if not is_local:
@@ -111,14 +111,14 @@ def _require_there(spark: Any, master: str) -> None:
     # Spark completes the addresses of some other kinds of masters.
     if running != master and (running.startswith("local") or master.startswith("spark://")):
         raise PipelineError(
-            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or leave"
-            " the master away",
+            f"Spark runs at `{running}` in this process already, not at `{master}`; stop that session first, or omit"
+            " the master",
             master=master,
         )
 
 
 def _with_retries(master: str | None) -> str:
-    """Return a master on which a task that lost its worker is tried again.
+    """Return a master that retries a task whose worker died.
 
     >>> _with_retries(None), _with_retries("local[2]"), _with_retries("spark://host:7077")
     ('local[*,3]', 'local[2,3]', 'spark://host:7077')
@@ -129,16 +129,16 @@ def _with_retries(master: str | None) -> str:
 
 
 def _java_options(cache: Path, version: int) -> str:
-    """Return options under which the JVM starts from an archive of loaded classes, or leaves one behind."""
+    """Return JVM options that use an archive of loaded classes (CDS), or write one at exit."""
     import pyspark
 
     name = f"spark-{pyspark.__version__}-java-{version}"
     options = f"{_FAST_START} -Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
-    # A directory on the class path, such as that of a configuration, makes an archive useless.
+    # The JVM ignores an archive if the class path has a directory, such as that of a configuration.
     has_directories = any(os.environ.get(name) for name in ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR"))
     if has_directories or settings.read("OMNIGRAPH_SPARK_ARCHIVE") != "on":
         return options
-    # A younger one may still be being written, by a JVM that outlives its session for a moment.
+    # A JVM outlives its session for a moment, so a younger archive may still be incomplete.
     archives = [
         archive
         for archive in cache.glob(f"{name}.*.jsa")
@@ -150,7 +150,7 @@ def _java_options(cache: Path, version: int) -> str:
 
 
 def cache_folder() -> Path:
-    """Return the directory for what can be made again: shims and archives."""
+    """Return the cache directory for Java shims and class archives."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = Path(base) / "omnigraph"
     try:
@@ -162,7 +162,7 @@ def cache_folder() -> Path:
 
 @contextmanager
 def _keep_interrupt_handler() -> Iterator[None]:
-    """Keep the caller's way of stopping: Spark would install one that cancels the jobs of everybody."""
+    """Restore the SIGINT handler of the caller: that of Spark cancels all jobs of the session."""
     is_main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT) if is_main else None
     try:
@@ -173,23 +173,23 @@ def _keep_interrupt_handler() -> Iterator[None]:
 
 
 def ship(spark: Any) -> None:
-    """Send this package to executors of other machines; what it depends on must be installed there."""
+    """Send this package to remote executors; its dependencies must be installed there."""
     root = Path(clock.__file__).parent
     archive = Path(tempfile.mkdtemp(prefix="omnigraph-")) / "omnigraph.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
         for path in sorted(root.rglob("*")):
             if path.is_file() and "__pycache__" not in path.parts:
                 packed.write(path, Path("omnigraph") / path.relative_to(root))
-        # By this name Spark finds the data source.
+        # Spark finds the data source by this module name.
         packed.write(root.with_name("pyspark_omnigraph.py"), "pyspark_omnigraph.py")
     spark.addArtifacts(str(archive), pyfile=True)
 
 
 def register(spark: Any) -> None:
-    """Make the format `omnigraph` known to a session whose workers run another Python than this process.
+    """Register the format `omnigraph` in a session whose workers run another Python than this process.
 
-    Spark finds the format by itself where this package is installed for its workers: the Python that `PYSPARK_PYTHON`
-    names, else `python3` on the path, which without an activated environment is another one.
+    Spark finds the format by itself if this package is installed for the Python of its workers: `PYSPARK_PYTHON`, or
+    `python3` on the path, which differs from this one unless its environment is active.
     """
     from pyspark.errors import PySparkException
 
@@ -198,10 +198,10 @@ def register(spark: Any) -> None:
     try:
         context = spark.sparkContext
     except PySparkException:
-        # A remote session runs in a place of its own.
+        # Spark Connect has no local context.
         spark.dataSource.register(DefaultSource)
         return
-    # Each function of Python goes to workers with the interpreter that is to run it.
+    # Spark sends each Python function with the path of the interpreter that runs it.
     before, context.pythonExec = context.pythonExec, sys.executable
     try:
         spark.dataSource.register(DefaultSource)
@@ -210,14 +210,14 @@ def register(spark: Any) -> None:
 
 
 def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int], None]) -> T:
-    """Run a job of Spark, tell how many of its tasks are done, and cancel it alone when the caller is interrupted."""
+    """Run a Spark job, report the number of finished tasks, and cancel only this job if the caller is interrupted."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
         context = spark.sparkContext
     except PySparkException:
-        # A remote session keeps its context to itself.
+        # Spark Connect has no local context to watch or cancel.
         return _run_remote(stage, job)
     from pyspark import InheritableThread
 
@@ -247,7 +247,7 @@ def run_job(spark: Any, stage: str, job: Callable[[], T], reach: Callable[[int],
 
 
 class _Outcome:
-    """What a thread leaves behind."""
+    """The result or error of a job's thread."""
 
     value: Any = None
     error: Exception | None = None
@@ -269,7 +269,7 @@ def _job_failure(stage: str, error: Exception) -> PipelineError:
 
 
 def _failure_reason(error: Exception) -> str:
-    """Return the last line that says something: that of the exception in the task, below its trace."""
+    """Return the message of the task's exception, which is the last line below its traceback."""
     text = str(error).partition("JVM stacktrace")[0]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     named = [line for line in lines if ": " in line]
@@ -277,7 +277,7 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    # What failed in Java begins with the call that failed, and why comes after it.
+    # A Java error starts with the failed call; the reason follows.
     text = str(error).partition("\n: ")[2].strip() or str(error).strip()
     return text.splitlines()[0][:300] if text else type(error).__name__
 

@@ -1,6 +1,6 @@
-"""Optimize with executors: they rewrite fragments and build parts of indexes, the driver publishes once.
+"""Optimize on Spark: executors rewrite fragments and build parts of indexes; the driver publishes once.
 
-Plans and publishes by `engine.maintain.optimize`; all that is decided here is where a task runs.
+`engine.maintain.optimize` plans and publishes; this module only distributes the work.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from omnigraph.store.write.compaction import Rewritten, Task
 
 
 def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", master: str | None = None) -> OptimizeReport:
-    """Do what `Graph.optimize` does, with the same report; on Spark, tasks run on executors.
+    """Optimize a branch like `Graph.optimize`, on Spark if it is large.
 
-    By default, only what is large runs on Spark, and only where Spark is installed.
+    With `engine="auto"`, only large tasks run on Spark, and only if it is installed.
     """
     check_engine(engine)
     core, branch = graph.core, branch.strip()
     spread = SparkWorkers(core, branch, partial(start_executors, master))
     workers: dict[str, Workers] = {"auto": AutoWorkers(spread), "local": ThisProcess(), "spark": spread}
     if engine == "spark" or (engine == "auto" and master is not None):
-        # Whoever asks for Spark hears at once when it does not start.
+        # Fail early if Spark was requested and does not start.
         spread.start()
         return run_optimize(core, branch, core.actor, spread)
     return run_optimize(core, branch, core.actor, workers[engine])
@@ -47,14 +47,14 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
 
 @dataclass(frozen=True, slots=True)
 class _SegmentPart:
-    """A part of a segment, and the state that it covers."""
+    """A part of an index segment, and the dataset version that it covers."""
 
     ref: DatasetRef
     segment: Segment
 
 
 class SparkWorkers:
-    """Workers elsewhere: each task is one of Spark's, and a large segment is built in parts."""
+    """Runs tasks on executors; a large index segment is built in parts."""
 
     def __init__(self, core: Core, branch: str, start: Callable[[], Runner]) -> None:
         self._core = core
@@ -65,7 +65,7 @@ class SparkWorkers:
         self._lock = threading.Lock()
 
     def start(self) -> Runner:
-        """Return where tasks run; types are optimized side by side, and the first one starts it."""
+        """Return the executors; types are optimized concurrently, and the first one starts them."""
         with self._lock:
             if self._runner is None:
                 self._runner = self._start()
@@ -78,24 +78,24 @@ class SparkWorkers:
         work = partial(rewrite_fragments, self._access, dataset.ref)
         return self.start().run("compacting", work, tasks, list(map(compaction.task_bytes, tasks)))
 
-    def index(self, dataset: Dataset, segments_: Sequence[Segment]) -> list[Built]:
-        # Parts of one segment can be merged because they have the same partitions.
-        parts = [_split_segment(dataset, index_build.with_centres(dataset, segment)) for segment in segments_]
+    def index(self, dataset: Dataset, segments: Sequence[Segment]) -> list[Built]:
+        # Parts with the same IVF centroids can be merged into one segment.
+        parts = [_split_segment(dataset, index_build.with_centres(dataset, segment)) for segment in segments]
         flat = [_SegmentPart(dataset.ref, part) for parts_of_segment in parts for part in parts_of_segment]
         if not flat:
             return []
         self._finish_links()
         built = iter(self.start().run("indexing", partial(build_segment_part, self._access), flat))
-        segments = [[next(built) for _ in parts_of_segment] for parts_of_segment in parts]
-        return [index_build.merge_segments(dataset, parts_of_segment) for parts_of_segment in segments]
+        by_segment = [[next(built) for _ in segment_parts] for segment_parts in parts]
+        return [index_build.merge_segments(dataset, built_parts) for built_parts in by_segment]
 
     def _finish_links(self) -> None:
-        # Tasks open versions by path alone, so what was just published must be in its place.
+        # Tasks open versions by path, so links of recent commits must be finished first.
         self._core.kernel.finish_links(self._core.kernel.snapshot(self._branch))
 
 
 class AutoWorkers:
-    """Workers here for what is done before Spark would have started, and elsewhere for the rest."""
+    """Runs small tasks in this process, which takes less time than starting Spark, and large ones on Spark."""
 
     def __init__(self, spread: SparkWorkers) -> None:
         self._spread = spread
@@ -120,13 +120,13 @@ class AutoWorkers:
         try:
             self._spread.start()
         except PipelineUnavailable:
-            # Nobody asked for Spark, and this process can do it as well; it takes longer.
+            # Spark was not requested, and this process can do it too, only slower.
             return self._here
         return self._spread
 
 
 def _split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
-    """Return a segment in parts that tasks build side by side; no fragment is cut."""
+    """Split a segment into parts of whole fragments that tasks build in parallel."""
     rows = {fragment_.id: fragment_.num_rows for fragment_ in dataset.fragments}
     runs: list[list[int]] = []
     held = MAINTAIN_TASK_ROWS
@@ -140,10 +140,10 @@ def _split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
 
 
 def rewrite_fragments(access: GraphAccess, ref: DatasetRef, task: Task) -> Rewritten:
-    """Execute one task of a compaction; what a second attempt writes, nothing names."""
+    """Execute one compaction task; files of a failed attempt stay unreferenced."""
     return compaction.execute(access.open(ref), task)
 
 
 def build_segment_part(access: GraphAccess, part: _SegmentPart) -> Built:
-    """Build a part of a segment of the driver's version; parts of several versions could not be merged."""
+    """Build a part of a segment on the version of the driver; parts of different versions cannot be merged."""
     return index_build.build_segment(access.store().open(part.ref), part.segment)
