@@ -1,6 +1,6 @@
 """Key segments: sorted files of the key hashes of one chunk of an input, or of one committed fragment.
 
-Hashes are sorted, with bucket offsets beside them, so that a task reads only its range of a segment. Each hash is stored
+Hashes are sorted, with bucket offsets, so that a task reads only its range of a segment. Each hash is stored
 once per segment, with a count, so that a frequent value (a hub node) cannot fill a range.
 """
 
