@@ -37,10 +37,10 @@ def staging(graph: Graph) -> list[str]:
 def write_batch(graph: Graph, batch: int, *rows: str, query: str = "q", **given: str) -> None:
     """Do what Spark does for one batch: stage in tasks, and commit with another writer."""
     staged = StreamWriter(options(graph, **given), False).write(dots(*rows))
-    writing = staged.writing.of_batch(f"{batch}")
+    writing = staged.write_plan.of_batch(f"{batch}")
     assert writing.job.operation_id.endswith(f"-{batch}")
     StreamWriter(options(graph, **given), False).commit(
-        [StagedPartition(staged.writing, staged.splits, query), None], batch
+        [StagedPartition(staged.write_plan, staged.splits, query), None], batch
     )
 
 
@@ -97,7 +97,7 @@ def test_stream_that_replaces_its_type_does_so_in_every_batch(tmp_path: Path) ->
     writer = StreamWriter(options(graph), True)
     for batch, row in enumerate(("x", "y")):
         staged = writer.write(dots(row))
-        writing = staged.writing.of_batch(f"{batch}")
+        writing = staged.write_plan.of_batch(f"{batch}")
         splits = stage_partition(writing, dots(row)).splits
         writer.commit([StagedPartition(writing, splits, "q")], batch)
         assert names(graph) == [row]
@@ -108,7 +108,7 @@ def test_writer_whose_files_were_swept_publishes_nothing(tmp_path: Path) -> None
     graph = things(tmp_path / "g")
     writer = Writer(options(graph), False)
     message = writer.write(dots("c"))
-    (file,) = Path(graph.uri).rglob(f"data/{message.writing.job.operation_id}-*.lance")
+    (file,) = Path(graph.uri).rglob(f"data/{message.write_plan.job.operation_id}-*.lance")
     file.unlink()
     with pytest.raises(PipelineError, match="staged files are gone"):
         writer.commit([message])

@@ -90,9 +90,9 @@ class SparkGraph:
         tasks = self._tasks(direction)
         path = self._files.write(state)
         paths = Executors(self.spark).run("a round", partial(_sweep, self._files, kernel, path), tasks)
-        swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(path_) for path_ in paths)])
-        for path_ in (path, *paths):
-            self._files.remove(path_)
+        swept = np.concatenate([np.empty(0, state.dtype), *(self._files.read(file) for file in paths)])
+        for file in (path, *paths):
+            self._files.remove(file)
         return swept
 
     @property

@@ -36,7 +36,7 @@ class Rows:
 
 
 class _BlankRows(Enum):
-    """What rows without any value are: the CSV reader does not tell an empty line from a row of empty fields."""
+    """What rows without any value are: the CSV reader does not distinguish an empty line from a row of empty fields."""
 
     EMPTY_LINES = "empty lines"
     ROWS = "rows"

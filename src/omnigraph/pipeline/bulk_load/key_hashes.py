@@ -207,7 +207,7 @@ def sum_degrees(
     sources: Sequence[tuple[Numbers, Numbers]], removed: tuple[Numbers, Numbers]
 ) -> tuple[Numbers, Numbers]:
     """Return the sources of edges and their degrees: the sum of several sides less the removed edges."""
-    hashes = np.concatenate([*(hashes_ for hashes_, _ in sources), removed[0]])
+    hashes = np.concatenate([*(side for side, _ in sources), removed[0]])
     counts = np.concatenate([*(count.astype(np.int64) for _, count in sources), -removed[1].astype(np.int64)])
     nodes, inverse = np.unique(hashes, return_inverse=True)
     totals = np.zeros(len(nodes), np.int64)

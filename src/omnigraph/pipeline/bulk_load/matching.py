@@ -82,8 +82,8 @@ def read_hash_range(
     if "row" in values_by_array:
         values_by_array["row"] = [np.zeros(0, np.int64)]
     for segment in segments:
-        arrays_ = read_keys(store, segment.path, name, arrays, within)
-        for array, values in arrays_.items():
+        segment_arrays = read_keys(store, segment.path, name, arrays, within)
+        for array, values in segment_arrays.items():
             values_by_array[array].append(values.astype(np.int64) + segment.first if array == "row" else values)
     return {array: np.concatenate(parts) for array, parts in values_by_array.items()}
 
@@ -250,7 +250,7 @@ class HashBucket:
 def find_candidates(job: Job, compared: ComparedKeys, within: HashRange) -> dict[str, CandidatesByKey]:
     """Return the candidates of every set rule in one range."""
     bucket = HashBucket(job, compared, within)
-    return {rule: found for rule, find in FINDERS.items() if (found := find(bucket))}
+    return {rule: candidates for rule, find in FINDERS.items() if (candidates := find(bucket))}
 
 
 def look_up_keys(

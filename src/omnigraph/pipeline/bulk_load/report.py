@@ -204,7 +204,7 @@ def digest_block(block: ByteRange) -> str:
 
 
 def _file_sizes(splits: Sequence[Split]) -> dict[str, int]:
-    """Return file sizes; splits of Parquet count row groups, so its files are asked."""
+    """Return file sizes; splits of Parquet count row groups, so the size of a Parquet file is read."""
     sizes: dict[str, int] = {}
     for split in splits:
         if split.format != "parquet":

@@ -92,13 +92,13 @@ def _find_s3_files(text: str) -> list[File]:
     if info.type is fs.FileType.File:
         return [File(text, info.size, (), parse_partitions(os.path.dirname(path)))]
     inside = client.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
-    files = [(info_, info_.path[len(root) :].strip("/")) for info_ in inside if info_.type is fs.FileType.File]
+    files = [(entry, entry.path[len(root) :].strip("/")) for entry in inside if entry.type is fs.FileType.File]
     if is_pattern:
-        files = [(info_, below) for info_, below in files if fnmatch.fnmatchcase(info_.path, path)]
+        files = [(entry, below) for entry, below in files if fnmatch.fnmatchcase(entry.path, path)]
     parents = parse_partitions(root)
     return [
-        File(f"{_S3}{info_.path}", info_.size, parse_partitions(os.path.dirname(below)), parents)
-        for info_, below in files
+        File(f"{_S3}{entry.path}", entry.size, parse_partitions(os.path.dirname(below)), parents)
+        for entry, below in files
         if _is_data_file(below)
     ]
 

@@ -227,18 +227,18 @@ class FetchTask:
     """The requested rows of one split by type, numbered from its first row."""
 
     task: StageTask
-    wanted: Mapping[str, RowRequest]
+    requests: Mapping[str, RowRequest]
 
 
 def fetch_rows(job: Job, fetch: FetchTask) -> dict[str, tuple[bytes, Numbers]]:
     """Return the requested rows of a split as Arrow streams, with their lines."""
-    fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.wanted}
-    rows_read = dict.fromkeys(fetch.wanted, 0)
-    rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.wanted.items()}
-    for kept in read_kept_rows(job, fetch.task, StagedSplit(), fetch.wanted):
+    fetched: dict[str, list[tuple[pa.Table, Numbers]]] = {key: [] for key in fetch.requests}
+    rows_read = dict.fromkeys(fetch.requests, 0)
+    rows_left = {key: request.rows_max or len(request.rows) for key, request in fetch.requests.items()}
+    for kept in read_kept_rows(job, fetch.task, StagedSplit(), fetch.requests):
         key = kept.type.table_key
-        selected = _select_rows(job, kept, fetch.wanted[key], rows_read[key])[: rows_left[key]]
-        columns = list(fetch.wanted[key].columns)
+        selected = _select_rows(job, kept, fetch.requests[key], rows_read[key])[: rows_left[key]]
+        columns = list(fetch.requests[key].columns)
         fetched[key].append((kept.rows.select(columns).take(pa.array(selected)), kept.lines[selected]))
         rows_read[key] += kept.rows.num_rows
         rows_left[key] -= len(selected)

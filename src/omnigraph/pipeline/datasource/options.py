@@ -105,7 +105,7 @@ class SourceOptions:
     def name_list(self, name: str) -> list[str] | None:
         """Return a comma-separated list of names; None if the option is missing."""
         value = self.values.get(name)
-        return None if value is None else [name_.strip() for name_ in value.split(",") if name_.strip()]
+        return None if value is None else [item.strip() for item in value.split(",") if item.strip()]
 
     def open(self) -> Graph:
         """Open the graph."""

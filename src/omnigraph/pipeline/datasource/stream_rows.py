@@ -93,7 +93,7 @@ def _slice_share(rows: pa.Table, change: TypeChange) -> pa.Table:
 
 def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.RecordBatch:
     type_, kind = change.scan.type, layout.field(_AFTER).type
-    inserted, deleted, was, is_ = (
+    inserted, deleted, before, after = (
         _image_column(type_, rows, kind) for rows in (changes.inserted, changes.deleted, changes.before, changes.after)
     )
     groups = {"insert": changes.inserted, "update": changes.after, "delete": changes.deleted}
@@ -101,8 +101,8 @@ def _batch(change: TypeChange, changes: RowChanges, layout: pa.Schema) -> pa.Rec
     columns: dict[str, Any] = {
         "id": ids,
         "op": pa.concat_arrays([pa.repeat(op, rows.num_rows) for op, rows in groups.items()]),
-        _BEFORE: pa.concat_arrays([pa.nulls(len(inserted), kind), was, deleted]),
-        _AFTER: pa.concat_arrays([inserted, is_, pa.nulls(len(deleted), kind)]),
+        _BEFORE: pa.concat_arrays([pa.nulls(len(inserted), kind), before, deleted]),
+        _AFTER: pa.concat_arrays([inserted, after, pa.nulls(len(deleted), kind)]),
     }
     constant = {
         "graph_commit_id": change.graph_commit_id,

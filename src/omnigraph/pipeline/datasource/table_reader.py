@@ -79,13 +79,13 @@ def read_rows(
     blobs = [name for name in columns if _is_blob(type_, name)]
     for batch in scan_fragments(dataset, fragment_ids, columns, where):
         for part in slices(batch, blobs):
-            arrays_ = [
+            columns_read = [
                 _read_blob_column(dataset, name, part)
                 if name in blobs
                 else part.column(part.schema.get_field_index(name))
                 for name in columns
             ]
-            yield pa.RecordBatch.from_arrays(arrays_, schema=layout)
+            yield pa.RecordBatch.from_arrays(columns_read, schema=layout)
 
 
 def _is_blob(type_: Type, name: str) -> bool:

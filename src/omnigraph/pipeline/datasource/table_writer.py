@@ -67,7 +67,7 @@ class WritePlan:
 class StagedPartition(WriterCommitMessage):
     """The commit message of one task: what it staged."""
 
-    writing: WritePlan
+    write_plan: WritePlan
     splits: list[tuple[StageTask, StagedSplit]]
     query: str | None
 
@@ -109,47 +109,47 @@ def _write_mode(options: SourceOptions, overwrite: bool) -> str:
     return mode
 
 
-def stage_partition(writing: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
+def stage_partition(write_plan: WritePlan, batches: Iterator[pa.RecordBatch]) -> StagedPartition:
     """Stage the rows of one partition in a task."""
     context = TaskContext.get()
     query, batch = (context.getLocalProperty(name) if context else None for name in (_QUERY_ID, _BATCH_ID))
-    writing = writing.of_batch(batch if query else None)
-    job = writing.job
+    write_plan = write_plan.of_batch(batch if query else None)
+    job = write_plan.job
     store = job.access.store()
     splits: list[tuple[StageTask, StagedSplit]] = []
-    with kept_fresh(store, writing.fresh_intent):
+    with kept_fresh(store, write_plan.fresh_intent):
         for written in write_batches(job.access, job.scratch, batches):
             file = store.root.child(written.column("path")[0].as_py()).uri
-            tasks = [StageTask(split) for split in plan_columns(writing.table_key, Columns([file]))]
+            tasks = [StageTask(split) for split in plan_columns(write_plan.table_key, Columns([file]))]
             splits += [(task, stage_split(job, task)) for task in tasks]
-    return StagedPartition(writing, splits, query)
+    return StagedPartition(write_plan, splits, query)
 
 
 def publish_partitions(
     graph: Graph,
     options: SourceOptions,
-    writing: WritePlan,
+    write_plan: WritePlan,
     staged: Sequence[StagedPartition],
     marks: Mapping[str, str],
 ) -> None:
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
     core = graph.core
     splits = [split for partition in staged for split in partition.splits]
-    if not any(result.lines for _, result in splits) and writing.mode != "overwrite":
+    if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
-    job_id = "/".join(marks.values()) or writing.job.operation_id
-    load_options = LoadOptions(writing.mode, options.branch, writing.intent.actor, job_id, properties=marks)
+    job_id = "/".join(marks.values()) or write_plan.job.operation_id
+    load_options = LoadOptions(write_plan.mode, options.branch, write_plan.intent.actor, job_id, properties=marks)
     transaction = LoadTransaction(core, core.whole(options.branch), Threads(), load_options)
     store = core.kernel.store
     try:
-        with kept_fresh(store, writing.fresh_intent):
-            if not splits and writing.mode != "overwrite":
-                transaction.job = writing.job
+        with kept_fresh(store, write_plan.fresh_intent):
+            if not splits and write_plan.mode != "overwrite":
+                transaction.job = write_plan.job
                 transaction.clean(set())
             else:
-                transaction.publish(writing.job, [writing.table_key], splits)
+                transaction.publish(write_plan.job, [write_plan.table_key], splits)
     finally:
-        finish(store, writing.intent)
+        finish(store, write_plan.intent)
 
 
 class Writer(DataSourceArrowWriter):
@@ -157,16 +157,16 @@ class Writer(DataSourceArrowWriter):
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
         self._options = parse_options(options, WRITE_OPTIONS)
-        self._writing = plan_write(self._options, overwrite)
+        self._write_plan = plan_write(self._options, overwrite)
 
     @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage_partition(self._writing, iterator)
+        return stage_partition(self._write_plan, iterator)
 
     @spark_errors()
     def commit(self, messages: list[Any]) -> None:
         with self._options.open() as graph:
-            publish_partitions(graph, self._options, self._writing, _staged_partitions(messages), {})
+            publish_partitions(graph, self._options, self._write_plan, _staged_partitions(messages), {})
 
     def abort(self, messages: list[Any]) -> None:
         """Do nothing: a sweep removes unpublished files once the heartbeat of the intent stops."""
@@ -177,11 +177,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Mapping[str, str], overwrite: bool) -> None:
         self._options = parse_options(options, WRITE_OPTIONS)
-        self._writing = plan_write(self._options, overwrite)
+        self._write_plan = plan_write(self._options, overwrite)
 
     @spark_errors(is_planning=False)
     def write(self, iterator: Any) -> Any:
-        return stage_partition(self._writing, iterator)
+        return stage_partition(self._write_plan, iterator)
 
     @spark_errors()
     def commit(self, messages: list[Any], batchId: int) -> None:
@@ -191,16 +191,16 @@ class StreamWriter(DataSourceStreamArrowWriter):
         stream = self._options.values.get("stream") or staged[0].query
         if not stream:
             raise UsageError("Spark did not pass the id of the query; name the stream with the option `stream`")
-        writing = staged[0].writing
+        write_plan = staged[0].write_plan
         with self._options.open() as graph:
             last = _last_commit(graph, self._options.branch, stream)
             if last is not None and batchId <= int(last.properties["batch"]):
                 # Files of this replay are left to the sweep, which distinguishes them from published ones.
                 return
             # Cleanup deletes files by operation id, so a batch must not share the id of a published one.
-            assert last is None or last.operation_id != writing.job.operation_id, "batches share an operation"
+            assert last is None or last.operation_id != write_plan.job.operation_id, "batches share an operation"
             try:
-                publish_partitions(graph, self._options, writing, staged, {"stream": stream, "batch": str(batchId)})
+                publish_partitions(graph, self._options, write_plan, staged, {"stream": stream, "batch": str(batchId)})
             except JobExists:
                 # Another process committed the same batch meanwhile.
                 return

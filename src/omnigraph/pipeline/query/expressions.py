@@ -1,6 +1,6 @@
-"""Expressions on Spark: conditions and values as columns of a DataFrame.
+"""Compile expressions of the IR to Spark columns.
 
-Numbers compare by exact value and not-a-number equals nothing, as in process; Spark by itself does neither.
+Mixed numeric types compare by exact value, and NaN equals nothing, as in process; Spark by itself does neither.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HALF = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """One side of a comparison: a column, its type, and its value when it is a constant."""
+    """An operand of a comparison: a column, its type, and its value if it is a constant."""
 
     column: Any
     type: PropertyType
@@ -47,7 +47,7 @@ class Operand:
 
 
 class Expressions:
-    """Makes columns of expressions; `names` says where a property, id or mark is."""
+    """Compiles expressions to columns; `names` has the column of a property, id or mark."""
 
     def __init__(self, params: Mapping[str, Value], now_ms: int, names: Callable[[str, object], str]) -> None:
         from pyspark.sql import functions
@@ -58,7 +58,7 @@ class Expressions:
         self._names = names
 
     def constant(self, expression: ir.Expr) -> Value:
-        """Return the value of a literal, parameter or the time of the query."""
+        """Return the value of a literal, a parameter or `now()`."""
         match expression:
             case ir.Literal(value=value, type=type_):
                 return decode_literal(value, type_)
@@ -71,10 +71,10 @@ class Expressions:
         raise AssertionError(f"not a constant: {expression}")
 
     def value(self, expression: ir.Expr) -> Any:
-        """Return the column of a value."""
-        return self._side(expression).column
+        """Return an expression as a column."""
+        return self._operand(expression).column
 
-    def _side(self, expression: ir.Expr) -> Operand:
+    def _operand(self, expression: ir.Expr) -> Operand:
         match expression:
             case ir.Literal() | ir.ParameterRef() | ir.Now():
                 value = self.constant(expression)
@@ -89,7 +89,7 @@ class Expressions:
         raise DataError(f"{name} cannot be evaluated here; no column has that name", rule="E2")
 
     def literal(self, value: Value, type_: PropertyType) -> Any:
-        """Return a constant as a column of the type that Spark has for it."""
+        """Return a constant as a column of its Spark type."""
         from omnigraph.pipeline.query.scan import spark_type
 
         lit = self.functions.lit
@@ -104,14 +104,14 @@ class Expressions:
         if type_.scalar is Scalar.DATETIME:
             return self.functions.timestamp_millis(lit(value).cast("long"))
         if isinstance(value, int) and value > _LONG_MAX:
-            # A Java long holds no more; unsigned columns are decimals here anyway.
+            # Exceeds a Java long; unsigned 64-bit columns are decimals in Spark anyway.
             return lit(Decimal(value)).cast(spark_type(type_))
         return lit(value).cast(spark_type(type_))
 
     # -- conditions --------------------------------------------------------------------------------------------
 
     def condition(self, condition: ir.Expr) -> Any:
-        """Return a condition as a column that is true, false or unknown."""
+        """Return a condition as a column of three-valued logic."""
         if is_mark(condition):
             [variable] = {part.variable for part in _marked_fields(condition)}
             return self.functions.col(self._names(variable, condition))
@@ -121,12 +121,12 @@ class Expressions:
             case ir.Or(conditions=parts):
                 return reduce(lambda left, right: left | right, map(self.condition, parts))
             case ir.Compare(op=op, left=left, right=right):
-                return self._compare(op, self._side(left), self._side(right))
+                return self._compare(op, self._operand(left), self._operand(right))
             case ir.IsNull(operand=operand, negated=negated):
                 column = self.value(operand)
                 return column.isNotNull() if negated else column.isNull()
             case ir.In(operand=operand, collection=collection):
-                return self._member(self._side(operand), self.constant(collection), collection.type)
+                return self._member(self._operand(operand), self.constant(collection), collection.type)
         raise AssertionError(f"not a condition: {condition}")
 
     def _member(self, operand: Operand, items: Value, type_: PropertyType) -> Any:
@@ -162,13 +162,13 @@ class Expressions:
         return self._floats(op, left.column.cast("double"), right.column.cast("double"))
 
     def _floats(self, op: ir.CompareOp, left: Any, right: Any) -> Any:
-        """Compare floats of which one may be no number: it then differs from everything, and is in no order."""
+        """Compare floats by IEEE 754: NaN differs from everything and is unordered."""
         nan = self.functions.isnan(left) | self.functions.isnan(right)
         plain = _OPERATORS[op](left, right)
         return self.functions.when(plain.isNull(), plain).otherwise(plain | nan if op is Op.NE else plain & ~nan)
 
     def _wide_with_float(self, op: ir.CompareOp, integer: Operand, number: Any) -> Any:
-        """Compare 64-bit integers with floats exactly: with the float's floor, if that is an integer of their kind."""
+        """Compare 64-bit integers with floats exactly, through the floor of the float if it is within their range."""
         functions = self.functions
         is_signed = integer.type.scalar is Scalar.I64
         low, high = (_I64_LOW, _I64_HIGH) if is_signed else (0.0, _U64_HIGH)
@@ -176,7 +176,7 @@ class Expressions:
         safe = functions.when(inside, number).otherwise(functions.lit(0.0))
         floor = functions.floor(safe)
         if not is_signed:
-            # Halves of 32 bits are exact, whatever Spark makes of a large float as a decimal.
+            # Built from 32-bit halves: Spark's cast of a large float to a decimal is not exact.
             upper = functions.floor(safe / _HALF)
             lower = functions.floor(safe - upper.cast("double") * _HALF)
             floor = upper.cast("decimal(20,0)") * functions.lit(_HALF).cast("decimal(20,0)") + lower
@@ -203,7 +203,7 @@ def _item_scalar(type_: PropertyType) -> Scalar:
 
 
 def _narrow_constant(side: Operand, other: Operand, expressions: Expressions) -> Operand:
-    """Return a constant as it is compared: a decimal beside a 32-bit column means the value that the column stores."""
+    """Round a float constant to 32 bits if it is compared with a 32-bit column, as that column stores it."""
     if not side.is_constant or other.is_constant or other.type.scalar is not Scalar.F32:
         return side
     if not isinstance(side.value, float):

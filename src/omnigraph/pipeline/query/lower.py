@@ -1,6 +1,6 @@
-"""Lowering: from the operators of a pattern to joins of DataFrames.
+"""Lower the operators of a pattern to joins of DataFrames.
 
-Rows are columns of ids, and of the properties that somebody needs later; null is a variable that is not there.
+Rows have the ids of the bound variables and the properties that are needed later; an unbound variable is null.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _START = "start"
 
 
 def orient_edges(functions: Any, edges: Any, direction: Direction) -> Any:
-    """Return edges as they are walked in a direction; a loop is one edge, also when walked both ways."""
+    """Return edges in the direction of a traversal; a self-loop counts once even in both directions."""
     if direction is Direction.OUT:
         return edges
     col = functions.col
@@ -39,7 +39,7 @@ def orient_edges(functions: Any, edges: Any, direction: Direction) -> Any:
 
 
 def expand_hops(functions: Any, starts: Any, edges: Any, walk: Expand, hops: str) -> Any:
-    """Return every node within the bounds of a walk from every start, once, at its shortest distance."""
+    """Breadth-first search from all starts at once: each node within the hop bounds, at its shortest distance."""
     col, lit = functions.col, functions.lit
     pairs = edges.select(NEAR, FAR).localCheckpoint()
     loops = pairs.where(col(NEAR) == col(FAR)).select(col(NEAR).alias("loop"))
@@ -47,8 +47,8 @@ def expand_hops(functions: Any, starts: Any, edges: Any, walk: Expand, hops: str
     visited, emitted = frontier, []
     for hop in range(1, walk.maximum + 1):
         if hop == walk.minimum:
-            # A node that is its own neighbour is reached again one hop later, and only then can that be its first time
-            # within the bounds. Backwards, that node is the one started from.
+            # A node with a self-loop is reached again one hop later, which may be the first time within the bounds.
+            # Backwards, that node is the start.
             looping = col(_START if walk.is_backwards else "node") == col("loop")
             emitted.append(_with_hops(frontier.join(loops, looping, "left_semi"), lit(hop), hops))
         stepped = frontier.join(pairs, col("node") == col(NEAR)).select(_START, col(FAR).alias("node")).distinct()
@@ -71,12 +71,12 @@ def _with_hops(nodes: Any, hop: Any, hops: str) -> Any:
 _TEXT: Final = PropertyType(Scalar.STRING)
 _NO_NEED: Final = Need()
 
-# What the scan of the ranked variable is cut down to.
+# Restricts the scan of the ranked variable to its best candidates.
 Narrow = Callable[[Any, str], Any]
 
 
 class Lowering:
-    """The lowering of one read on one view."""
+    """Lowers one read on one view."""
 
     def __init__(
         self, spark: Any, view: View, expressions: Expressions, names: Names, needs: Mapping[str, Need], search: Search
@@ -93,22 +93,22 @@ class Lowering:
     def pipeline(
         self, operators: Iterable[ir.Operator], rows: Any = None, narrow: Mapping[str, Narrow] | None = None
     ) -> Any:
-        """Return the solutions of operators that start from some rows; from one empty row when None."""
+        """Apply operators to rows; to one empty row if None."""
         for operator in operators:
             match operator:
                 case ir.NodeScan():
                     rows = self._scan(operator, rows, (narrow or {}).get(operator.variable))
                 case ir.Expand():
-                    rows = self._expand(operator, self._started(rows))
+                    rows = self._expand(operator, self._or_empty_row(rows))
                 case ir.Filter(condition=condition):
-                    rows = self._started(rows).where(self._expressions.condition(condition))
+                    rows = self._or_empty_row(rows).where(self._expressions.condition(condition))
                 case ir.AntiJoin():
-                    rows = self._anti(operator, self._started(rows))
+                    rows = self._anti(operator, self._or_empty_row(rows))
                 case ir.OptionalJoin():
-                    rows = self._optional(operator, self._started(rows))
-        return self._started(rows)
+                    rows = self._optional(operator, self._or_empty_row(rows))
+        return self._or_empty_row(rows)
 
-    def _started(self, rows: Any) -> Any:
+    def _or_empty_row(self, rows: Any) -> Any:
         return self._spark.range(1).select() if rows is None else rows
 
     # -- scans -------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Lowering:
     def _frame(
         self, variable: str, table_key: str, conditions: tuple[ir.Expr, ...], ends: tuple[tuple[str, str], ...] = ()
     ) -> Any:
-        """Return the entities of a type that pass conditions, with all that is needed of them."""
+        """Return the entities of a type that satisfy conditions, with the columns that are needed of them."""
         if table_key not in self._scans:
             self._scans[table_key] = plan_scan(self._view, table_key)
         scan, runs = self._scans[table_key]
@@ -151,7 +151,7 @@ class Lowering:
         return scan_frame(self._spark, source)
 
     def _small(self, frame: Any, *table_keys: str) -> Any:
-        """Send a frame to every task when it can only be small."""
+        """Broadcast a frame if its types are small."""
         pins = self._view.snapshot.state.pins
         if all(pins[key].row_count <= SPARK_BROADCAST_ROWS_MAX for key in table_keys):
             return self._functions.broadcast(frame)
@@ -162,7 +162,7 @@ class Lowering:
             rows = rows.where(self._expressions.condition(condition))
         return rows
 
-    # -- walks -------------------------------------------------------------------------------------------------
+    # -- traversals -------------------------------------------------------------------------------------------------
 
     def _expand(self, operator: ir.Expand, rows: Any) -> Any:
         col, source = self._functions.col, self._names(operator.source, ID)
@@ -183,10 +183,10 @@ class Lowering:
             pairs = expand_hops(self._functions, starts, edges, operator, hops)
             walked = rows.join(pairs, col(source) == col(NEAR)).drop(NEAR)
             walked = walked if operator.hops_variable is not None else walked.drop(hops)
-        return self._where(self._arrived(operator, walked, about_target), others)
+        return self._where(self._bind_target(operator, walked, about_target), others)
 
     def _edges(self, operator: ir.Expand, conditions: tuple[ir.Expr, ...]) -> Any:
-        """Return whom an edge leads from whom to: each pair once, or one row per edge where those are bound."""
+        """Return the edges of a traversal: distinct pairs of nodes, or one row per edge if edges are bound."""
         variable = operator.edge_variable or "~edge"
         edge = self._view.catalog.edges[operator.edge]
         frame = self._frame(variable, edge.table_key, conditions, ((NEAR, "src"), (FAR, "dst")))
@@ -194,8 +194,8 @@ class Lowering:
         is_distinct = ("src", "dst") in edge.unique and operator.direction is not ir.Direction.BOTH
         return frame if operator.edge_variable is not None or is_distinct else frame.distinct()
 
-    def _arrived(self, operator: ir.Expand, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
-        """Bind the target of a walk; its node is read only when something of it is asked for."""
+    def _bind_target(self, operator: ir.Expand, walked: Any, conditions: tuple[ir.Expr, ...]) -> Any:
+        """Bind the target of a traversal; its node is scanned only if a property or condition needs it."""
         col, target = self._functions.col, self._names(operator.target, ID)
         need = self._needs.get(operator.target, _NO_NEED)
         if not conditions and not need.properties and not need.marks:
@@ -222,12 +222,12 @@ class Lowering:
         return rows.join(solved, self._same(keys), "left").drop(*(f"k{index}" for index in range(len(keys))))
 
     def _solve(self, inner: tuple[ir.Operator, ...], rows: Any) -> tuple[list[str], Any]:
-        """Return the columns that an inner pattern depends on, and its solutions for each of their values once."""
+        """Return the columns that an inner pattern depends on, and its solutions for their distinct values."""
         used = _variables_used(inner)
         keys = self._names.keys(used, rows.columns)
         if not keys:
             return [], self.pipeline(inner)
-        # Whatever else is known of an entity follows from its id.
+        # All other columns of an entity depend on its id.
         distinct_rows = rows.select(*self._names.of(used, rows.columns)).dropDuplicates(keys)
         return keys, self.pipeline(inner, distinct_rows)
 
@@ -236,7 +236,7 @@ class Lowering:
 
     def _same(self, keys: list[str]) -> Any:
         col = self._functions.col
-        # A variable that is missing is as good a question as any other.
+        # An unbound variable is a value like any other, so nulls are equal.
         pairs = [col(key).eqNullSafe(col(f"k{index}")) for index, key in enumerate(keys)]
         condition = pairs[0]
         for pair in pairs[1:]:
@@ -247,13 +247,13 @@ class Lowering:
 def _partition_conditions(
     conditions: Iterable[ir.Expr], variables: set[Any]
 ) -> tuple[tuple[ir.Expr, ...], tuple[ir.Expr, ...]]:
-    """Return the conditions that are about the variables alone, and the others."""
+    """Split conditions into those that use exactly the variables, and the others."""
     matching = [condition for condition in conditions if variables and variables_of(condition) == variables]
     return tuple(matching), tuple(condition for condition in conditions if condition not in matching)
 
 
 def _variables_used(operators: Iterable[ir.Operator]) -> set[str]:
-    """Return all variables that operators mention."""
+    """Return all variables that operators use."""
     variables: set[str] = set()
     for operator in operators:
         match operator:

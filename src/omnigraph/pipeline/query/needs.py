@@ -1,7 +1,4 @@
-"""What a read needs of every variable, and which of its conditions a scan can check by itself.
-
-Pure: from one pipeline of the IR to another that means the same.
-"""
+"""Column pruning and filter pushdown on the IR, and the column names of variables. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +10,20 @@ from omnigraph.engine.query.expressions import variables_of, walk
 from omnigraph.lang.catalog import Scalar
 from omnigraph.lang.query import ir
 
-# A question about a node that only the scan of its type can answer, as one column of truth.
+# A condition that only the scan of a type can evaluate; it becomes a boolean column of the scan.
 Mark: TypeAlias = ir.TextMatch | ir.IsNull
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The properties and marks of a variable that are read after its scan."""
+    """The properties and marks of a variable that are needed after its scan."""
 
     properties: dict[str, ir.PropertyRef] = field(default_factory=dict)
     marks: dict[Mark, None] = field(default_factory=dict)
 
 
 def push_down_filters(pipeline: tuple[ir.Operator, ...]) -> tuple[ir.Operator, ...]:
-    """Let scans and walks check the conditions that are about what they bind alone."""
+    """Move conditions on a single variable into the scan or traversal that binds it."""
     binders: dict[str, int] = {}
     for index, operator in enumerate(pipeline):
         binders |= dict.fromkeys(_bound_by(operator), index)
@@ -58,12 +55,12 @@ def _bound_by(operator: ir.Operator) -> Iterator[str]:
 def _add_filters(operator: ir.Operator, conditions: list[ir.Expr]) -> ir.Operator:
     if not conditions:
         return operator
-    assert isinstance(operator, ir.NodeScan | ir.Expand), "only what binds a variable takes its conditions"
+    assert isinstance(operator, ir.NodeScan | ir.Expand), "only operators that bind a variable take its conditions"
     return replace(operator, filters=(*operator.filters, *conditions))
 
 
 def collect_needs(read: ir.ReadIR, pipeline: tuple[ir.Operator, ...]) -> Mapping[str, Need]:
-    """Return what is read of each variable once it is bound."""
+    """Return what later operators need of each variable."""
     needs: dict[str, Need] = {}
     for expression in _late_expressions(read, pipeline):
         for part in _read_parts(expression):
@@ -85,7 +82,7 @@ def _read_parts(expression: ir.Expr) -> Iterator[ir.PropertyRef | Mark]:
 
 
 def is_mark(expression: ir.Expr) -> bool:
-    """Tell whether an expression is a question that only a scan can answer."""
+    """Return True for a condition that only a scan can evaluate."""
     if isinstance(expression, ir.IsNull):
         operand = expression.operand
         return isinstance(operand, ir.PropertyRef) and operand.type.scalar is Scalar.BLOB
@@ -122,7 +119,7 @@ HOPS = "hops"
 
 
 class Names:
-    """The column of each variable's id, properties and marks."""
+    """Assigns column names to the ids, properties and marks of variables."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[str, object], str] = {}
@@ -131,12 +128,12 @@ class Names:
         return self._names.setdefault((variable, what), f"c{len(self._names)}")
 
     def of(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return those of the columns that belong to the variables."""
+        """Return the columns that belong to the variables."""
         selected, present = set(variables), set(columns)
         return [name for (variable, _), name in self._names.items() if variable in selected and name in present]
 
     def keys(self, variables: Iterable[str], columns: Iterable[str]) -> list[str]:
-        """Return the columns that tell what the variables are bound to."""
+        """Return the columns that identify what the variables are bound to."""
         selected, present = set(variables), set(columns)
         return [
             name

@@ -1,6 +1,6 @@
-"""The end of a read on Spark: from the rows of the pattern to the returned columns, grouped, distinct, ordered, cut.
+"""Projection of a read on Spark: scores, grouping, distinct, order, skip and limit.
 
-Rows that the order keys leave equal are put in order by all that is bound, as in process.
+Ties in the order are broken by all bound variables, as in process.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from omnigraph.pipeline.query.needs import HOPS, ID, Names
 from omnigraph.pipeline.query.scan import spark_type
 from omnigraph.pipeline.query.search import POSITION, SCORE, Search
 
-# Room enough to add up more 64-bit integers than there are rows anywhere.
+# Wide enough for a sum of more 64-bit integers than any graph has rows.
 _EXACT: Final = "decimal(38,0)"
 _RANKS: Final = (ir.Nearest, ir.Bm25, ir.Rrf)
 
 
 class Projection:
-    """The end of one read."""
+    """The projection of one read."""
 
     def __init__(self, plan: ReadPlan, expressions: Expressions, names: Names, search: Search) -> None:
         self._plan = plan
@@ -35,7 +35,7 @@ class Projection:
         self._search = search
 
     def run(self, rows: Any, cut: Cut) -> Any:
-        """Return the result under the names that the query gives its columns."""
+        """Return the result with the column names of the query."""
         query = self._query
         rows = self._scored(rows)
         if query.is_grouped:
@@ -65,7 +65,7 @@ class Projection:
         return self._expressions.value(column.expression)
 
     def _scored(self, rows: Any) -> Any:
-        """Add what searches say about the rows, and drop those that are not ranked."""
+        """Add search scores to the rows, and drop rows that are not ranked."""
         query = self._query
         others = [
             (index, column.expression)
@@ -74,7 +74,7 @@ class Projection:
         ]
         if query.rank is None and not others:
             return rows
-        # The rows are asked which entities they hold before they are given out.
+        # The rows are evaluated twice: once for the entities to rank, once for the result.
         rows = rows.localCheckpoint()
         if self._plan.ranking is not None:
             rows = self._search.rank(rows, self._names(self._plan.ranking.variable, ID))
@@ -105,17 +105,19 @@ class Projection:
             return functions.count(value)
         if call.function in ("sum", "avg"):
             assert argument.type is not None
-            # Integers are added exactly, as decimals; an average rounds once, at the end.
+            # Integers are summed exactly, as decimals; an average rounds once, at the end.
             wide = value.cast(_EXACT if argument.type.scalar in INTEGERS else "double")
             total = functions.sum(wide)
             return (
-                self._checked(total, call) if call.function == "sum" else total.cast("double") / functions.count(value)
+                self._raise_on_overflow(total, call)
+                if call.function == "sum"
+                else total.cast("double") / functions.count(value)
             )
         extreme: Callable[[Any], Any] = functions.min if call.function == "min" else functions.max
         return extreme(value)
 
-    def _checked(self, total: Any, call: ir.Aggregate) -> Any:
-        """Return a sum that fails the query where it does not fit the type of its column."""
+    def _raise_on_overflow(self, total: Any, call: ir.Aggregate) -> Any:
+        """Return a sum that fails the query if it overflows the type of its column."""
         functions, scalar = self._functions, call.type.scalar
         if scalar not in INTEGERS:
             return total
@@ -133,7 +135,7 @@ class Projection:
         return [self._functions.col(POSITION)] if self._plan.ranking is not None else []
 
     def _distinct(self, rows: Any) -> Any:
-        """Return equal rows once; where rows are ranked, each in the place of its best."""
+        """Return distinct rows; ranked rows keep the position of the best duplicate."""
         if not self._query.is_distinct:
             return rows
         if self._plan.ranking is None or self._query.is_grouped:
@@ -143,16 +145,16 @@ class Projection:
         return best.orderBy(POSITION).select(*names)
 
     def _ordered_by_columns(self, rows: Any) -> Any:
-        """Order rows that are columns already; what the keys leave equal is settled by the columns."""
+        """Order projected rows; ties are broken by the columns."""
         if not self._query.order or self._plan.ranking is not None:
             return rows
         keys = [
-            self._directed(self._functions.col(f"r{self._place_of(order.expression)}"), order.descending)
+            self._directed(self._functions.col(f"r{self._column_index(order.expression)}"), order.descending)
             for order in self._query.order
         ]
         return rows.orderBy(*keys, *(f"r{index}" for index in range(len(self._query.columns))))
 
-    def _place_of(self, expression: ir.Expr) -> int:
+    def _column_index(self, expression: ir.Expr) -> int:
         if isinstance(expression, ir.ColumnRef):
             index = named_column(self._query, expression)
         else:
@@ -166,7 +168,7 @@ class Projection:
             for order in self._query.order:
                 expression = order.expression
                 if isinstance(expression, ir.ColumnRef):
-                    expression = self._query.columns[self._place_of(expression)].expression
+                    expression = self._query.columns[self._column_index(expression)].expression
                 if not isinstance(expression, (ir.Aggregate, *_RANKS)):
                     keys.append(self._directed(self._expressions.value(expression), order.descending))
         if not keys and not self._query.order:

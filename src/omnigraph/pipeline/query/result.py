@@ -1,4 +1,4 @@
-"""Results of queries on Spark, in the types that the same query has in process."""
+"""Collect the result of a query on Spark, with the column types of the same query in process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from omnigraph.rules.delta import one_array
 
 
 def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
-    """Collect a DataFrame that a query made."""
+    """Collect the DataFrame of a query."""
     read = query.ir
     assert isinstance(read, ReadIR)
     try:
@@ -37,7 +37,7 @@ def collect_result(frame: Any, query: CompiledQuery, view: View) -> Result:
 
 
 def raise_if_overflow(reason: str, read: ReadIR) -> None:
-    """Raise ArithmeticOverflow if Spark failed because a sum of this read did not fit its type."""
+    """Raise `ArithmeticOverflow` if Spark failed because a sum of this read overflowed."""
     for column in read.columns:
         call = column.expression
         if isinstance(call, Aggregate) and overflow_message(call.function, column.type.scalar) in reason:
@@ -45,7 +45,7 @@ def raise_if_overflow(reason: str, read: ReadIR) -> None:
 
 
 def from_spark_column(column: Any, type_: PropertyType) -> Any:
-    """Return a column of Spark in the layout of a property.
+    """Convert a Spark column to the layout of a property.
 
     >>> from_frame(pa.array([0], pa.timestamp("us", "UTC")), PropertyType(Scalar.DATETIME)).type
     DataType(date64[ms])

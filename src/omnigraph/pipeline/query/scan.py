@@ -1,6 +1,6 @@
-"""Scans on Spark: the entities of one type that pass conditions, read by tasks, a few fragments each.
+"""Scan one type on Spark: tasks read a few fragments each and evaluate conditions on Arrow columns.
 
-Conditions are checked in the task, on Arrow columns, by the very code that checks them in process.
+Conditions run the code of the in-process engine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from omnigraph.store.read.ordered_scan import ROW_ID
 from omnigraph.store.write.fragments import scan_fragments
 
 _PUSHED = frozenset({ir.CompareOp.EQ, ir.CompareOp.LT, ir.CompareOp.LE, ir.CompareOp.GT, ir.CompareOp.GE})
-# What carries the values of types that Spark lacks.
+# Arrow types of the Spark types that stand in for those that Spark lacks.
 _CARRIERS: Final[Mapping[Scalar, pa.DataType]] = {
     Scalar.U32: pa.int64(),
     Scalar.U64: pa.decimal128(20, 0),
@@ -40,10 +40,10 @@ _UNSIGNED = {Scalar.U32: "UInt32", Scalar.U64: "UInt64"}
 
 @dataclass(frozen=True, slots=True)
 class ScanSource:
-    """One scan as its tasks know it.
+    """A scan as its tasks see it.
 
-    `outputs` are (name, column, type) of what is given out; `marks` come after them. `matches` holds the row ids that
-    each text condition found.
+    `outputs` are (name, column, type) of the returned columns; `marks` follow them. `matches` has the row ids that each
+    text condition found.
     """
 
     scan: Scan
@@ -59,13 +59,13 @@ class ScanSource:
 
     @property
     def schema(self) -> str:
-        """The columns in the words of Spark."""
+        """The Spark schema of the output."""
         columns = [f"`{name}` {spark_type(type_)}" for name, _, type_ in self.outputs]
         return ", ".join(columns + [f"`{name}` boolean" for name, _ in self.marks])
 
 
 def spark_type(type_: PropertyType) -> str:
-    """Return what Spark calls a type.
+    """Return the Spark name of a type.
 
     >>> spark_type(PropertyType(Scalar.U64, is_list=True))
     'array<decimal(20,0)>'
@@ -75,7 +75,7 @@ def spark_type(type_: PropertyType) -> str:
 
 
 def scan_frame(spark: Any, source: ScanSource) -> Any:
-    """Return a scan as a DataFrame; nothing is read before its rows are asked for."""
+    """Return a scan as a lazy DataFrame."""
     if not source.runs:
         return spark.createDataFrame([], source.schema)
     tasks = spark.range(0, len(source.runs), 1, len(source.runs))
@@ -108,7 +108,7 @@ def _scan_run(source: ScanSource, fragments: Sequence[int]) -> Iterator[pa.Recor
 
 
 def _columns_to_read(source: ScanSource) -> list[str]:
-    """Return the stored columns that a scan reads: what it gives out and what its conditions look at."""
+    """Return the stored columns that a scan reads: those it returns and those its conditions use."""
     read = {name for _, name, _ in source.outputs if name != ROW_ID}
     for condition in (*source.conditions, *(mark for _, mark in source.marks)):
         parts = list(walk(condition))
@@ -120,7 +120,7 @@ def _columns_to_read(source: ScanSource) -> list[str]:
 
 
 class _BatchRun:
-    """A batch in the place of a run: its rows are all entities there are."""
+    """A batch that poses as a query run, so that compiled tests can be evaluated on it."""
 
     def __init__(self, batch: pa.RecordBatch, params: Mapping[str, Value], now_ms: int) -> None:
         self._batch = batch
@@ -150,7 +150,7 @@ class _BatchRun:
 
 
 def compile_condition(condition: ir.Expr, matches: Mapping[ir.TextMatch, Any]) -> Test:
-    """Return the test of a condition in which texts were searched beforehand."""
+    """Compile a condition whose text searches have been run already."""
     if isinstance(condition, ir.TextMatch):
         row_ids = matches[condition]
         return lambda run, rows: _is_match(run, row_ids)
@@ -167,15 +167,15 @@ def _is_match(run: Any, row_ids: Any) -> Mask:
 
 
 def _arrow_type(type_: PropertyType) -> pa.DataType:
-    """Return the Arrow type that Spark has for a property."""
+    """Return the Arrow type of a property in Spark."""
     item_type = _CARRIERS.get(type_.scalar) or arrow_type(PropertyType(type_.scalar))
     return pa.list_(item_type) if type_.is_list or type_.scalar is Scalar.VECTOR else item_type
 
 
 def pushdown_filter(conditions: Sequence[ir.Expr], constant: Callable[[ir.Expr], Any]) -> str | None:
-    """Return those of the conditions that storage can check itself, where an index may help, as a filter.
+    """Return the conditions that storage can evaluate, possibly with an index, as a Lance filter.
 
-    The task checks all of them again, so it is only ever a matter of how much is read.
+    The task evaluates all conditions again, so this only reduces how much is read.
     """
     parts = [text for condition in conditions if (text := _to_sql(condition, constant)) is not None]
     return " AND ".join(parts) or None

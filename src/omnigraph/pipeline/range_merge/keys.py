@@ -111,7 +111,7 @@ def _split_by_bucket(job: MergeJob, type_: Type, rows: pa.Table) -> Iterable[tup
     if isinstance(type_, EdgeType):
         buckets = {name: job.partition_of(rows.column(name), job.buckets) for name in ("src", "dst")}
         for bucket in np.unique(np.concatenate(list(buckets.values()))).tolist():
-            inside = {name: is_inside == bucket for name, is_inside in buckets.items()}
+            inside = {name: numbers == bucket for name, numbers in buckets.items()}
             columns = {"id": rows.column("id")}
             columns |= {
                 name: pc.if_else(pa.array(is_inside), rows.column(name), None) for name, is_inside in inside.items()
@@ -157,7 +157,7 @@ def check_bucket(job: MergeJob, files: Sequence[KeyFile]) -> list[IndexedViolati
     }
     violations = _run_rules((endpoints, orphans), Changes(job.catalog, ends), committed)
     sources = {
-        key: _with_local_source(delta_) if isinstance(delta_.type, EdgeType) else delta_ for key, delta_ in ends.items()
+        key: _with_local_source(delta) if isinstance(delta.type, EdgeType) else delta for key, delta in ends.items()
     }
     violations += _run_rules((cardinality,), Changes(job.catalog, sources), _BucketSources(committed, bucket))
     for (group, key), group_files in sorted(by_group.items()):

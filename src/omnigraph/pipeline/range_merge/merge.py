@@ -60,19 +60,23 @@ def merge(
     many conflicts are reported, and resolutions of rule violations need `engine="local"`.
     """
     check_engine(engine)
-    ranges = SparkMergeWorkers(partial(start_executors, master))
-    workers: dict[str, Workers] = {"auto": AutoMergeWorkers(ranges), "local": ThisProcess(), "spark": ranges}
+    spark_workers = SparkMergeWorkers(partial(start_executors, master))
+    workers: dict[str, Workers] = {
+        "auto": AutoMergeWorkers(spark_workers),
+        "local": ThisProcess(),
+        "spark": spark_workers,
+    }
     chosen = workers[engine]
     if engine == "spark" or (engine == "auto" and master is not None):
         # Fail early if Spark was requested and does not start.
-        ranges.start()
-        chosen = ranges
-    receipt = merge_with(graph, source, into, chosen, ranges, resolutions)
+        spark_workers.start()
+        chosen = spark_workers
+    receipt = merge_with(graph, source, into, chosen, spark_workers, resolutions)
     return delete_merged(graph.branches, receipt) if delete_branch else receipt
 
 
 def merge_with(
-    graph: Graph, source: str, into: str, workers: Workers, ranges: SparkMergeWorkers, resolutions: Given = None
+    graph: Graph, source: str, into: str, workers: Workers, spark_workers: SparkMergeWorkers, resolutions: Given = None
 ) -> MergeReceipt:
     """Merge with the chosen workers, and remove the temporary files of the Spark workers."""
     is_published = True
@@ -82,7 +86,7 @@ def merge_with(
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        ranges.clean(graph.core.kernel.store, is_published=is_published)
+        spark_workers.clean(graph.core.kernel.store, is_published=is_published)
 
 
 @dataclass
@@ -118,25 +122,26 @@ class SparkMergeWorkers:
         return self._runner
 
     def merge(self, task: Task) -> Settled:
+        """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
         if task.is_forward:
             Resolutions(task.resolutions).refuse_open()
-        types = [item for item in task.three.types() if not (task.is_forward and item.table_key in task.adoptable)]
+        types = _types_to_merge(task)
         if not types:
             Resolutions(task.resolutions).refuse_open()
             return Settled({}, adopted=task.adoptable)
-        work = self._plan(task, types)
-        self._runs.append(work)
-        results, undecided = self._merge_ranges(work)
+        run = self._plan(task, types)
+        self._runs.append(run)
+        results, undecided = self._merge_ranges(run)
         counts = _sum_counts(results)
         conflicts = sorted(
-            (item for result in results for item in result.conflicts),
-            key=lambda item: (item.type_key, str(item.entity_id)),
+            (conflict for result in results for conflict in result.conflicts),
+            key=lambda conflict: (conflict.type_key, str(conflict.entity_id)),
         )
         violations_by_rule: list[IndexedViolation] = []
         if undecided or not conflicts:
-            violations_by_rule = self._violations(work, results)
+            violations_by_rule = self._violations(run, results)
         if undecided and (violations_by_rule or conflicts):
-            touched = {(item.table_key, entity_id) for item in results for entity_id in item.touched}
+            touched = {(result.table_key, entity_id) for result in results for entity_id in result.touched}
             violations = [violation for _, violation in violations_by_rule]
             Resolutions(undecided).refuse_idle(task.three, lambda *entity: entity in touched, violations)
         if conflicts:
@@ -145,15 +150,15 @@ class SparkMergeWorkers:
         if violations_by_rule:
             return self._report_violations(task, counts, violations_by_rule, undecided)
         Resolutions(undecided).refuse_open()
-        return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
+        return Settled(counts, effects=self._effects(run, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
         """Remove the staged files of failed attempts, and all temporary files."""
-        for work in self._runs:
-            keep = work.files if is_published else set[str]()
-            refs = [dataset.ref for dataset in work.targets.values()]
-            fragments.remove_staged(store, refs, work.job.access.operation_id, keep)
-            store.objects.discard_prefix(work.job.scratch)
+        for run in self._runs:
+            keep = run.files if is_published else set[str]()
+            refs = [dataset.ref for dataset in run.targets.values()]
+            fragments.remove_staged(store, refs, run.job.access.operation_id, keep)
+            store.objects.discard_prefix(run.job.scratch)
         self._runs = []
 
     # -- the stages --------------------------------------------------------------------------------------------
@@ -164,16 +169,16 @@ class SparkMergeWorkers:
             # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)
         operation_id = task.hold().operation_id
-        staged = [item.table_key for item in types if item.table_key not in task.adoptable]
+        staged = [type_.table_key for type_ in types if type_.table_key not in task.adoptable]
         targets = {key: kernel.writable(three.ours.snapshot, key) for key in staged}
         committed = {key: (targets.get(key) or three.ours.dataset(key)).ref for key in three.by_key}
-        sizes = {item.table_key: estimate_changes(task, item) for item in types}
-        side = fragments.side_folder(committed[types[0].table_key], operation_id)
-        paths = [path for item in targets.values() for path in fragments.claims(item.ref, operation_id)]
-        task.hold().staging(*paths, f"{side}/")
+        sizes = {type_.table_key: estimate_changes(task, type_) for type_ in types}
+        scratch = fragments.side_folder(committed[types[0].table_key], operation_id)
+        paths = [path for dataset in targets.values() for path in fragments.claims(dataset.ref, operation_id)]
+        task.hold().staging(*paths, f"{scratch}/")
         job = MergeJob(
             graph_access(kernel.store.root.uri, operation_id),
-            side,
+            scratch,
             three.ours.snapshot.state.schema.ir,
             committed,
             0 if task.is_forward else _count_parts(sum(sizes.values()), self._bucket_keys),
@@ -183,13 +188,13 @@ class SparkMergeWorkers:
             task, job, types, targets, {key: _count_parts(size, self._range_entities) for key, size in sizes.items()}
         )
 
-    def _merge_ranges(self, work: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:
+    def _merge_ranges(self, run: _MergeRun) -> tuple[list[MergedRange], list[Resolution]]:
         """Return the result of each range, and the resolutions that settled nothing."""
-        three, job = work.task.three, work.job
-        decided, undecided = _resolutions_by_range(work)
-        planned = {type_.table_key: _ComparedVersions.of(three, type_) for type_ in work.types}
+        three, job = run.task.three, run.job
+        decided, undecided = _resolutions_by_range(run)
+        planned = {type_.table_key: _ComparedVersions.of(three, type_) for type_ in run.types}
         diffs = [
-            DiffTask(compared.base.first, ref, work.ranges[key])
+            DiffTask(compared.base.first, ref, run.ranges[key])
             for key, compared in planned.items()
             for ref in compared.others
         ]
@@ -197,7 +202,7 @@ class SparkMergeWorkers:
         tasks: list[MergeTask] = []
         for key, compared in planned.items():
             moves = {ref: next(moved_paths) for ref in compared.others}
-            for number in range(work.ranges[key]):
+            for number in range(run.ranges[key]):
                 resolutions = tuple(decided.pop((key, number), ()))
                 moved = {ref: paths[number] for ref, paths in moves.items()}
                 if compared.is_unchanged(moved):
@@ -206,27 +211,28 @@ class SparkMergeWorkers:
                     continue
                 tasks.append(
                     MergeTask(
-                        key, compared.base, compared.theirs, compared.ours, moved, key in work.targets, resolutions
+                        key, compared.base, compared.theirs, compared.ours, moved, key in run.targets, resolutions
                     )
                 )
         results = self.start().run("merging", partial(merge_range, job), tasks)
-        return results, [*undecided, *(compared for result in results for compared in result.open)]
+        return results, [*undecided, *(resolution for result in results for resolution in result.open)]
 
-    def _violations(self, work: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
+    def _violations(self, run: _MergeRun, results: Sequence[MergedRange]) -> list[IndexedViolation]:
         buckets: dict[int, list[KeyFile]] = {}
         for file in (file for result in results for file in result.keys):
             buckets.setdefault(file.bucket, []).append(file)
-        buckets_checked = self.start().run("checking", partial(check_bucket, work.job), list(buckets.values()))
-        violations = [item for result in results for item in result.violations] + [
-            item for part in buckets_checked for item in part
-        ]
+        of_buckets = self.start().run("checking", partial(check_bucket, run.job), list(buckets.values()))
+        violations = [item for part in (*(result.violations for result in results), *of_buckets) for item in part]
         return sorted(
             violations, key=lambda item: (item[0], item[1].type_key or "", item[1].entity_id or item[1].value or "")
         )
 
     @staticmethod
     def _report_violations(
-        task: Task, counts: Mapping[str, Counted], broken: Sequence[IndexedViolation], undecided: Sequence[Resolution]
+        task: Task,
+        counts: Mapping[str, Counted],
+        violations: Sequence[IndexedViolation],
+        undecided: Sequence[Resolution],
     ) -> Settled:
         if undecided:
             first = undecided[0]
@@ -236,26 +242,26 @@ class SparkMergeWorkers:
                 type_key=first.type_key,
                 entity_id=first.entity_id,
             )
-        conflicts = [described(task.three, violation) for _, violation in broken[:MERGE_CONFLICTS_MAX]]
-        return Settled(counts, conflicts, is_cut=len(conflicts) < len(broken))
+        conflicts = [described(task.three, violation) for _, violation in violations[:MERGE_CONFLICTS_MAX]]
+        return Settled(counts, conflicts, is_cut=len(conflicts) < len(violations))
 
-    def _effects(self, work: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
-        staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in work.targets}
+    def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
+        staged: dict[str, list[fragments.FragmentText]] = {key: [] for key in run.targets}
         replaced: dict[tuple[str, int], tuple[FileSlice, ...]] = {}
-        for result in (marked_fragment for marked_fragment in results if marked_fragment.table_key in staged):
+        for result in (result for result in results if result.table_key in staged):
             staged[result.table_key] += result.fragments
             for fragment, cut in result.replaced.items():
                 location = (result.table_key, fragment)
                 replaced[location] = (*replaced.get(location, ()), cut)
-        tasks = [MarkTask(work.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
-        marked = self.start().run("marking", partial(mark_fragment, work.job.access), tasks)
-        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in work.targets}
+        tasks = [MarkTask(run.targets[key].ref, fragment, cuts) for (key, fragment), cuts in sorted(replaced.items())]
+        marked = self.start().run("marking", partial(mark_fragment, run.job.access), tasks)
+        by_type: dict[str, list[fragments.Marked]] = {key: [] for key in run.targets}
         for (key, _), marked_fragment in zip(sorted(replaced), marked, strict=True):
             by_type[key].append(marked_fragment)
         effects = []
-        for key, dataset in sorted(work.targets.items()):
+        for key, dataset in sorted(run.targets.items()):
             if staged[key] or by_type[key]:
-                work.files |= fragments.staged_files(dataset, staged[key])
+                run.files |= fragments.staged_files(dataset, staged[key])
                 change = fragments.upserted(dataset, staged[key], by_type[key])
                 effects.append(plan.Effect(key, dataset, (change,)))
         return tuple(effects)
@@ -291,20 +297,25 @@ class _ComparedVersions:
 class AutoMergeWorkers:
     """Merges in this process if it fits in memory, otherwise on Spark."""
 
-    def __init__(self, ranges: SparkMergeWorkers) -> None:
-        self._ranges = ranges
+    def __init__(self, spark_workers: SparkMergeWorkers) -> None:
+        self._spark_workers = spark_workers
 
     def merge(self, task: Task) -> Settled:
-        types = [type_ for type_ in task.three.types() if not (task.is_forward and type_.table_key in task.adoptable)]
+        types = _types_to_merge(task)
         size = sum(estimate_changes(task, type_) for type_ in types)
         if size <= MERGE_LOCAL_ENTITIES_MAX or find_spec("pyspark") is None:
             return ThisProcess().merge(task)
         try:
-            self._ranges.start()
+            self._spark_workers.start()
         except PipelineUnavailable:
             # Spark was not requested, and this process can do it too if it has the memory.
             return ThisProcess().merge(task)
-        return self._ranges.merge(task)
+        return self._spark_workers.merge(task)
+
+
+def _types_to_merge(task: Task) -> list[Type]:
+    """Return the changed types; a fast-forward adopts datasets as they are where it can."""
+    return [type_ for type_ in task.three.types() if not (task.is_forward and type_.table_key in task.adoptable)]
 
 
 def estimate_changes(task: Task, type_: Type) -> int:
@@ -329,16 +340,16 @@ def _sum_counts(results: Sequence[MergedRange]) -> dict[str, Counted]:
     return totals
 
 
-def _resolutions_by_range(work: _MergeRun) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
+def _resolutions_by_range(run: _MergeRun) -> tuple[dict[tuple[str, int], list[Resolution]], list[Resolution]]:
     """Return resolutions by type and range, and those of types that need no merge."""
     by_range: dict[tuple[str, int], list[Resolution]] = {}
     others: list[Resolution] = []
-    for resolution in work.task.resolutions:
-        if resolution.type_key not in work.ranges:
+    for resolution in run.task.resolutions:
+        if resolution.type_key not in run.ranges:
             others.append(resolution)
             continue
-        [number] = work.job.partition_of(
-            pa.array([resolution.entity_id], pa.string()), work.ranges[resolution.type_key]
+        [number] = run.job.partition_of(
+            pa.array([resolution.entity_id], pa.string()), run.ranges[resolution.type_key]
         ).tolist()
         by_range.setdefault((resolution.type_key, number), []).append(resolution)
     return by_range, others

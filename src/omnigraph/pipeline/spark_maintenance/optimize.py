@@ -127,7 +127,7 @@ class AutoWorkers:
 
 def _split_segment(dataset: Dataset, segment: Segment) -> list[Segment]:
     """Split a segment into parts of whole fragments that tasks build in parallel."""
-    rows = {fragment_.id: fragment_.num_rows for fragment_ in dataset.fragments}
+    rows = {fragment.id: fragment.num_rows for fragment in dataset.fragments}
     runs: list[list[int]] = []
     held = MAINTAIN_TASK_ROWS
     for fragment in segment.fragments:
