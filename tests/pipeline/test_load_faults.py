@@ -35,7 +35,7 @@ def prepared(zygote: Zygote, name: str, folder: Path) -> Campaign:
 def test_load_killed_after_its_publish_is_not_done_again(zygote: Zygote, tmp_path: Path, name: str) -> None:
     campaign = prepared(zygote, name, tmp_path)
     assert campaign.after != campaign.before
-    campaign.access.restore()
+    campaign.place.restore()
     died = zygote.ask("run", campaign.request(kill=["publish.after", 1]))
     assert not died.get("acknowledged")
     again = zygote.ask("run", campaign.request())
@@ -60,7 +60,7 @@ def test_crash_in_a_load_on_a_new_branch_leaves_what_the_same_job_finishes(zygot
     ]
     assert {moment for moment, _ in moments} >= {"commit.prepared", "publish.before", "publish.after", "durable.before"}
     for moment, number in moments:
-        campaign.access.restore()
+        campaign.place.restore()
         zygote.ask("run", campaign.request(kill=[moment, number]))
         left = zygote.ask("image", campaign.request())["image"]
         # The branch may be there without the load, never with a part of it.
@@ -72,9 +72,9 @@ def test_crash_in_a_load_on_a_new_branch_leaves_what_the_same_job_finishes(zygot
         assert again.get("acknowledged"), (moment, number, again)
         done = zygote.ask("image", campaign.request())["image"]
         assert essence_of(done) == essence_of(campaign.after), (moment, number)
-    graph = og.open(campaign.access.root)
-    sweep(graph.core.kernel, 0.0)
-    assert pending(graph.core.kernel.store) == ([], [])
+    graph = og.open(campaign.place.root)
+    sweep(graph.session.kernel, 0.0)
+    assert pending(graph.session.kernel.store) == ([], [])
     assert list(Path(graph.uri).rglob("_staging-*/*")) == []
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib.util import find_spec
 
+from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.embed import EmbedReceipt
 from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
-from omnigraph.engine.given import checked
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -19,7 +19,6 @@ from omnigraph.pipeline.bulk_load.embed_site import count_processes, executor_si
 from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 
 
-@checked
 def embed(
     graph: Graph,
     branch: str = MAIN,
@@ -33,21 +32,21 @@ def embed(
 ) -> EmbedReceipt:
     """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
     check_engine(engine)
-    core = graph.core
-    if not _use_spark(engine, master, core, branch):
-        return embed_stored(core, branch, types, mode, select, runner=Threads(watcher))
+    session, branch = graph.session, strip_name(branch)
+    if not _use_spark(engine, master, session, branch):
+        return embed_stored(session, branch, types, mode, select, runner=Threads(watcher))
     runner = start_executors(master, watcher)
     site = executor_site(graph.uri, new_ulid(), count_processes(runner))
-    return embed_stored(core, branch, types, mode, select, runner=runner, site=site)
+    return embed_stored(session, branch, types, mode, select, runner=runner, site=site)
 
 
-def _use_spark(engine: str, master: str | None, core: Core, branch: str) -> bool:
+def _use_spark(engine: str, master: str | None, session: GraphSession, branch: str) -> bool:
     if engine != "auto" or master is not None:
         return engine != "local"
     if find_spec("pyspark") is None:
         return False
-    snapshot = core.kernel.snapshot(branch)
-    nodes = core.catalog(snapshot).nodes.values()
+    snapshot = session.kernel.snapshot(branch)
+    nodes = session.catalog(snapshot).nodes.values()
     keys = [item.table_key for item in nodes if any(property_.embed for property_ in item.properties.values())]
-    fragments = [item for key in keys for item in core.kernel.dataset(snapshot, key).fragments]
+    fragments = [item for key in keys for item in session.kernel.dataset(snapshot, key).fragments]
     return sum(file.file_size_bytes or 0 for item in fragments for file in item.files) > EMBED_LOCAL_BYTES_MAX

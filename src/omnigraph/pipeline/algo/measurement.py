@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.algo import NodeValues, read_ends, select_nodes, write_values
 from omnigraph.engine.algo.measures import Numbers, Sweeps
-from omnigraph.engine.session import Moment, View
+from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
@@ -39,7 +39,7 @@ class MeasureOptions(TypedDict, total=False):
     """
 
     branch: str
-    at: Moment | None
+    at: AsOf | None
     write_to: str | None
     engine: Engine
     spark: Any
@@ -68,7 +68,7 @@ def measure(
     compute: Callable[[Sweeps], Mapping[str, Numbers]],
     *,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     write_to: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
@@ -78,7 +78,7 @@ def measure(
     if at is not None and write_to is not None:
         raise UsageError("`at` and `write_to` exclude each other: a past state cannot be written; use one of them")
     branch = branch.strip()
-    view = graph.core.view(branch, at)
+    view = graph.session.view(branch, at)
     nodes = select_nodes(view, edges)
     if engine == "auto":
         engine = (
@@ -91,7 +91,7 @@ def measure(
             values = NodeValues(view, nodes, compute(blocks))
     else:
         values = NodeValues(view, nodes, compute(read_ends(view, nodes)))
-    commit = write_values(graph.core, values, write_to, branch) if write_to is not None else None
+    commit = write_values(graph.session, values, write_to, branch) if write_to is not None else None
     return Measured(values, engine, commit)
 
 

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock, settings
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
-from omnigraph.engine.given import checked
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights
+from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -48,7 +48,6 @@ from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, 
 OnError = Literal["fail", "quarantine"]
 
 
-@checked
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -96,20 +95,26 @@ def load(
         DataError: The input breaks a rule of the schema; nothing was written.
         JobExists: `job_id` was used for another input.
     """
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    check_type("from_branch", from_branch, str | None)
+    check_type("job_id", job_id, str | None)
+    check_type("report", report, str | os.PathLike | None)
+    check_type("max_errors", max_errors, int)
     check_engine(engine)
     _check_choices(mode, on_error)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
         raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
-    core, branch, started = graph.core, branch.strip(), clock.elapsed()
-    core = admit(core, "change", on(branch), actor)
-    base = missing_base(core, branch, from_branch)
+    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
+    session = authorize(session, "change", on_branch(branch), actor)
+    base = missing_base(session, branch, from_branch)
     if base is not None:
-        check_base(core, base, branch)
+        check_base(session, base, branch)
     report_folder = prepare_folder(report) if report is not None else None
-    start = core.kernel.snapshot(base if base is not None else branch)
-    catalog = rights(core, start, branch if base is not None else None).seen.catalog
+    start = session.kernel.snapshot(base if base is not None else branch)
+    catalog = write_permissions(session, start, branch if base is not None else None).visible.catalog
     load_plan = _plan_input(catalog, _list_sources(data), nodes or {}, edges or {})
     size = sum(split.size for split in load_plan.splits)
     runner = _choose_runner(engine, master, size, load_plan.frames, watcher)
@@ -120,7 +125,7 @@ def load(
     options = LoadOptions(
         mode,
         branch,
-        core.actor,
+        session.actor,
         job_id if job_id is not None else new_ulid(),
         digest,
         max_errors,
@@ -130,15 +135,25 @@ def load(
 
     def report_applied(commit: Commit) -> LoadReport:
         return LoadReport(
-            branch, base, False, mode, options.job_id, runner.engine, {}, {}, commit, core.actor, already_applied=True
+            branch,
+            base,
+            False,
+            mode,
+            options.job_id,
+            runner.engine,
+            {},
+            {},
+            commit,
+            session.actor,
+            already_applied=True,
         )
 
-    commits = core.kernel.history(branch) if job_id is not None and base is None else ()
+    commits = session.kernel.history(branch) if job_id is not None and base is None else ()
     applied = find_applied(commits, options.job_id, digest)
     if applied is not None:
         return report_applied(applied)
     try:
-        outcome = _run_on_branch(core, runner, options, base, load_plan)
+        outcome = _run_on_branch(session, runner, options, base, load_plan)
     except AlreadyApplied as applied_meanwhile:
         return report_applied(applied_meanwhile.commit)
     result = LoadReport(
@@ -151,7 +166,7 @@ def load(
         _counts_of_kind(outcome, "node:"),
         _counts_of_kind(outcome, "edge:"),
         outcome.commit,
-        core.actor,
+        session.actor,
         rejected=outcome.rejected,
         embedded=outcome.embedded,
         input_bytes=size,
@@ -167,29 +182,29 @@ def _counts_of_kind(outcome: LoadOutcome, kind: str) -> dict[str, int]:
 
 
 def _run_on_branch(
-    core: Core, runner: Runner, options: LoadOptions, base: str | None, load_plan: LoadPlan
+    session: GraphSession, runner: Runner, options: LoadOptions, base: str | None, load_plan: LoadPlan
 ) -> LoadOutcome:
     """Run the transaction; a missing branch is created first, and deleted again if nothing was loaded."""
     if base is None:
-        return LoadTransaction(core, core.whole(options.branch), runner, options).run(load_plan)
+        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
     try:
-        with mask_hidden_tag(core, options.branch):
-            create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+        with mask_hidden_tag(session, options.branch):
+            create_branch(session.kernel, options.branch, session.full_view(base).snapshot, options.actor)
     except GraphError as error:
         # Another load, such as the same job in another process, may have created it meanwhile.
-        if error.code != "branch.exists" or missing_base(core, options.branch, base) is not None:
+        if error.code != "branch.exists" or missing_base(session, options.branch, base) is not None:
             raise
-        return LoadTransaction(core, core.whole(options.branch), runner, options).run(load_plan)
-    view = core.whole(options.branch)
+        return LoadTransaction(session, session.full_view(options.branch), runner, options).run(load_plan)
+    view = session.full_view(options.branch)
     try:
-        return LoadTransaction(core, view, runner, options).run(load_plan)
+        return LoadTransaction(session, view, runner, options).run(load_plan)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
         if is_untouched:
             # The caller needs the reason of the failed load, not that of a failed cleanup.
             with suppress(OmniGraphError):
-                if core.kernel.snapshot(options.branch).head == view.snapshot.head:
-                    delete_branch(core.kernel, options.branch, options.actor)
+                if session.kernel.snapshot(options.branch).head == view.snapshot.head:
+                    delete_branch(session.kernel, options.branch, options.actor)
         raise
 
 

@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.fetch import Tally, total
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.write_authorization import rights, unheard
+from omnigraph.engine.write.write_authorization import mask_hidden_type_errors, write_permissions
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
@@ -110,8 +110,8 @@ def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit 
 class LoadTransaction:
     """One load of one input on one branch."""
 
-    def __init__(self, core: Core, view: View, runner: Runner, options: LoadOptions) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, view: View, runner: Runner, options: LoadOptions) -> None:
+        self.session = session
         self.view = view
         self.runner = runner
         self.options = options
@@ -122,8 +122,8 @@ class LoadTransaction:
 
     def run(self, load_plan: LoadPlan) -> LoadOutcome:
         """Stage, check and publish an input."""
-        self.core.kernel.refuse_read_only()
-        with declared(self.core.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+        self.session.kernel.refuse_read_only()
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
             self.job = self.plan_job(held.operation_id, load_plan.table_keys)
             held.staging(*self.job.claims)
             with self._cleanup():
@@ -133,7 +133,7 @@ class LoadTransaction:
                 self._drop_superseded()
                 commit = None if self._is_empty() else self._commit()
             if self.job.embed is not None:
-                tidy(self.core.kernel.store, self.job.embed.spaces)
+                tidy(self.session.kernel.store, self.job.embed.spaces)
             return self._outcome(commit)
 
     def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> LoadOutcome:
@@ -174,7 +174,7 @@ class LoadTransaction:
     def _commit(self) -> Commit:
         # An interrupt from here on may come after the publish, which names these files.
         self._published = self._staged_files()
-        receipt = self.core.kernel.commit(self.options.branch, self._prepare)
+        receipt = self.session.kernel.commit(self.options.branch, self._prepare)
         assert receipt is not None
         assert receipt.commit is not None
         # Splits with rejected entities were staged again meanwhile.
@@ -202,7 +202,7 @@ class LoadTransaction:
 
     def _require_staged_files(self) -> None:
         """Refuse to publish if a sweep took this load for dead and removed its files."""
-        objects = self.core.kernel.store.objects
+        objects = self.session.kernel.store.objects
         existing = {file.path for ref in self.job.targets.values() for file in objects.list(f"{ref.directory}/data")}
         missing = [path for path in self._staged_files() if not path.endswith("/") and path not in existing]
         if missing:
@@ -214,7 +214,7 @@ class LoadTransaction:
 
     def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
         """Decide where files will be written, before any task runs."""
-        kernel, snapshot = self.core.kernel, self.view.snapshot
+        kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
@@ -222,7 +222,7 @@ class LoadTransaction:
         return Job(
             access=graph_access(kernel.store.root.uri, operation_id),
             scratch=fragments.side_folder(next(iter(targets.values())), operation_id),
-            ir=rights(self.core, snapshot).seen.snapshot.state.schema.ir,
+            ir=write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
             schema_hash=snapshot.state.schema.ir_hash,
             base_version=snapshot.version,
             intent=INTENTS[self.options.mode],
@@ -236,7 +236,7 @@ class LoadTransaction:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
         if pin.owner == owner:
             return pin.ref
-        return self.core.kernel.writable(self.view.snapshot, table_key).ref
+        return self.session.kernel.writable(self.view.snapshot, table_key).ref
 
     def _frame_splits(self, frames: Mapping[str, Columns]) -> list[Split]:
         files = {key: write_frame(columns.data, self.job) for key, columns in frames.items()}
@@ -383,11 +383,11 @@ class LoadTransaction:
         schema = SchemaIs(self.job.schema_hash)
         schema.check(snapshot)
         self._require_not_applied(snapshot)
-        self.core.kernel.finish_links(snapshot)
-        may = rights(self.core, snapshot)
+        self.session.kernel.finish_links(snapshot)
+        may = write_permissions(self.session, snapshot)
         may.check(key.partition(":")[2] for key in self.input.types)
-        with unheard(may.hidden, self.core.actor):
-            self._validate(self.core.whole_of(snapshot))
+        with mask_hidden_type_errors(may.hidden, self.session.actor):
+            self._validate(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
         return Plan(
@@ -412,7 +412,7 @@ class LoadTransaction:
             raise error
 
     def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:
-        dataset = self.core.kernel.writable(snapshot, table_key)
+        dataset = self.session.kernel.writable(snapshot, table_key)
         if dataset.ref.directory != self.job.targets[table_key].directory:
             raise ReadSetChanged(
                 f"`{table_key}` was moved to `{dataset.ref.directory}` while rows were staged elsewhere; nothing was"
@@ -461,11 +461,11 @@ class LoadTransaction:
         files: set[str] = set()
         for result in self.input.results:
             for key, part in result.types.items():
-                files |= fragments.staged_files(self.core.kernel.store.open(self.job.targets[key]), part.fragments)
+                files |= fragments.staged_files(self.session.kernel.store.open(self.job.targets[key]), part.fragments)
         return files
 
     def clean(self, keep: set[str]) -> None:
         """Remove staged files that are not in `keep`, such as those of failed attempts, and all temporary files."""
-        store = self.core.kernel.store
+        store = self.session.kernel.store
         fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
         store.objects.discard_prefix(self.job.scratch)

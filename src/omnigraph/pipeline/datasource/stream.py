@@ -76,7 +76,7 @@ class Feed:
         """Return the commit after which a stream starts."""
         # A cursor has digits, so an unknown word is not mistaken for one.
         if start.isalpha() or start.startswith("after:"):
-            return start_commit(self.graph.core, self.view.snapshot, start)
+            return start_commit(self.graph.session, self.view.snapshot, start)
         return self.commit({"cursor": start})
 
     def offset(self, commit: CommitId) -> dict[str, str]:
@@ -89,11 +89,11 @@ class Feed:
     def steps(self, first: CommitId, last: CommitId, most: int) -> list[Step]:
         """Return the commits after `first` up to `last`, oldest first."""
         token = Token("feed-cursor", self.scope, first, cut=last)
-        return steps_after(self.graph.core, self.view.snapshot, token, most)[0]
+        return steps_after(self.graph.session, self.view.snapshot, token, most)[0]
 
     def changes(self, step: Step) -> list[TypeChange]:
         """Plan the tasks of a commit; a commit whose versions are gone is an error."""
-        kernel = self.graph.core.kernel
+        kernel = self.graph.session.kernel
         # A type that is new or dropped has no entities on one side, so no changes.
         pairs = [
             pair
@@ -114,14 +114,14 @@ class Feed:
         assert pair.after is not None
         self._refuse_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
-        core, commit = self.graph.core, step.commit
+        session, commit = self.graph.session, step.commit
         # Row counts show how much a large load inserted, without reading any row.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
         change = TypeChange(
             commit.commit_id,
             commit.created_at_us,
             commit.actor,
-            core.kernel.name_of(commit.branch),
+            session.kernel.name_of(commit.branch),
             Scan(self.access, snapshot.state.schema.ir, pin.table_key, pin.ref),
             pair.before.pin.ref,
             self.selection,
@@ -165,7 +165,7 @@ def schema_of(values: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
     options = parse_options(values, STREAM_OPTIONS)
     with options.open() as graph:
-        return stream_schema(feed_type(options, graph.core.view(options.branch)))
+        return stream_schema(feed_type(options, graph.session.view(options.branch)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -241,8 +241,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feed(self) -> Feed:
         if self._graph is None:
             self._graph = self._options.open()
-        core = self._graph.core
-        return Feed(self._graph, core.view(self._options.branch), self._options, self._schema)
+        session = self._graph.session
+        return Feed(self._graph, session.view(self._options.branch), self._options, self._schema)
 
     def _changes(self, feed: Feed, step: Step) -> list[TypeChange]:
         """Plan the tasks of a commit once: `latestOffset` needs them before `partitions` does."""

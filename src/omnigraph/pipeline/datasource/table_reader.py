@@ -124,7 +124,10 @@ def pin_snapshot(values: Mapping[str, str]) -> PinnedSnapshot | None:
         return None
     options = parse_options(values, READ_OPTIONS)
     with options.open() as graph:
-        commit, today = _open_view(graph, options, None).snapshot.head, graph.core.kernel.snapshot(options.branch).head
+        commit, today = (
+            _open_view(graph, options, None).snapshot.head,
+            graph.session.kernel.snapshot(options.branch).head,
+        )
         assert commit is not None, "every state has a commit that made it"
         assert today is not None, "a graph is born with a commit"
         return PinnedSnapshot(commit, today)
@@ -201,9 +204,9 @@ def validate_layout(type_: Type, schema: Any) -> pa.Schema:
 
 def _open_view(graph: Graph, options: SourceOptions, pin: PinnedSnapshot | None) -> View:
     if pin is None:
-        return graph.core.view(options.branch, options.at, names=options.naming)
-    today = graph.core.kernel.at_commit(pin.today)
-    return graph.core.view(options.branch, pin.commit, names=options.naming, today=today)
+        return graph.session.view(options.branch, options.at, names=options.naming)
+    today = graph.session.kernel.at_commit(pin.today)
+    return graph.session.view(options.branch, pin.commit, names=options.naming, today=today)
 
 
 def _selected_columns(options: SourceOptions, type_: Type) -> list[str]:

@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph import clock
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
@@ -76,12 +76,12 @@ def plan_write(options: SourceOptions, overwrite: bool) -> WritePlan:
     """Authorize and plan a write before any task runs."""
     mode = _write_mode(options, overwrite)
     with options.open() as graph:
-        core = graph.core
-        actor = admit(core, "change", on(options.branch), None).actor
-        view = core.whole(options.branch)
-        key = find_type(rights(core, view.snapshot).seen.catalog, options.type).table_key
+        session = graph.session
+        actor = authorize(session, "change", on_branch(options.branch), None).actor
+        view = session.full_view(options.branch)
+        key = find_type(write_permissions(session, view.snapshot).visible.catalog, options.type).table_key
         load_options = LoadOptions(mode, options.branch, actor)
-        job = LoadTransaction(core, view, Threads(), load_options).plan_job(new_ulid(), [key])
+        job = LoadTransaction(session, view, Threads(), load_options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -133,14 +133,14 @@ def publish_partitions(
     marks: Mapping[str, str],
 ) -> None:
     """Check what tasks staged and publish it as one commit, or fail as a whole."""
-    core = graph.core
+    session = graph.session
     splits = [split for partition in staged for split in partition.splits]
     if not any(result.lines for _, result in splits) and write_plan.mode != "overwrite":
         splits = []
     job_id = "/".join(marks.values()) or write_plan.job.operation_id
     load_options = LoadOptions(write_plan.mode, options.branch, write_plan.intent.actor, job_id, properties=marks)
-    transaction = LoadTransaction(core, core.whole(options.branch), Threads(), load_options)
-    store = core.kernel.store
+    transaction = LoadTransaction(session, session.full_view(options.branch), Threads(), load_options)
+    store = session.kernel.store
     try:
         with kept_fresh(store, write_plan.fresh_intent):
             if not splits and write_plan.mode != "overwrite":
@@ -215,5 +215,5 @@ def _staged_partitions(messages: Sequence[Any]) -> list[StagedPartition]:
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
-    commits = graph.core.kernel.history(branch)
+    commits = graph.session.kernel.history(branch)
     return next((commit for commit in commits if commit.properties.get("stream") == stream), None)
