@@ -271,7 +271,7 @@ def test_load_ends_by_the_columns_of_a_composite_key(tmp_path: Path) -> None:
         ),
         ("house,upper->house,floor=lower", "a,2,1,x", "is not the key of `Flat`"),
         ("house,floor=upper->house,floor=nothing", "a,2,1,x", "expected the columns"),
-        ("house,floor=upper->house,floor=lower", "a,two,1,x", r"line 2: column `upper` is no `Flat\.floor`"),
+        ("house,floor=upper->house,floor=lower", "a,two,1,x", r"line 2: column `upper` is not a valid `Flat\.floor`"),
     ],
 )
 def test_load_ends_by_wrong_columns_says_what_is_wrong(tmp_path: Path, ends: str, line: str, said: str) -> None:

@@ -182,7 +182,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 @pytest.mark.parametrize("command", [pipeline.optimize, pipeline.verify])
 def test_maintenance_unknown_engine_is_refused(tmp_path: Path, command: Callable[..., object]) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
-    with pytest.raises(UsageError, match="no engine `sparc`"):
+    with pytest.raises(UsageError, match="unknown engine `sparc`"):
         command(graph, engine="sparc")
 
 
