@@ -18,8 +18,8 @@ from typer.exceptions import TyperException
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
 from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.output import print_error
-from omnigraph.cli.startup import claim_process
-from omnigraph.cli.target import Capability, Flags, Target, takes, why_not
+from omnigraph.cli.startup import tune_for_short_process
+from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.cli.terminal import discard_output, echo, open_missing_streams, output_error
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
 
@@ -37,7 +37,7 @@ _SWITCHES: Final = {
 # Another word for `--store`.
 _URI: Final = "--uri"
 # Every option that commands share, and how many values it takes.
-SHARED: Final = {
+SHARED_OPTIONS: Final = {
     **{option: 1 for option, _, _ in _FLAGS.values()},
     _URI: 1,
     **{option: 0 for option, _ in _SWITCHES.values()},
@@ -45,7 +45,7 @@ SHARED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
+class TargetUse:
     """What a command does to its target, and whether it may be named first, without an option."""
 
     uri: bool = False
@@ -53,15 +53,15 @@ class Wants:
     destroys: bool = False
 
 
-Reads = Annotated[Target, Wants()]
-ReadsUri = Annotated[Target, Wants(uri=True)]
-Writes = Annotated[Target, Wants(writes=True)]
-WritesUri = Annotated[Target, Wants(uri=True, writes=True)]
-Destroys = Annotated[Target, Wants(writes=True, destroys=True)]
-DestroysUri = Annotated[Target, Wants(uri=True, writes=True, destroys=True)]
+Reads = Annotated[Target, TargetUse()]
+ReadsUri = Annotated[Target, TargetUse(uri=True)]
+Writes = Annotated[Target, TargetUse(writes=True)]
+WritesUri = Annotated[Target, TargetUse(uri=True, writes=True)]
+Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
+DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 
 
-def bind(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
+def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
     """Return a command with the flags that it shares with others; of these, it is handed a target."""
     hints = get_type_hints(run, include_extras=True)
     # Options have names, so their order is for people to read; as keywords they may stand in any.
@@ -69,23 +69,23 @@ def bind(path: str, capability: Capability, run: Callable[..., int]) -> Callable
         one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
         for one in Signature.from_callable(run).parameters.values()
     ]
-    wants = _wants(hints.get("target"))
+    wants = _target_use(hints.get("target"))
     added = [one for one in _parameters(capability, wants) if _option(one) not in set(map(_option, own))]
 
     def call(**values: Any) -> int:
         given = {one.name.removeprefix("scope_"): values.pop(one.name) for one in added}
         yes, quiet = given.pop("yes", False), given.pop("quiet", False)
-        given["store"] = _same_store(given.get("store"), given.pop("store_uri", None))
+        given["store"] = _single_store(given.get("store"), given.pop("store_uri", None))
         if wants is not None:
             values["target"] = Target(path, capability, Flags(**given), yes, quiet)
-        return _run_watched(run, values) if wants is not None and wants.writes else run(**values)
+        return _run_write(run, values) if wants is not None and wants.writes else run(**values)
 
     shown = [one for one in own if one.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
     return call
 
 
-def _run_watched(run: Callable[..., int], values: Mapping[str, Any]) -> int:
+def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
     """Run a command that writes; if its output fails, the error says what it had done by then."""
     from omnigraph.manifest.publication import Publication, watched
 
@@ -99,19 +99,19 @@ def _run_watched(run: Callable[..., int], values: Mapping[str, Any]) -> int:
         raise
 
 
-def _wants(hint: object) -> Wants | None:
-    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Wants)), None)
+def _target_use(hint: object) -> TargetUse | None:
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, TargetUse)), None)
 
 
-def _parameters(capability: Capability, wants: Wants | None) -> list[Parameter]:
+def _parameters(capability: Capability, wants: TargetUse | None) -> list[Parameter]:
     made = []
     if wants is not None and wants.uri:
         hint = typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")
         made.append(_parameter("uri", str | None, hint, None))
     for name, (option, metavar, text) in _FLAGS.items():
-        if wants is not None and (wants.writes if name == "actor" else takes(capability, name)):
+        if wants is not None and (wants.writes if name == "actor" else accepts_flag(capability, name)):
             made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
-    if wants is not None and takes(capability, "store"):
+    if wants is not None and accepts_flag(capability, "store"):
         made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
         shown = wants is not None and (wants.destroys if name == "yes" else wants.writes)
@@ -119,7 +119,7 @@ def _parameters(capability: Capability, wants: Wants | None) -> list[Parameter]:
     return made
 
 
-def _same_store(store: str | None, uri: str | None) -> str | None:
+def _single_store(store: str | None, uri: str | None) -> str | None:
     if store is not None and uri is not None and store != uri:
         raise UsageError(f"two graphs were given, `{store}` and `{uri}`; give one of them")
     return store if store is not None else uri
@@ -137,40 +137,40 @@ def _option(parameter: Parameter) -> str:
     return parameter.name
 
 
-STOPPED: Final = 130
+INTERRUPTED: Final = 130
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
-_LIGHT: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
+_NO_CONVERSION: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if arguments is None:
         open_missing_streams()
-        claim_process()
-    given = hoist(list(sys.argv[1:] if arguments is None else arguments))
+        tune_for_short_process()
+    given = put_command_first(list(sys.argv[1:] if arguments is None else arguments))
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
     as_json = "--json" in given
     try:
         status = build(given)(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
-        return _refuse(_usage_error(error), as_json=as_json)
+        return _print_failure(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
-        return _refuse(error, as_json=as_json)
+        return _print_failure(error, as_json=as_json)
     except BrokenPipeError:
         # The reader of our output has seen enough.
         discard_output()
         return 1
     except OSError as error:
-        return _refuse(_system_error(error), as_json=as_json)
+        return _print_failure(_system_error(error), as_json=as_json)
     except (typer.Abort, KeyboardInterrupt):
-        status = STOPPED
-    if status == STOPPED:
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         # Typer answers an interrupt with this status and without a word.
         echo("stopped", err=True)
     return status if isinstance(status, int) else 0
 
 
-def _refuse(error: OmniGraphError, *, as_json: bool) -> int:
+def _print_failure(error: OmniGraphError, *, as_json: bool) -> int:
     try:
         return print_error(error, as_json=as_json)
     except OutputError as unprinted:
@@ -188,7 +188,7 @@ def _system_error(error: OSError) -> OmniGraphError:
     return UsageError(f"cannot use `{error.filename}`: {reason}; check the path", path=str(error.filename))
 
 
-def hoist(given: Sequence[str]) -> list[str]:
+def put_command_first(given: Sequence[str]) -> list[str]:
     """Return arguments with the command under its own name first, and the options before it moved behind it.
 
     >>> hoist(["--store", "g.omni", "--quiet", "branch", "list", "--json"])
@@ -197,8 +197,8 @@ def hoist(given: Sequence[str]) -> list[str]:
     ['lint', '--query', 'q.gq']
     """
     end = 0
-    while end < len(given) and given[end].partition("=")[0] in SHARED:
-        end += 1 if "=" in given[end] or SHARED[given[end]] == 0 else 2
+    while end < len(given) and given[end].partition("=")[0] in SHARED_OPTIONS:
+        end += 1 if "=" in given[end] or SHARED_OPTIONS[given[end]] == 0 else 2
     front, rest = given[:end], given[end:]
     command, count = find_command(rest)
     return [*(command.words if command else ()), *front, *rest[count:]]
@@ -209,7 +209,7 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
     # A shell that completes may ask about any command.
     is_asked = VARIABLE in os.environ
     # Rich panels would double the start-up time of `--help`.
-    plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_LIGHT}
+    plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_NO_CONVERSION}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
@@ -220,8 +220,8 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
         is_meant = is_asked or set(command.words) <= set(given)
-        run = bind(command.path, command.capability, command.run) if is_meant else _not_loaded
-        owner.command(command.words[-1], help=text, short_help=command.summary, **_LIGHT)(run)
+        run = bind_target(command.path, command.capability, command.run) if is_meant else _not_loaded
+        owner.command(command.words[-1], help=text, short_help=command.summary, **_NO_CONVERSION)(run)
     return app
 
 
@@ -235,12 +235,12 @@ def _usage_error(error: TyperException) -> UsageError:
     command = next((c for c in COMMANDS if c.path == path), None)
     option = getattr(error, "option_name", None)
     if command and option:
-        reason = command.retired.get(option) or why_not(path, command.capability, option)
+        reason = command.retired.get(option) or why_rejected(path, command.capability, option)
         if reason is not None:
             return UsageError(reason, command=path, option=option)
     next_step = f"Example: {command.example}" if command else f"See `{path} --help`"
     # Typer breaks lines for a terminal, and tells of the library that it converts values with.
     message = " ".join(error.format_message().replace("Value error, ", "").split())
-    if command and "unexpected extra argument" in message and takes(command.capability, "store"):
+    if command and "unexpected extra argument" in message and accepts_flag(command.capability, "store"):
         next_step = f"Name the graph with `--store URI`. {next_step}"
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from omnigraph.errors import UsageError
 
 
-def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
     """Write a file so that even after a power cut its name stands for all of it, or for what it stood for before."""
     # Imported here so that `--help` does not pay for them.
     from omnigraph.ids import new_ulid

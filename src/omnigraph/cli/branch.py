@@ -14,7 +14,7 @@ import typer
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, ReadBranch, ResolutionFile
-from omnigraph.cli.output import plural, print_json, table, when
+from omnigraph.cli.output import format_time, plural, print_json, table
 from omnigraph.cli.terminal import echo, echo_styled
 from omnigraph.errors import MergeConflict, UsageError
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
@@ -86,7 +86,7 @@ def delete_branch(
     with target.open_to_write() as graph:
         graph.branches.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name, **target.who})
+        print_json({"uri": graph.uri, "name": name, **target.actor_json})
     else:
         echo(f"branch {name} is gone")
     return 0
@@ -109,15 +109,15 @@ def merge(
     as_json: Json = False,
 ) -> int:
     on: EngineName = engine.value
-    given = decided(resolutions)
+    given = read_resolutions(resolutions)
     is_here = target.is_served or dry_run
     if is_here and (engine is Engine.SPARK or master is not None):
         raise UsageError("a dry run, and a merge by a server, run in one process; leave `--engine` and `--master` away")
     what, words = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
     if is_here or engine is Engine.LOCAL:
-        with opened(target, dry_run=dry_run) as graph:
+        with open_graph_for(target, dry_run=dry_run) as graph:
             merge = graph.branches.merge
-            return report(
+            return run_and_report(
                 graph, what, words, lambda: merge(source, into, delete_branch, dry_run, given), as_json=as_json
             )
     from omnigraph import pipeline
@@ -134,15 +134,15 @@ def merge(
             engine=on,
             master=master,
         )
-        return report(stored, what, words, run, as_json=as_json)
+        return run_and_report(stored, what, words, run, as_json=as_json)
 
 
-def decided(file: Path | None) -> Path | bytes | None:
+def read_resolutions(file: Path | None) -> Path | bytes | None:
     """Return the resolutions that were given, as the engine takes them."""
     return sys.stdin.buffer.read() if str(file) == "-" else file
 
 
-def opened(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
+def open_graph_for(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
     """Open a graph for a change, or for a look at what it would be."""
     if dry_run:
         return target.open_to_read()
@@ -150,7 +150,7 @@ def opened(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
     return target.open_to_write()
 
 
-def report(
+def run_and_report(
     graph: Graph | ServedGraph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
 ) -> int:
     """Run a merge, revert or cherry-pick, print what came out, and return the exit status: 1 with conflicts."""
@@ -162,14 +162,14 @@ def report(
             raise
         found = plural(len(conflicts), "conflict")
         echo_styled(f"error[{error.code}]", "red", f": the {what} has {found}, and nothing was changed")
-        for line in (*conflict_lines(conflicts), *_advice(words)):
+        for line in (*conflict_lines(conflicts), *_conflict_hints(words)):
             echo(line, err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
-    for line in (*_receipt_lines(what, receipt), *(_advice(words) if receipt.conflicts else ())):
+    for line in (*_receipt_lines(what, receipt), *(_conflict_hints(words) if receipt.conflicts else ())):
         echo(line)
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
@@ -208,7 +208,7 @@ def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
         yield f"branch {receipt.source} is gone"
 
 
-def _advice(words: Sequence[str]) -> Iterator[str]:
+def _conflict_hints(words: Sequence[str]) -> Iterator[str]:
     yield f"see both sides of each: omnigraph {shlex.join(words)} --dry-run --json"
     yield 'decide in a file for --resolutions, one a line: {"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
 
@@ -224,9 +224,9 @@ def revert(
     resolutions: ResolutionFile = None,
     as_json: Json = False,
 ) -> int:
-    given = decided(resolutions)
-    with opened(target, dry_run=dry_run) as graph:
-        return report(
+    given = read_resolutions(resolutions)
+    with open_graph_for(target, dry_run=dry_run) as graph:
+        return run_and_report(
             graph,
             f"revert of {commit_id} on {branch}",
             ("revert", commit_id, "--branch", branch, *target.words),
@@ -243,9 +243,9 @@ def cherry_pick(
     resolutions: ResolutionFile = None,
     as_json: Json = False,
 ) -> int:
-    given = decided(resolutions)
-    with opened(target, dry_run=dry_run) as graph:
-        return report(
+    given = read_resolutions(resolutions)
+    with open_graph_for(target, dry_run=dry_run) as graph:
+        return run_and_report(
             graph,
             f"cherry-pick of {commit_id} onto {branch}",
             ("cherry-pick", commit_id, "--branch", branch, *target.words),
@@ -269,7 +269,7 @@ def create_tag(
     with target.open_to_write() as graph:
         made = graph.tags.create(name, at, branch or "main")
     if as_json:
-        print_json({"uri": graph.uri, **_json(made)})
+        print_json({"uri": graph.uri, **_tag_json(made)})
     else:
         echo(f"tag {made.name} names commit {made.commit_id}")
     return 0
@@ -279,9 +279,9 @@ def list_tags(target: ReadsUri, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
     if as_json:
-        print_json({"tags": [_json(one) for one in tags]})
+        print_json({"tags": [_tag_json(one) for one in tags]})
         return 0
-    rows = ([one.name, one.commit_id, one.actor, when(one.created_at_us)] for one in tags)
+    rows = ([one.name, one.commit_id, one.actor, format_time(one.created_at_us)] for one in tags)
     for line in table(["tag", "commit", "actor", "created"], rows):
         echo(line)
     return 0
@@ -292,13 +292,13 @@ def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
     with target.open_to_write() as graph:
         graph.tags.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), **target.who})
+        print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
     else:
         echo(f"tag {name.strip()} is gone")
     return 0
 
 
-def _json(tag: Tag | ServedTag) -> dict[str, object]:
+def _tag_json(tag: Tag | ServedTag) -> dict[str, object]:
     return {
         "name": tag.name,
         "graph_commit_id": tag.commit_id,

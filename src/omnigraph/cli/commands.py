@@ -21,7 +21,7 @@ class Command:
     """
 
     words: tuple[str, ...]
-    place: str
+    function: str
     summary: str
     example: str
     capability: Capability = Capability.LOCAL
@@ -31,7 +31,7 @@ class Command:
     @property
     def run(self) -> Callable[..., int]:
         """The function; its module is loaded only now, so that the table costs nothing."""
-        return resolve_name(f"omnigraph.cli.{self.place}")  # type: ignore[no-any-return]
+        return resolve_name(f"omnigraph.cli.{self.function}")  # type: ignore[no-any-return]
 
     @property
     def path(self) -> str:

@@ -33,7 +33,7 @@ class Profile:
     default_graph: str | None = None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def location(self) -> tuple[str, str]:
         """What kind of place it is, and which."""
         for kind in ("server", "cluster", "store"):
             if (name := getattr(self, kind)) is not None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from omnigraph.manifest.model import Snapshot as StoredSnapshot
 
 
-def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit]) -> list[dict[str, Any]]:
+def commits_json(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit]) -> list[dict[str, Any]]:
     """Return commits as JSON."""
     served = [one.to_json() for one in found if isinstance(one, Commit)]
     stored = [one for one in found if not isinstance(one, Commit)]
@@ -30,7 +30,7 @@ def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit
     return describe_commits(graph.core, stored)
 
 
-def snapshot_of(one: StoredSnapshot | Snapshot) -> dict[str, Any]:
+def snapshot_json(one: StoredSnapshot | Snapshot) -> dict[str, Any]:
     """Return the state of a branch as JSON."""
     if isinstance(one, Snapshot):
         return one.to_json()

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_whole
-from omnigraph.cli.describe import snapshot_of
+from omnigraph.cli.atomic_file import write_atomically
+from omnigraph.cli.describe import snapshot_json
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import bar, plural, print_json, table
+from omnigraph.cli.output import plural, print_json, progress_bar, table
 from omnigraph.cli.terminal import echo, echo_bytes
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -44,7 +44,7 @@ Out = Annotated[
 
 def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        found = snapshot_of(graph.snapshot(branch or "main"))
+        found = snapshot_json(graph.snapshot(branch or "main"))
     if as_json:
         print_json(found)
         return 0
@@ -149,10 +149,10 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        found = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
         chunks = _chunks(found, offset, length)
         if out is not None:
-            write_whole(out, chunks)
+            write_atomically(out, chunks)
             return 0
         echo_bytes(chunks)
     return 0
@@ -170,7 +170,7 @@ def stat(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        found = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
     shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, "length": found.length}
     if as_json:
         asked = {"branch": branch, "snapshot": snapshot}
@@ -192,7 +192,7 @@ def stat(
     return 0
 
 
-def _find(
+def _find_blob(
     graph: Graph | ServedGraph,
     entity: str,
     type_name: str,
@@ -240,7 +240,7 @@ Update = Annotated[bool, typer.Option("--update", help="Bring an earlier clone u
 def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
     from omnigraph.graph import open as open_graph
 
-    with open_graph(source, read_only=True) as graph, bar():
+    with open_graph(source, read_only=True) as graph, progress_bar():
         report = graph.clone(destination, update=update)
     if as_json:
         print_json(report.to_json())

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_whole
-from omnigraph.cli.describe import commits_of
+from omnigraph.cli.atomic_file import write_atomically
+from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import cut, plain, plural, print_json, table, when
+from omnigraph.cli.output import format_time, format_value, plural, print_json, table, truncate
 from omnigraph.cli.terminal import echo
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
@@ -23,7 +23,7 @@ def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iter
     if not is_continued:
         cause = block["cause"]
         actor = f" by {cause['actor_id']}" if "actor_id" in cause else ""
-        place = f"on {cause['authored_branch']} at {when(cause['authored_at'])}"
+        place = f"on {cause['authored_branch']} at {format_time(cause['authored_at'])}"
         yield f"commit {cause['graph_commit_id']}{actor} {place}"
     yield from (f"  {change_line(one)}" for one in block["changes"])
 
@@ -43,27 +43,27 @@ def change_line(change: Mapping[str, Any]) -> str:
     line = f"{change['op']} {change['kind']} {change['type']['name']} {change['id']}"
     if ends is not None:
         line += f" ({ends['from']} → {ends['to']})"
-    told = _updated(before, after) if before and after else _inserted(after)
+    told = _updated_values(before, after) if before and after else _inserted_values(after)
     return f"{line}: {', '.join(told)}" if told else line
 
 
-def _inserted(after: Mapping[str, Any] | None) -> list[str]:
+def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
     members = after["properties"].items() if after else ()
     return [f"{name} {_value(value)}" for name, value in members if value is not None]
 
 
-def _updated(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    old, new = _members(before), _members(after)
+def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    old, new = _values(before), _values(after)
     # A commit that changed the shape of a type has no images, so both have the same members.
     return [f"{name} {_value(old[name])} → {_value(new[name])}" for name in new if old[name] != new[name]]
 
 
-def _members(image: Mapping[str, Any]) -> dict[str, Any]:
+def _values(image: Mapping[str, Any]) -> dict[str, Any]:
     return {**image.get("endpoints", {}), **image["properties"]}
 
 
 def _value(value: object) -> str:
-    return cut(json.dumps(value, ensure_ascii=False))
+    return truncate(json.dumps(value, ensure_ascii=False))
 
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
@@ -83,12 +83,12 @@ def list_commits(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        commits = commits_of(graph, graph.commits(branch or "main", limit=limit, before=before))
+        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=before))
     if as_json:
         print_json({"commits": commits})
         return 0
     shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
-    rows = ([when(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
+    rows = ([format_time(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         echo(line)
     return 0
@@ -96,13 +96,13 @@ def list_commits(
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        [found] = commits_of(graph, [graph.commit(commit_id)])
+        [found] = commits_json(graph, [graph.commit(commit_id)])
     if as_json:
         print_json(found)
         return 0
     width = max(map(len, found))
     for name, value in found.items():
-        echo(f"{name:<{width}}  {when(value) if name == 'created_at' else plain(value)}")
+        echo(f"{name:<{width}}  {format_time(value) if name == 'created_at' else format_value(value)}")
     return 0
 
 
@@ -251,7 +251,7 @@ def baseline(
             handshake = chunk
 
     with target.open_to_read() as graph:
-        write_whole(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
+        write_atomically(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
     found = json.loads(handshake)["baseline"]
     if as_json:
         print_json({"path": str(out), **found})

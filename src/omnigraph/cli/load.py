@@ -87,7 +87,7 @@ def load(
     from omnigraph import pipeline
     from omnigraph.pipeline.spark.progress import bar
 
-    nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
+    nodes, edges = _files_by_type("--node", node), _files_by_type("--edge", edge)
     with target.store_to_write() as graph, bar() as watcher:
         result = pipeline.load(
             graph,
@@ -109,11 +109,11 @@ def load(
     if as_json:
         print_json({"uri": graph.uri, **result.to_json()})
     else:
-        _print(result, report)
+        _print_report(result, report)
     return 0
 
 
-def _by_type(option: str, given: list[str] | None) -> dict[str, str]:
+def _files_by_type(option: str, given: list[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in given or ():
         name, sign, source = text.partition("=")
@@ -125,7 +125,7 @@ def _by_type(option: str, given: list[str] | None) -> dict[str, str]:
     return found
 
 
-def _print(result: object, report: Path | None) -> None:
+def _print_report(result: object, report: Path | None) -> None:
     from omnigraph.pipeline import LoadReport
 
     assert isinstance(result, LoadReport)

@@ -12,8 +12,8 @@ import typer
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json
-from omnigraph.cli.output import bar, plural, print_json, table, when
-from omnigraph.cli.startup import stay
+from omnigraph.cli.output import format_time, plural, print_json, progress_bar, table
+from omnigraph.cli.startup import restore_gc
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
@@ -32,7 +32,7 @@ def optimize(
     from omnigraph import pipeline
 
     target.announce()
-    with target.store_to_write() as graph, bar():
+    with target.store_to_write() as graph, progress_bar():
         report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
@@ -68,7 +68,7 @@ def cleanup(
     confirmed: Confirm = False,
     as_json: Json = False,
 ) -> int:
-    age = None if older_than is None else duration(older_than)
+    age = None if older_than is None else parse_duration(older_than)
     if keep is None and age is None:
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
     if keep is not None and keep < 1:
@@ -82,7 +82,7 @@ def cleanup(
     if not dry_run:
         target.announce()
         target.confirm("cleanup", as_json=as_json)
-    with target.store_to_read() if dry_run else target.store_to_write() as graph, bar():
+    with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
         report = graph.cleanup(keep, age, dry_run=dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
@@ -113,7 +113,7 @@ def _purged_line(purged: Purged, *, dry_run: bool) -> str:
     return f"{purged.name} was dropped for good: its bytes are gone from {plural(purged.files, 'file')}{later}"
 
 
-def duration(text: str) -> timedelta:
+def parse_duration(text: str) -> timedelta:
     """Return an age as people write it.
 
     >>> duration("90s"), duration("7d")
@@ -150,7 +150,14 @@ def repair(
     else:
         columns = ["type", "published", "by path", "classification", "action", "operations"]
         rows = (
-            [one.type_key, one.published_version, one.head_version, one.classification, one.action, *_told(one)]
+            [
+                one.type_key,
+                one.published_version,
+                one.head_version,
+                one.classification,
+                one.action,
+                *_format_operations(one),
+            ]
             for one in report.types
         )
         for line in table(columns, rows):
@@ -158,7 +165,7 @@ def repair(
     return 1 if report.is_refused else 0
 
 
-def _told(one: object) -> list[str]:
+def _format_operations(one: object) -> list[str]:
     operations = ", ".join(getattr(one, "operations", ()))
     error = getattr(one, "error", None)
     return [f"{operations} ({error})" if error else operations]
@@ -176,7 +183,7 @@ def verify(
 ) -> int:
     from omnigraph import pipeline
 
-    with target.store_to_read() as graph, bar():
+    with target.store_to_read() as graph, progress_bar():
         report = pipeline.verify(graph, engine=engine.value, master=master, data=data)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
@@ -198,24 +205,24 @@ Every = Annotated[
 
 
 def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> int:
-    pause = None if every is None else duration(every)
+    pause = None if every is None else parse_duration(every)
     target.announce()
     with target.store_to_write() as graph:
         if pause is None:
-            _tell(graph.uri, graph.reconcile(), as_json)
+            _print_report(graph.uri, graph.reconcile(), as_json)
             return 0
         reconciler = graph.reconciler(pause)
-        stay()
+        restore_gc()
         while True:
             reconciler.tick()
             if (error := reconciler.last_error) is not None:
                 echo(f"this round failed: {str(error) or repr(error)}", err=True)
             elif reconciler.last is not None:
-                _tell(graph.uri, reconciler.last, as_json)
+                _print_report(graph.uri, reconciler.last, as_json)
             reconciler.pause()
 
 
-def _tell(uri: str, report: ReconcileReport, as_json: bool) -> None:
+def _print_report(uri: str, report: ReconcileReport, as_json: bool) -> None:
     if as_json:
         # One line for each round, so that whoever follows can read them one by one.
         echo(json.dumps({"uri": uri, **report.to_json()}))
@@ -278,14 +285,14 @@ def list_entries(
     limit: EntriesMax = None,
     as_json: Json = False,
 ) -> int:
-    begins, ends = moment(since), moment(until)
+    begins, ends = parse_time(since), parse_time(until)
     with target.store_to_read() as graph:
         entries = graph.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
     if as_json:
         print_json({"uri": graph.uri, "entries": [one.to_json() for one in entries]})
         return 0
     rows = (
-        [when(one.created_at_us), one.kind, one.operation, one.actor, one.commit_id, one.operation_id]
+        [format_time(one.created_at_us), one.kind, one.operation, one.actor, one.commit_id, one.operation_id]
         for one in entries
     )
     for line in table(["when", "kind", "operation", "actor", "commit", "operation id"], rows):
@@ -293,7 +300,7 @@ def list_entries(
     return 0
 
 
-def moment(text: str | None) -> datetime | None:
+def parse_time(text: str | None) -> datetime | None:
     """Return a point in time that is written in ISO 8601, in UTC unless it says otherwise, or as an age.
 
     >>> moment("2026-01-31"), moment("2026-01-31T12:00:00+02:00").hour
@@ -310,7 +317,7 @@ def moment(text: str | None) -> datetime | None:
     from omnigraph import clock
 
     try:
-        return datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC) - duration(text)
+        return datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC) - parse_duration(text)
     except UsageError:
         raise UsageError(
             f"`{text}` is no time; write one such as `2026-01-31` or `2026-01-31T12:00:00Z`, or an age such as `7d`"

@@ -52,7 +52,7 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
         for code, message in findings[:FINDINGS_SHOWN_MAX]:
             echo_styled(f"error[{code}]", "red", f": {message}")
         is_cut = bool(error.context.get("violations_truncated"))
-        echo_rest([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
+        echo_remaining([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
     if error.code == "request.unauthorized":
         echo("give a token: set OMNIGRAPH_BEARER_TOKEN, or keep one with `omnigraph login NAME`", err=True)
     if error.effect is not Effect.NONE:
@@ -65,10 +65,10 @@ def _findings(error: OmniGraphError) -> list[tuple[str, str]]:
     violations = error.context.get("violations")
     if not isinstance(violations, list) or not violations:
         return [(str(error.context.get("rule", error.code)), error.message)]
-    return [(one["rule"], f"{_place(one)}{one['message']}") for one in violations]
+    return [(one["rule"], f"{_violation_position(one)}{one['message']}") for one in violations]
 
 
-def _place(violation: Mapping[str, object]) -> str:
+def _violation_position(violation: Mapping[str, object]) -> str:
     if violation.get("line") is None:
         return ""
     file = f"`{violation['file']}` " if "file" in violation else ""
@@ -80,10 +80,10 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     for diagnostic in diagnostics[:FINDINGS_SHOWN_MAX]:
         head, *rest = diagnostic.render().split("\n")
         echo_styled(head, _COLOURS[diagnostic.severity], "\n".join(["", *rest, ""]))
-    echo_rest([one.code for one in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX)
+    echo_remaining([one.code for one in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX)
 
 
-def echo_rest(codes: Sequence[str], *, is_cut: bool) -> None:
+def echo_remaining(codes: Sequence[str], *, is_cut: bool) -> None:
     """Say how many findings are not shown, by code; `is_cut` when even these are not all."""
     if codes:
         counts = ", ".join(f"{count} × {code}" for code, count in sorted(Counter(codes).items()))
@@ -114,17 +114,17 @@ class Cells:
 
     def lines(self, value: object) -> list[str]:
         # A line break or a control character inside a cell would tear the table apart.
-        text = "".join(one if one.isprintable() else " " for one in plain(value))
+        text = "".join(one if one.isprintable() else " " for one in format_value(value))
         if not self.wraps:
-            return [cut(text, self.width)]
+            return [truncate(text, self.width)]
         return [text[start : start + self.width] for start in range(0, max(len(text), 1), self.width)]
 
 
-CUT: Final = Cells()
+TRUNCATED: Final = Cells()
 
 
 def render(
-    shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = CUT
+    shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = TRUNCATED
 ) -> Iterator[str]:
     """Yield the lines of a result in one format; `cells` are those of a table."""
     if shape is Format.TABLE:
@@ -132,7 +132,7 @@ def render(
     return _RENDERERS[shape](columns, rows, metadata)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = CUT) -> Iterator[str]:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = TRUNCATED) -> Iterator[str]:
     """Yield aligned columns; numbers to the right, long values cut or wrapped.
 
     >>> print("\\n".join(table(["name", "n"], [["ann", 5], ["bo", None]])))
@@ -152,17 +152,17 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
             yield "  ".join(map(_aligned, row, parts, widths)).rstrip()
 
 
-def plain(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as people read it: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def cut(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
+def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
     """Return a text, or the beginning of a long one."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def when(microseconds: object) -> str:
+def format_time(microseconds: object) -> str:
     """Return a point in time as people read it.
 
     >>> when(1_700_000_000_000_000)
@@ -182,14 +182,14 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from (f"{_left(name, width)}  {plain(row[name])}" for name in columns)
+        yield from (f"{_left(name, width)}  {format_value(row[name])}" for name in columns)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(["" if row[name] is None else plain(row[name]) for name in columns] for row in rows)
+    writer.writerows(["" if row[name] is None else format_value(row[name]) for name in columns] for row in rows)
     yield lines.getvalue().removesuffix("\n")
 
 
@@ -225,7 +225,7 @@ def _aligned(value: object, text: str, width: int) -> str:
 
 
 @contextmanager
-def bar() -> Iterator[None]:
+def progress_bar() -> Iterator[None]:
     """Show how far the work inside is."""
     if not sys.stderr.isatty():
         yield

@@ -29,17 +29,17 @@ def list_profiles(as_json: Json = False) -> int:
     if as_json:
         print_json({"profiles": [_listed(name, one) for name, one in profiles]})
         return 0
-    rows = ([name, *one.place, one.default_graph or ""] for name, one in profiles)
+    rows = ([name, *one.location, one.default_graph or ""] for name, one in profiles)
     for line in table(["profile", "kind", "place", "graph"], rows):
         echo(line)
     return 0
 
 
 def _listed(name: str, profile: Profile) -> dict[str, object]:
-    kind, place = profile.place
+    kind, place = profile.location
     return {
         "name": name,
-        **_told(profile),
+        **_profile_json(profile),
         "binding": f"{kind}: {place}",
         "scope_kind": kind,
         "target": place,
@@ -58,9 +58,9 @@ def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
     if wanted not in config.profiles:
         raise UsageError(f"there is no profile `{wanted}`; see `omnigraph profile list`", profile=wanted)
     profile = config.profiles[wanted]
-    found = {"name": wanted, **_told(profile)}
+    found = {"name": wanted, **_profile_json(profile)}
     if as_json:
-        kind, place = profile.place
+        kind, place = profile.location
         endpoint = config.servers.get(place) if kind == "server" else place if kind == "store" else None
         graph = profile.default_graph or config.defaults.default_graph
         about = {"scope_kind": kind, "target": place, "endpoint": endpoint, "default_graph": graph}
@@ -106,7 +106,7 @@ def logout(name: ServerName, as_json: Json = False) -> int:
 def list_graphs(target: Reads, as_json: Json = False) -> int:
     from omnigraph.client import served_graphs
 
-    place = target.place
+    place = target.location
     assert isinstance(place, Served), "a command that asks a server was given one"
     found = served_graphs(place.url, token=token_for(place.url, read_config()))
     if as_json:
@@ -136,5 +136,5 @@ def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: 
     return print_result(result, {"branch": result.branch}, wanted, as_json)
 
 
-def _told(profile: Profile) -> dict[str, str]:
+def _profile_json(profile: Profile) -> dict[str, str]:
     return {name: value for name, value in asdict(profile).items() if value is not None}

@@ -35,7 +35,7 @@ def query_source(file: Path | None, text: str | None) -> Source:
     return Source("-e", text)
 
 
-def stored(target: Target, name: str) -> ServedGraph:
+def connect_stored_queries(target: Target, name: str) -> ServedGraph:
     """Connect to the server that keeps a query under a name; storage keeps none."""
     if not target.is_served:
         raise UsageError(
@@ -45,14 +45,14 @@ def stored(target: Target, name: str) -> ServedGraph:
     return target.connect()
 
 
-def parameters(text: str | None, file: Path | None) -> dict[str, object]:
+def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     """Return the parameters of a query, from the command line or from a file."""
     import orjson
 
     if text is not None and file is not None:
         raise UsageError("`--params` and `--params-file` both give parameters; use one of them")
     if file is not None:
-        text = _read(file)
+        text = _read_text(file)
     if text is None:
         return {}
     try:
@@ -64,7 +64,7 @@ def parameters(text: str | None, file: Path | None) -> dict[str, object]:
     return members
 
 
-def catalog_of(target: Target, schema: Path | None) -> Catalog:
+def read_catalog(target: Target, schema: Path | None) -> Catalog:
     """Return what queries are checked against: the types of a schema file, or those of a graph."""
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
@@ -78,7 +78,7 @@ def catalog_of(target: Target, schema: Path | None) -> Catalog:
         return graph.core.view().catalog
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -87,7 +87,7 @@ def _read(file: Path) -> str:
 
 
 @contextmanager
-def named(source: Source) -> Iterator[None]:
+def name_diagnostics(source: Source) -> Iterator[None]:
     """Let diagnostics speak of the file that was given; the engine knows only its text."""
     from omnigraph.lang.diagnostic import LanguageError
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.options import Store
-from omnigraph.cli.startup import claim_process, stay
+from omnigraph.cli.startup import restore_gc, tune_for_short_process
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
-    from omnigraph.server.registry import Place
+    from omnigraph.server.registry import GraphConfig
 
 Graphs = Annotated[
     list[str] | None,
@@ -62,11 +62,11 @@ def serve(
             f"a server needs `{error.name}`; install it with `pip install 'omnigraph[server]'`", missing=error.name
         ) from None
     from omnigraph.server.auth import read_tokens, token_files
-    from omnigraph.server.observability import to_standard_error
-    from omnigraph.server.registry import open_house
+    from omnigraph.server.observability import log_to_stderr
+    from omnigraph.server.registry import open_registry
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    house = open_house(
+    house = open_registry(
         places,
         read_tokens(),
         is_unauthenticated=is_open,
@@ -75,9 +75,9 @@ def serve(
         token_files=token_files(),
     )
     listening = run.bind(bind)
-    to_standard_error()
+    log_to_stderr()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
-    stay()
+    restore_gc()
     if not run.serve(house, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from omnigraph.cli import app
 
     if arguments is None:
-        claim_process()
+        tune_for_short_process()
     return app.main(["serve", *(sys.argv[1:] if arguments is None else arguments)])
 
 
@@ -102,8 +102,8 @@ def is_set(flag: str) -> bool:
     return flag.strip().lower() not in ("", "0", "false")
 
 
-def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[Place]:
-    from omnigraph.server.registry import Place
+def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
+    from omnigraph.server.registry import GraphConfig
 
     uris = {} if store is None else {_ONLY: store}
     for one in graphs:
@@ -114,7 +114,7 @@ def _places(store: str | None, graphs: list[str], policies: list[str], queries: 
             raise UsageError(f"there are two graphs `{graph_id}`; give each an id of its own")
         uris[graph_id] = uri
     bundles, folders = _by_graph("policy", policies, uris), _by_graph("queries", queries, uris)
-    return [Place(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
+    return [GraphConfig(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
 
 
 def _by_graph(option: str, given: list[str], uris: dict[str, str]) -> dict[str, Path]:

@@ -60,15 +60,15 @@ class Served:
     graph: str | None
 
 
-Place = Direct | Served
+Location = Direct | Served
 
-_TAKES: Final[Mapping[Capability, frozenset[str]]] = {
+_ACCEPTED_FLAGS: Final[Mapping[Capability, frozenset[str]]] = {
     Capability.ANY: frozenset({"store", "server", "graph", "profile"}),
     Capability.SERVED: frozenset({"server", "profile"}),
     Capability.DIRECT: frozenset({"store", "profile"}),
     Capability.LOCAL: frozenset(),
 }
-_WHY: Final[Mapping[Capability, str]] = {
+_WORKS_ON: Final[Mapping[Capability, str]] = {
     Capability.ANY: "works on one graph",
     Capability.SERVED: "asks a server; name it with `--server NAME`",
     Capability.DIRECT: "works on the storage of a graph; name that with `--store URI`",
@@ -76,12 +76,12 @@ _WHY: Final[Mapping[Capability, str]] = {
 }
 
 
-def takes(capability: Capability, flag: str) -> bool:
+def accepts_flag(capability: Capability, flag: str) -> bool:
     """Tell whether commands of a capability can use a flag."""
-    return flag in _TAKES[capability]
+    return flag in _ACCEPTED_FLAGS[capability]
 
 
-def why_not(command: str, capability: Capability, option: str) -> str | None:
+def why_rejected(command: str, capability: Capability, option: str) -> str | None:
     """Return why a command does not take an option that others take; None for an option that nobody takes.
 
     >>> why_not("omnigraph optimize", Capability.DIRECT, "--server")
@@ -91,28 +91,29 @@ def why_not(command: str, capability: Capability, option: str) -> str | None:
         return f"`--as` says who writes, and `{command}` writes to no graph; leave it out"
     if option == "--uri":
         option = "--store"
-    if option.removeprefix("--") in _TAKES[Capability.ANY]:
-        return f"`{command}` {_WHY[capability]}. Leave `{option}` out"
+    if option.removeprefix("--") in _ACCEPTED_FLAGS[Capability.ANY]:
+        return f"`{command}` {_WORKS_ON[capability]}. Leave `{option}` out"
     return None
 
 
-def resolve(command: str, capability: Capability, flags: Flags, config: Config) -> Place:
+def resolve_location(command: str, capability: Capability, flags: Flags, config: Config) -> Location:
     """Return the place of a command: what was named, else that of a profile, else the default."""
-    place = _named(flags, config) or _of_profile(flags, config) or _default(flags, config)
+    place = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
     if place is None:
         raise UsageError(
-            f"no graph was given; add {_ways(capability)}, or write a default into `config.yaml`", command=command
+            f"no graph was given; add {_target_options(capability)}, or write a default into `config.yaml`",
+            command=command,
         )
     if isinstance(place, Served) and capability is Capability.DIRECT:
-        raise UsageError(f"`{command}` {_WHY[capability]}, and `{place.url}` is a server", url=place.url)
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{place.url}` is a server", url=place.url)
     if isinstance(place, Direct) and capability is Capability.SERVED:
-        raise UsageError(f"`{command}` {_WHY[capability]}, and `{place.uri}` is storage", uri=place.uri)
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{place.uri}` is storage", uri=place.uri)
     if isinstance(place, Served) and flags.actor is not None:
         raise UsageError("on a server the token says who writes; leave `--as` out", flag="--as")
     return place
 
 
-def url_of(server: str, config: Config) -> str:
+def server_url(server: str, config: Config) -> str:
     """Return the address of a server that is given by name or by address."""
     if "://" in server:
         return server.rstrip("/")
@@ -125,7 +126,7 @@ def url_of(server: str, config: Config) -> str:
     return config.servers[server].rstrip("/")
 
 
-def _named(flags: Flags, config: Config) -> Place | None:
+def _from_flags(flags: Flags, config: Config) -> Location | None:
     stores = [one for one in (flags.uri, flags.store) if one is not None]
     for one in stores:
         if one.strip().lower().startswith(("http://", "https://")):
@@ -140,10 +141,10 @@ def _named(flags: Flags, config: Config) -> Place | None:
         if flags.graph is not None:
             raise UsageError("`--graph` names a graph of a server, and storage holds one graph; leave it out")
         return Direct(stores[0])
-    return None if flags.server is None else Served(url_of(flags.server, config), flags.graph)
+    return None if flags.server is None else Served(server_url(flags.server, config), flags.graph)
 
 
-def _of_profile(flags: Flags, config: Config) -> Place | None:
+def _from_profile(flags: Flags, config: Config) -> Location | None:
     if flags.profile is None:
         return None
     profile = config.profiles.get(flags.profile)
@@ -154,20 +155,20 @@ def _of_profile(flags: Flags, config: Config) -> Place | None:
             " list`",
             profile=flags.profile,
         )
-    return _place(profile, flags, config, f"profile `{flags.profile}`")
+    return _profile_location(profile, flags, config, f"profile `{flags.profile}`")
 
 
-def _default(flags: Flags, config: Config) -> Place | None:
+def _from_defaults(flags: Flags, config: Config) -> Location | None:
     defaults = config.defaults
     if defaults.server is None and defaults.store is None:
         return None
     profile = Profile(server=defaults.server, store=defaults.store, default_graph=defaults.default_graph)
-    return _place(profile, flags, config, "the default")
+    return _profile_location(profile, flags, config, "the default")
 
 
-def _place(profile: Profile, flags: Flags, config: Config, what: str) -> Place:
+def _profile_location(profile: Profile, flags: Flags, config: Config, what: str) -> Location:
     if profile.server is not None:
-        return Served(url_of(profile.server, config), flags.graph or profile.default_graph)
+        return Served(server_url(profile.server, config), flags.graph or profile.default_graph)
     if profile.store is None:
         raise UsageError(f"{what} is a cluster, which is not a graph; name a server or a store")
     if flags.graph is not None:
@@ -175,11 +176,11 @@ def _place(profile: Profile, flags: Flags, config: Config, what: str) -> Place:
     return Direct(profile.store)
 
 
-def _ways(capability: Capability) -> str:
+def _target_options(capability: Capability) -> str:
     if capability is Capability.SERVED:
         return "`--server NAME` with its name or address"
     store = "`--store URI` with its path or `s3://` address"
-    return f"{store} or `--server NAME --graph ID`" if takes(capability, "server") else store
+    return f"{store} or `--server NAME --graph ID`" if accepts_flag(capability, "server") else store
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +194,9 @@ class Target:
     quiet: bool = False
 
     @property
-    def place(self) -> Place:
+    def location(self) -> Location:
         flags = replace(self.flags, profile=self.flags.profile or settings.read("OMNIGRAPH_PROFILE") or None)
-        return resolve(self.command, self.capability, flags, read_config())
+        return resolve_location(self.command, self.capability, flags, read_config())
 
     @property
     def is_named(self) -> bool:
@@ -212,14 +213,14 @@ class Target:
     @property
     def address(self) -> str:
         """The graph as people name it: a path, an address of storage, or one of a server."""
-        place = self.place
+        place = self.location
         if isinstance(place, Direct):
             return place.uri
         return place.url if place.graph is None else f"{place.url}/graphs/{place.graph}"
 
     @property
     def is_served(self) -> bool:
-        return isinstance(self.place, Served)
+        return isinstance(self.location, Served)
 
     @property
     def actor(self) -> str | None:
@@ -227,14 +228,14 @@ class Target:
         return self.flags.actor or (None if self.is_served else read_config().actor)
 
     @property
-    def who(self) -> dict[str, str | None]:
+    def actor_json(self) -> dict[str, str | None]:
         """Who writes, as answers tell it; what a server knows by itself is not told."""
         return {} if self.is_served else {"actor_id": self.actor}
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options that name this graph, for a command to type next."""
-        place = self.place
+        place = self.location
         if isinstance(place, Direct):
             return "--store", place.uri
         return ("--server", place.url, *(() if place.graph is None else ("--graph", place.graph)))
@@ -249,7 +250,7 @@ class Target:
 
     def connect(self) -> ServedGraph:
         """Connect to the server of the graph."""
-        place = self.place
+        place = self.location
         if isinstance(place, Direct):
             raise UsageError(f"this needs a server, and `{place.uri}` is storage; add `--server NAME --graph ID`")
         return _connect(place, read_config())
@@ -287,7 +288,7 @@ class Target:
             raise UsageError(f"{what} was not confirmed; nothing was changed")
 
     def _storage(self) -> str:
-        place = self.place
+        place = self.location
         if isinstance(place, Served):
             raise UsageError(f"this needs the storage of a graph, and `{place.url}` is a server; add `--store URI`")
         return place.uri

@@ -12,7 +12,7 @@ import typer
 from omnigraph.cli.app import DestroysUri, Writes
 from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.query_source import named, parameters, query_source, stored
+from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
@@ -39,13 +39,13 @@ def mutate(
     if_commit: IfCommit = None,
     as_json: Json = False,
 ) -> int:
-    values = parameters(params, params_file)
+    values = read_parameters(params, params_file)
     if name is not None and query_file is None and text is None:
-        with stored(target, name) as served:
+        with connect_stored_queries(target, name) as served:
             receipt = served.invoke_mutation(name, values, branch, if_commit)
     else:
         source = query_source(query_file, text)
-        with target.open_to_write() as graph, named(source):
+        with target.open_to_write() as graph, name_diagnostics(source):
             receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
     if as_json:
         print_json(receipt.to_json())

@@ -19,7 +19,7 @@ from omnigraph.server.wire import JSON, OPERATION_ID, TO_WIRE
 
 T = TypeVar("T")
 
-Moment = str | int | datetime
+AsOf = str | int | datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class Response:
     """What came back; `headers` are lower-case."""
 
     status: int
@@ -54,10 +54,10 @@ class Call(Generic[T]):
     """
 
     request: Request
-    read: Callable[[Reply], T]
+    read: Callable[[Response], T]
     is_write: bool = False
     source: str | None = None
-    also: frozenset[int] = frozenset()
+    accepted_statuses: frozenset[int] = frozenset()
 
     @property
     def operation_id(self) -> str | None:
@@ -65,7 +65,7 @@ class Call(Generic[T]):
         return self.request.headers.get(OPERATION_ID)
 
 
-def members(value: Any) -> dict[str, Any]:
+def wire_fields(value: Any) -> dict[str, Any]:
     """Return an input of the wire as the members that travel; what is unset stays at home.
 
     >>> from omnigraph.server.wire import NewBranch
@@ -78,17 +78,17 @@ def members(value: Any) -> dict[str, Any]:
 
 def get(path: str, value: Any = None, headers: Mapping[str, str] | None = None) -> Request:
     """Return a request that asks; members of lists are given again and again."""
-    return Request("GET", path, _pairs(value), headers or {})
+    return Request("GET", path, _query_pairs(value), headers or {})
 
 
 def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Request:
     """Return a request with a JSON body."""
-    return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(members(value)))
+    return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(wire_fields(value)))
 
 
-def send(path: str, value: Any, media: str, body: bytes) -> Request:
+def post_data(path: str, value: Any, media: str, body: bytes) -> Request:
     """Return a request whose body is data, and whose input is in the address."""
-    return Request("POST", path, _pairs(value), {"content-type": media}, body)
+    return Request("POST", path, _query_pairs(value), {"content-type": media}, body)
 
 
 def encode(value: Any, option: int = 0) -> bytes:
@@ -98,17 +98,17 @@ def encode(value: Any, option: int = 0) -> bytes:
     b'{"photo":"base64:aGk="}'
     """
     try:
-        return orjson.dumps(value, default=_spell, option=option | orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(value, default=_encode_value, option=option | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         raise UsageError(f"the request cannot be written as JSON: {error}; give it as text") from None
 
 
-def once(request: Request) -> Request:
+def with_operation_id(request: Request) -> Request:
     """Return a request with an id of its own, under which the server does it at most once."""
     return replace(request, headers={**request.headers, OPERATION_ID: new_ulid()})
 
 
-def moment(branch: str, at: Moment | None) -> dict[str, Any]:
+def target_fields(branch: str, at: AsOf | None) -> dict[str, Any]:
     """Return a branch, or a moment of it, as requests name it; a commit or tag stands for itself.
 
     >>> moment("main", "release-1"), moment("main", 7)
@@ -122,17 +122,17 @@ def moment(branch: str, at: Moment | None) -> dict[str, Any]:
     return {"branch": branch} if at is None else {"branch": branch, "snapshot": at}
 
 
-def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+def _query_pairs(value: Any) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
     return tuple(
         (name, str(one))
-        for name, member in members(value).items()
+        for name, member in wire_fields(value).items()
         for one in (member if isinstance(member, list) else [member])
     )
 
 
-def _spell(value: object) -> object:
+def _encode_value(value: object) -> object:
     if isinstance(value, bytes):
         return f"base64:{b64encode(value).decode()}"
     raise TypeError(f"{type(value).__name__} has no form in JSON")

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 import orjson
 
 from omnigraph import errors
-from omnigraph.client.request import Reply
+from omnigraph.client.request import Response
 from omnigraph.client.values import Commit, SchemaPlan
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.ids import CommitId
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from omnigraph.lang.migrate import Step
 
 
-def result(reply: Reply) -> Result:
+def parse_result(reply: Response) -> Result:
     """Return the rows of a query, from an Arrow stream or from JSON, whose types are then guessed from the values."""
     import pyarrow as pa
 
@@ -48,39 +48,41 @@ def result(reply: Reply) -> Result:
     )
 
 
-def explanation(reply: Reply) -> Explanation:
+def parse_explanation(reply: Response) -> Explanation:
     from omnigraph.engine.query.explain import Explanation
 
     told = reply.json()
     totals = {name: value for name, value in told.items() if name not in ("query", "plan", "text")}
-    return Explanation(told["query"], tuple(map(_operator, told["plan"])), totals)
+    return Explanation(told["query"], tuple(map(_parse_operator, told["plan"])), totals)
 
 
-def _operator(told: Mapping[str, Any]) -> Operator:
+def _parse_operator(told: Mapping[str, Any]) -> Operator:
     from omnigraph.engine.query.explain import Operator
 
     actual = {name: value for name, value in told.items() if name not in ("operator", "estimated_rows", "inner")}
-    return Operator(told["operator"], told["estimated_rows"], actual, tuple(map(_operator, told.get("inner", ()))))
+    return Operator(
+        told["operator"], told["estimated_rows"], actual, tuple(map(_parse_operator, told.get("inner", ())))
+    )
 
 
-def mutated(reply: Reply) -> MutationReceipt:
+def parse_mutation(reply: Response) -> MutationReceipt:
     from omnigraph.engine.write.write_receipts import MutationReceipt
 
     told = reply.json()
     counts = told["affected_nodes"], told["affected_edges"]
-    return MutationReceipt(told["branch"], told["query_name"], *counts, _commit(told["commit"]), told["actor_id"])
+    return MutationReceipt(told["branch"], told["query_name"], *counts, _parse_commit(told["commit"]), told["actor_id"])
 
 
-def ingested(reply: Reply) -> IngestReceipt:
+def parse_ingest(reply: Response) -> IngestReceipt:
     from omnigraph.engine.write.write_receipts import IngestReceipt
 
     told = reply.json()
     nodes, edges = ({one["name"]: one["entities_loaded"] for one in told[kind]} for kind in ("nodes", "edges"))
     branches = told["branch"], told["base_branch"], told["branch_created"]
-    return IngestReceipt(*branches, told["mode"], nodes, edges, _commit(told["commit"]), told["actor_id"])
+    return IngestReceipt(*branches, told["mode"], nodes, edges, _parse_commit(told["commit"]), told["actor_id"])
 
 
-def merged(reply: Reply) -> MergeReceipt:
+def parse_merge(reply: Response) -> MergeReceipt:
     from omnigraph.engine.merge import MergeReceipt
     from omnigraph.engine.merge.conflicts import Conflict
     from omnigraph.engine.merge.merge_receipts import Outcome, TypeCount
@@ -96,7 +98,7 @@ def merged(reply: Reply) -> MergeReceipt:
         told["target"],
         Outcome(told["outcome"]),
         tuple(map(CommitId, told["base_commit_ids"])),
-        _commit(told["commit"]),
+        _parse_commit(told["commit"]),
         tuple(TypeCount(**one) for one in told["types"]),
         conflicts,
         told["dry_run"],
@@ -106,7 +108,7 @@ def merged(reply: Reply) -> MergeReceipt:
     )
 
 
-def schema_applied(reply: Reply) -> SchemaReceipt:
+def parse_schema_receipt(reply: Response) -> SchemaReceipt:
     from omnigraph.engine.schema_apply import SchemaReceipt
 
     told = reply.json()
@@ -114,18 +116,18 @@ def schema_applied(reply: Reply) -> SchemaReceipt:
         told["supported"],
         told["applied"],
         told["graph_manifest_version"],
-        tuple(map(_step, told["steps"])),
-        _commit(told["commit"]),
+        tuple(map(_parse_step, told["steps"])),
+        _parse_commit(told["commit"]),
         tuple(told["purge_pending"]),
     )
 
 
-def schema_plan(reply: Reply) -> SchemaPlan:
+def parse_schema_plan(reply: Response) -> SchemaPlan:
     told = reply.json()
     return SchemaPlan(told["supported"], tuple(told["steps"]))
 
 
-def _step(told: Mapping[str, Any]) -> Step:
+def _parse_step(told: Mapping[str, Any]) -> Step:
     """Return a step of a migration; only supported ones are ever applied."""
     from omnigraph.lang.migrate import Step
 
@@ -144,7 +146,7 @@ def _step(told: Mapping[str, Any]) -> Step:
     )
 
 
-def difference(reply: Reply) -> ChangeSet:
+def parse_diff(reply: Response) -> ChangeSet:
     from omnigraph.engine.changes import ChangeSet
 
     told = reply.json()
@@ -161,22 +163,22 @@ def _change_table(changes: list[dict[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist(rows, CHANGE_SCHEMA)
 
 
-def commit_page(reply: Reply) -> CommitPage:
+def parse_commit_page(reply: Response) -> CommitPage:
     from omnigraph.engine.changes import CommitPage
 
     told = reply.json()
-    return CommitPage(_block(told), told.get("next_page_token"))
+    return CommitPage(_parse_block(told), told.get("next_page_token"))
 
 
-def feed_page(reply: Reply) -> FeedPage:
+def parse_feed_page(reply: Response) -> FeedPage:
     from omnigraph.engine.changes import FeedPage
 
     told = reply.json()
     ends = told.get("cursor"), told.get("caught_up"), told.get("next_page_token")
-    return FeedPage(tuple(map(_block, told["blocks"])), *ends)
+    return FeedPage(tuple(map(_parse_block, told["blocks"])), *ends)
 
 
-def _block(told: Mapping[str, Any]) -> Block:
+def _parse_block(told: Mapping[str, Any]) -> Block:
     import pyarrow as pa
 
     from omnigraph.engine.changes.commit_diff import Block
@@ -185,39 +187,39 @@ def _block(told: Mapping[str, Any]) -> Block:
     return Block(told["cause"], (texts,) if len(texts) else ())
 
 
-def _commit(told: Mapping[str, Any] | None) -> Any:
+def _parse_commit(told: Mapping[str, Any] | None) -> Any:
     # Receipts are typed by the commit of an opened graph, which is this one but for how it names its branch.
-    return None if told is None else cast(Any, Commit.of(told))
+    return None if told is None else cast(Any, Commit.from_json(told))
 
 
-_CLASSES: Mapping[str, type[OmniGraphError]] = {
+_ERROR_CLASSES: Mapping[str, type[OmniGraphError]] = {
     one.code: one
     for one in vars(errors).values()
     if isinstance(one, type) and issubclass(one, OmniGraphError) and "code" in vars(one) and one is not OmniGraphError
 }
 
 
-def refusal(reply: Reply, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
+def parse_error(reply: Response, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
     """Return the error that a reply tells; `source` is the text that was sent, for diagnostics to point into."""
     try:
         told = orjson.loads(reply.body)
         code, message = told["omnigraph_code"], told["error"]
         effect, context = Effect(told["effect"]), dict(told["context"])
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-        return foreign(reply, is_write=is_write)
+        return unrecognized_response(reply, is_write=is_write)
     if code == "language.rejected":
-        return _language_error(message, effect, context, source)
+        return _parse_language_error(message, effect, context, source)
     if code == StorageError.code:
         kind = StorageKind(context.pop("kind", StorageKind.UNKNOWN))
         return StorageError(message, effect=effect, kind=kind, **context)
-    if code in _CLASSES:
-        return _CLASSES[code](message, effect=effect, **context)
+    if code in _ERROR_CLASSES:
+        return _ERROR_CLASSES[code](message, effect=effect, **context)
     if code in ERRORS:
         return GraphError(message, code=code, effect=effect, **context)
     return OmniGraphError(f"{message} (the server calls it `{code}`)", effect=effect, **context)
 
 
-def foreign(reply: Reply, *, is_write: bool) -> OmniGraphError:
+def unrecognized_response(reply: Response, *, is_write: bool) -> OmniGraphError:
     """Return the error for an answer that none of our servers gives."""
     return GraphError(
         f"the answer, with status {reply.status}, is not one of an OmniGraph server; check the address",
@@ -227,14 +229,14 @@ def foreign(reply: Reply, *, is_write: bool) -> OmniGraphError:
     )
 
 
-def _language_error(message: str, effect: Effect, context: dict[str, Any], source: str | None) -> OmniGraphError:
+def _parse_language_error(message: str, effect: Effect, context: dict[str, Any], source: str | None) -> OmniGraphError:
     from omnigraph.lang.diagnostic import LanguageError
 
-    found = tuple(_diagnostic(one, source) for one in context.pop("diagnostics", ()))
+    found = tuple(_parse_diagnostic(one, source) for one in context.pop("diagnostics", ()))
     return LanguageError(message, effect=effect, diagnostics=found, **context)
 
 
-def _diagnostic(told: Mapping[str, Any], source: str | None) -> Any:
+def _parse_diagnostic(told: Mapping[str, Any], source: str | None) -> Any:
     from omnigraph.lang.diagnostic import Diagnostic, Severity
     from omnigraph.lang.source import Source, Span
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from omnigraph.client.request import Call, Reply, Request
+from omnigraph.client.request import Call, Request, Response
 from omnigraph.server.wire import SNAPSHOT_ID
 
 
@@ -29,7 +29,7 @@ class Commit:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Commit:
+    def from_json(cls, told: Mapping[str, Any]) -> Commit:
         return cls(
             told["graph_commit_id"],
             told["graph_branch"],
@@ -77,7 +77,7 @@ class Tag:
     actor: str | None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Tag:
+    def from_json(cls, told: Mapping[str, Any]) -> Tag:
         return cls(told["name"], told["graph_commit_id"], told["created_at"], told["actor_id"])
 
 
@@ -88,18 +88,18 @@ class Snapshot:
     branch: str
     head: str
     version: int
-    told: Mapping[str, Any]
+    data: Mapping[str, Any]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Snapshot:
+    def from_json(cls, told: Mapping[str, Any]) -> Snapshot:
         return cls(told["graph_branch"], told["graph_commit_id"], told["graph_manifest_version"], told)
 
     @property
     def datasets(self) -> list[Mapping[str, Any]]:
-        return list(self.told["datasets"])
+        return list(self.data["datasets"])
 
     def to_json(self) -> dict[str, object]:
-        return dict(self.told)
+        return dict(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,13 +123,13 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobPlace:
+class BlobInfo:
     """What is known of a blob before any of it is read."""
 
     snapshot_commit_id: str | None
     length: int
     etag: str
-    which: Mapping[str, str]
+    selector: Mapping[str, str]
 
     def range(self, start: int, end: int | None) -> Call[bytes] | None:
         """Return the call for a range of bytes; None for a range without any."""
@@ -138,37 +138,42 @@ class BlobPlace:
         end = end_of_range(self.length, start, end)
         if start == end:
             return None
-        return Call(_ask(self.which, {"snapshot": self.snapshot_commit_id}, start, end), lambda reply: reply.body)
+        return Call(
+            _range_request(self.selector, {"snapshot": self.snapshot_commit_id}, start, end), lambda reply: reply.body
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class BlobCalls:
     """The calls that find a blob: `look` answers None to a refusal, which has no words; `ask` then brings them."""
 
-    look: Call[BlobPlace | None]
-    ask: Call[BlobPlace]
+    head: Call[BlobInfo | None]
+    probe: Call[BlobInfo]
 
 
 def find_blob(which: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
     """Return the calls that find a blob, and read none of it."""
 
-    def known(reply: Reply, length: str) -> BlobPlace:
+    def known(reply: Response, length: str) -> BlobInfo:
         headers = reply.headers
-        return BlobPlace(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), which)
+        return BlobInfo(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), which)
 
-    def looked(reply: Reply) -> BlobPlace | None:
+    def looked(reply: Response) -> BlobInfo | None:
         return None if reply.status >= 400 else known(reply, reply.headers.get("content-length", "0"))
 
-    look = Request("HEAD", "/blob", _query(which, moment))
+    look = Request("HEAD", "/blob", _query_pairs(which, moment))
     return BlobCalls(
-        Call(look, looked, also=frozenset(range(400, 600))),
-        Call(_ask(which, moment, 0, 1), lambda reply: known(reply, reply.headers["content-range"].rpartition("/")[2])),
+        Call(look, looked, accepted_statuses=frozenset(range(400, 600))),
+        Call(
+            _range_request(which, moment, 0, 1),
+            lambda reply: known(reply, reply.headers["content-range"].rpartition("/")[2]),
+        ),
     )
 
 
-def _ask(which: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
-    return Request("GET", "/blob", _query(which, moment), {"range": f"bytes={start}-{end - 1}"})
+def _range_request(which: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
+    return Request("GET", "/blob", _query_pairs(which, moment), {"range": f"bytes={start}-{end - 1}"})
 
 
-def _query(which: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def _query_pairs(which: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple((name, str(value)) for name, value in {**which, **moment}.items() if value is not None)

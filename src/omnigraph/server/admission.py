@@ -119,7 +119,7 @@ class FairSlots:
         self._grant(actor)
         return True
 
-    def give_back(self, actor: str) -> None:
+    def release(self, actor: str) -> None:
         """Return a slot, and let the next caller have it."""
         self._free += 1
         self._held[actor] -= 1
@@ -154,7 +154,7 @@ class FairSlots:
     def _forget(self, actor: str, turn: asyncio.Future[None]) -> None:
         """Take a caller that gave up out of its queue, or return the slot that it was just granted."""
         if turn.done() and not turn.cancelled():
-            self.give_back(actor)
+            self.release(actor)
             return
         queue = self._waiting.get(actor)
         if queue is not None:
@@ -176,11 +176,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Gone(Exception):
+class ClientDisconnected(Exception):
     """The caller has hung up; nobody waits for an answer."""
 
 
-class Overflow(LimitExceeded):
+class BodyTooLarge(LimitExceeded):
     """A body that did not say how long it is has become too long; nobody knows when it ends."""
 
 
@@ -189,7 +189,7 @@ def check_length(declared: str | None, limit: int, resource: str) -> int | None:
     if declared is None or not (declared.isascii() and declared.isdigit()):
         return None
     if len(declared) > 18 or int(declared) > limit:
-        raise too_large(resource, limit, int(declared[:18]))
+        raise body_too_large(resource, limit, int(declared[:18]))
     return int(declared)
 
 
@@ -202,11 +202,13 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Gone
+                    raise ClientDisconnected
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limit:
-                    raise Overflow(str(too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
+                    raise BodyTooLarge(
+                        str(body_too_large(resource, limit, size)), resource=resource, limit=limit, actual=size
+                    )
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)
@@ -216,7 +218,7 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
         ) from None
 
 
-def too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
+def body_too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
     """Return the refusal of a body."""
     return LimitExceeded(
         f"the body of this request may have {limit} bytes; split what it brings",
@@ -226,7 +228,7 @@ def too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
     )
 
 
-async def wait_until_gone(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
     """Return when the caller hangs up; to be used once the body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
@@ -251,9 +253,9 @@ class ExportSlots:
         """Take a slot and return the function that gives it back; refused when there is none for this caller."""
         with self._lock:
             if self._held[caller] >= self.per_caller_max:
-                raise _no_slot("an export of yours", self.per_caller_max)
+                raise _too_many_exports("an export of yours", self.per_caller_max)
             if self._held.total() >= self.slots_max:
-                raise _no_slot(f"{self.slots_max} exports", self.slots_max)
+                raise _too_many_exports(f"{self.slots_max} exports", self.slots_max)
             self._held[caller] += 1
 
         def give_back() -> None:
@@ -265,7 +267,7 @@ class ExportSlots:
         return give_back
 
 
-def _no_slot(under_way: str, limit: int) -> LimitExceeded:
+def _too_many_exports(under_way: str, limit: int) -> LimitExceeded:
     return LimitExceeded(
         f"{under_way} of this graph is under way, and a server runs no more at a time; try again when it has ended",
         resource="stream_export_slots",

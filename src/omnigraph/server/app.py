@@ -15,27 +15,35 @@ from typing import TypeAlias
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import observability as names
-from omnigraph.server.admission import Gone, Overflow, Receive, Send
-from omnigraph.server.error_masking import told
+from omnigraph.server.admission import BodyTooLarge, ClientDisconnected, Receive, Send
+from omnigraph.server.error_masking import redact_error
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.handlers.blobs import blob_error_headers
-from omnigraph.server.observability import HUNG_UP, App, Note, Scope, log_failure, note_of, observed
-from omnigraph.server.responses import Answer, json_answer, send_answer
+from omnigraph.server.observability import (
+    CLIENT_CLOSED_REQUEST,
+    App,
+    RequestLog,
+    Scope,
+    log_failure,
+    request_log,
+    with_request_log,
+)
+from omnigraph.server.responses import Response, json_response, send_response
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
-from omnigraph.server.service import Service, headers_of, stopping
+from omnigraph.server.service import Service, headers_by_name, server_stopping
 from omnigraph.server.wire import NDJSON
 
-Ask: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
+Respond: TypeAlias = Callable[[Scope, Receive], Awaitable[Response]]
 
 
 def build(service: Service) -> App:
     """Return the ASGI application of a server."""
     router = Router(service)
     for server_route in SERVER_ROUTES:
-        router.add("GET", _of_server(service, server_route))
+        router.add("GET", _server_endpoint(service, server_route))
     for route in ROUTES:
-        router.add(route.method, _of_graph(service, route))
-    return observed(router, service.metrics)
+        router.add(route.method, _graph_endpoint(service, route))
+    return with_request_log(router, service.metrics)
 
 
 class Router:
@@ -47,9 +55,9 @@ class Router:
     def __init__(self, service: Service) -> None:
         self._service = service
         # By the pattern of the path, in the order of the tables: the first that has the method wins.
-        self._endpoints: dict[re.Pattern[str], dict[str, _End]] = {}
+        self._endpoints: dict[re.Pattern[str], dict[str, _Endpoint]] = {}
 
-    def add(self, method: str, endpoint: _End) -> None:
+    def add(self, method: str, endpoint: _Endpoint) -> None:
         """Route a method of a path to an endpoint."""
         self._endpoints.setdefault(path_pattern(endpoint.path), {})[method] = endpoint
 
@@ -66,8 +74,8 @@ class Router:
                 scope["path_params"] = match.groupdict()
                 return await endpoint(scope, receive, send)
             allowed |= endpoints.keys()
-        answer = _no_route(self._service, note_of(scope), sorted(allowed))
-        return await send_answer(answer, receive, send, self._service.readers)
+        answer = _no_route(self._service, request_log(scope), sorted(allowed))
+        return await send_response(answer, receive, send, self._service.readers)
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
@@ -83,35 +91,35 @@ def path_pattern(path: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _no_route(service: Service, note: Note, allowed: list[str]) -> Answer:
+def _no_route(service: Service, note: RequestLog, allowed: list[str]) -> Response:
     """Return the error for an unknown path or, if `allowed` names some, for a method that the path does not have."""
     if not allowed:
         error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
-        return refusal(service, note, error)
+        return error_response(service, note, error)
     methods = ", ".join(allowed)
-    answer = refusal(
+    answer = error_response(
         service, note, GraphError(f"this address answers {methods}", code="request.method", allowed=allowed)
     )
     return replace(answer, headers={**answer.headers, "Allow": methods})
 
 
-def refusal(service: Service, note: Note, error: OmniGraphError, *, is_change: bool = False) -> Answer:
+def error_response(service: Service, note: RequestLog, error: OmniGraphError, *, is_change: bool = False) -> Response:
     """Return the answer that tells an error."""
     service.count(error)
     note.code = error.code
-    hosted = service.house.hosted.get(note.graph_id) if note.graph_id is not None else None
+    hosted = service.registry.served.get(note.graph_id) if note.graph_id is not None else None
     try:
-        body = told(error, hosted, is_change=is_change)
+        body = redact_error(error, hosted, is_change=is_change)
     except Exception as failure:  # noqa: BLE001 - an error that cannot be told is a failure of our own
         log_failure(failure, note.request_id)
         known = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
         error = GraphError("", code="internal.bug", effect=error.effect, **known)
-        note.code, body = error.code, told(error, hosted, is_change=is_change)
-    answer = json_answer({**body, "request_id": note.request_id}, error.kind.http_status)
-    return replace(answer, headers=_headers(error))
+        note.code, body = error.code, redact_error(error, hosted, is_change=is_change)
+    answer = json_response({**body, "request_id": note.request_id}, error.kind.http_status)
+    return replace(answer, headers=_error_headers(error))
 
 
-def _headers(error: OmniGraphError) -> dict[str, str]:
+def _error_headers(error: OmniGraphError) -> dict[str, str]:
     match error.code:
         case "request.unauthorized":
             return {"WWW-Authenticate": "Bearer"}
@@ -120,17 +128,17 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
         case "blob.range" | "blob.changed":
             return blob_error_headers(error)
     # The rest of a body of known length is thrown away as it comes; one without an end is not waited for.
-    return {"Connection": "close"} if isinstance(error, Overflow) else {}
+    return {"Connection": "close"} if isinstance(error, BodyTooLarge) else {}
 
 
-class _End:
+class _Endpoint:
     """One end of the application: answers a request by asking for it, whatever happens."""
 
     def __init__(
         self,
         service: Service,
         path: str,
-        ask: Ask,
+        ask: Respond,
         *,
         headers: Mapping[str, str] | None = None,
         is_change: bool = False,
@@ -138,48 +146,48 @@ class _End:
         self.service = service
         self.headers = headers or {}
         self.path = path
-        self.ask = ask
+        self.respond_to = ask
         self.is_change = is_change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        note = note_of(scope)
+        note = request_log(scope)
         note.route = self.path
         try:
             answer = await self.respond(scope, receive, note)
-        except Gone:
+        except ClientDisconnected:
             return
         if self.headers:
             answer = replace(answer, headers={**answer.headers, **self.headers})
         try:
-            await send_answer(answer, receive, send, self.service.readers, self.service.pace)
+            await send_response(answer, receive, send, self.service.readers, self.service.minimum_rate)
         except Exception as error:  # noqa: BLE001 - as below
-            coded = _coded(note, error)
-            if note.status != HUNG_UP:
+            coded = _as_coded_error(note, error)
+            if note.status != CLIENT_CLOSED_REQUEST:
                 # The reader sees a body without its end; nothing else can be said any more.
                 note.code = coded.code
                 return
-            await send_answer(self._refusal(note, coded), receive, send, self.service.readers)
+            await send_response(self._error_response(note, coded), receive, send, self.service.readers)
 
-    async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
+    async def respond(self, scope: Scope, receive: Receive, note: RequestLog) -> Response:
         """Return an answer, or the refusal as one."""
         try:
             if self.path not in ALWAYS_ANSWERED:
-                self.service.hosts.check(headers_of(scope).get("host", ()))
-            answer = await self._reserved(await self.ask(scope, receive))
-        except Gone:
+                self.service.hosts.check(headers_by_name(scope).get("host", ()))
+            answer = await self._reserve_stream(await self.respond_to(scope, receive))
+        except ClientDisconnected:
             raise
         except asyncio.CancelledError:
             # Its time is over with that of the server, and it was still bringing its body; work in threads ends before.
             if not self.service.is_stopping:
                 raise
-            return self._refusal(note, stopping())
+            return self._error_response(note, server_stopping())
         except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
-            return self._refusal(note, _coded(note, error))
+            return self._error_response(note, _as_coded_error(note, error))
         if answer.has_committed:
             self.service.metrics.count(names.COMMITS)
         return answer
 
-    async def _reserved(self, answer: Answer) -> Answer:
+    async def _reserve_stream(self, answer: Response) -> Response:
         """Return a stream with its share of the transport; other answers need none."""
         if answer.media != NDJSON:
             return answer
@@ -196,11 +204,11 @@ class _End:
 
         return replace(answer, end=end)
 
-    def _refusal(self, note: Note, error: OmniGraphError) -> Answer:
-        return refusal(self.service, note, error, is_change=self.is_change)
+    def _error_response(self, note: RequestLog, error: OmniGraphError) -> Response:
+        return error_response(self.service, note, error, is_change=self.is_change)
 
 
-def _coded(note: Note, error: Exception) -> OmniGraphError:
+def _as_coded_error(note: RequestLog, error: Exception) -> OmniGraphError:
     """Return an error that can be told; what is a failure of our own is logged instead."""
     if isinstance(error, OmniGraphError):
         return error
@@ -208,16 +216,18 @@ def _coded(note: Note, error: Exception) -> OmniGraphError:
     return GraphError("", code="internal.bug")
 
 
-def _of_graph(service: Service, route: Route) -> _End:
-    return _End(service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change)
+def _graph_endpoint(service: Service, route: Route) -> _Endpoint:
+    return _Endpoint(
+        service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change
+    )
 
 
-def _of_server(service: Service, route: ServerRoute) -> _End:
-    async def ask(scope: Scope, receive: Receive) -> Answer:
-        actor = None if route.is_open else service.authenticate(headers_of(scope))
-        note_of(scope).actor = actor
+def _server_endpoint(service: Service, route: ServerRoute) -> _Endpoint:
+    async def ask(scope: Scope, receive: Receive) -> Response:
+        actor = None if route.is_open else service.authenticate(headers_by_name(scope))
+        request_log(scope).actor = actor
         if route.is_instant:
             return route.handle(service, actor)
-        return await service.run(service.own, lambda: route.handle(service, actor))
+        return await service.run(service.admin_threads, lambda: route.handle(service, actor))
 
-    return _End(service, route.path, ask)
+    return _Endpoint(service, route.path, ask)

@@ -24,9 +24,9 @@ from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
 from omnigraph.source_files import read_regular_file
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FILE, _JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
-_AWS, _ONE = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "OMNIGRAPH_SERVER_BEARER_TOKEN"
+_AWS, _SINGLE = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "OMNIGRAPH_SERVER_BEARER_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +72,10 @@ def read_tokens() -> Tokens:
     file, text = settings.read(_FILE), settings.read(_JSON)
     if file and text:
         raise UsageError(f"{_FILE} and {_JSON} are both set; use one of them")
-    by_actor = _parse(_FILE, _text_of(file)) if file else _parse(_JSON, text) if text else {}
-    if one := settings.read(_ONE):
+    by_actor = _parse_tokens(_FILE, _read_token_file(file)) if file else _parse_tokens(_JSON, text) if text else {}
+    if one := settings.read(_SINGLE):
         if "default" in by_actor:
-            raise UsageError(f"{_ONE} is the token of the actor `default`, which has another one already")
+            raise UsageError(f"{_SINGLE} is the token of the actor `default`, which has another one already")
         by_actor["default"] = one
     return Tokens.of(by_actor)
 
@@ -86,9 +86,9 @@ def token_files() -> tuple[Path, ...]:
     return (Path(file),) if file else ()
 
 
-def _text_of(path: str) -> str:
+def _read_token_file(path: str) -> str:
     data, status = read_regular_file(Path(path), TOKENS_BYTES_MAX)
-    if status.st_mode & _OTHERS:
+    if status.st_mode & _GROUP_AND_OTHERS:
         raise UsageError(
             f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
         )
@@ -100,7 +100,7 @@ def _text_of(path: str) -> str:
         raise UsageError(f"{_FILE} names `{path}`, which is not UTF-8; save it as UTF-8", path=path) from None
 
 
-def _parse(setting: str, text: str) -> dict[str, str]:
+def _parse_tokens(setting: str, text: str) -> dict[str, str]:
     try:
         found = orjson.loads(text)
     except orjson.JSONDecodeError:
@@ -116,7 +116,7 @@ def _digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-class ReadersOnly:
+class ReadOnlyPolicy:
     """The policy of a graph without one on a server with tokens: whoever has a token may read."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
@@ -146,11 +146,11 @@ class ReadersOnly:
         return ()
 
 
-READERS_ONLY = ReadersOnly()
+READ_ONLY_POLICY = ReadOnlyPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
+class AuthMode:
     """Whether tokens are asked for, and whether any graph has a policy: from that follows what is open."""
 
     has_tokens: bool
@@ -175,10 +175,10 @@ class Doors:
         """Return who judges a graph with this policy, or with none."""
         if policy is not None:
             return policy
-        return READERS_ONLY if self.has_tokens else ALLOW_ALL
+        return READ_ONLY_POLICY if self.has_tokens else ALLOW_ALL
 
 
-def is_stranger(checker: Checker, actor: str | None) -> bool:
+def has_no_rules(checker: Checker, actor: str | None) -> bool:
     """Tell whether a policy has no rule at all for an actor, who then does not learn that its graph is served."""
     if not isinstance(checker, Policy):
         return False
@@ -186,7 +186,7 @@ def is_stranger(checker: Checker, actor: str | None) -> bool:
     return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
 
 
-def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:
+def deny_early(checker: Checker, actor: str | None, action: str) -> None:
     """Refuse an action that the actor may do on no branch at all, before anything else of the request is read."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups
@@ -196,7 +196,7 @@ def refuse_hopeless(checker: Checker, actor: str | None, action: str) -> None:
     checker.enforce(action, Scope(), actor)
 
 
-SETTING = "OMNIGRAPH_SERVER_ALLOWED_HOSTS"
+ALLOWED_HOSTS_SETTING = "OMNIGRAPH_SERVER_ALLOWED_HOSTS"
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +215,8 @@ class AllowedHosts:
         if name in self.names or self.names.intersection(parents) or (self.allows_addresses and _is_address(name)):
             return
         raise GraphError(
-            f"this server does not answer to the name of the header `Host`; name it in {SETTING}", code="request.host"
+            f"this server does not answer to the name of the header `Host`; name it in {ALLOWED_HOSTS_SETTING}",
+            code="request.host",
         )
 
 
@@ -241,7 +242,7 @@ def _is_address(name: str) -> bool:
 
 def read_allowed_hosts(*, has_tokens: bool) -> AllowedHosts:
     """Return what the setting says; without it, any name with tokens, and without tokens the names of this machine."""
-    listed = frozenset(name.strip().lower() for name in settings.read(SETTING).split(",") if name.strip())
+    listed = frozenset(name.strip().lower() for name in settings.read(ALLOWED_HOSTS_SETTING).split(",") if name.strip())
     if listed:
         return AllowedHosts(listed, allows_addresses=False)
     if has_tokens:

@@ -24,7 +24,7 @@ from omnigraph.server.wire import REQUEST_ID
 
 _log: Final = logging.getLogger("omnigraph.server")
 # What a record may carry beside its message.
-_MEMBERS: Final = (
+_FIELDS: Final = (
     *("request_id", "method", "route", "graph_id", "actor", "status", "milliseconds", "code"),
     *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "query", "error", "at"),
 )
@@ -40,19 +40,19 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {name: getattr(record, name) for name in _MEMBERS if getattr(record, name, None) is not None}
+        told |= {name: getattr(record, name) for name in _FIELDS if getattr(record, name, None) is not None}
         if record.exc_info and record.exc_info[1] is not None:
-            told |= describe(record.exc_info[1])
+            told |= describe_exception(record.exc_info[1])
         return orjson.dumps(told, default=str).decode()
 
 
-def describe(error: BaseException) -> dict[str, object]:
+def describe_exception(error: BaseException) -> dict[str, object]:
     """Return what may be told about an exception: its class, and the functions it came through."""
     frames = extract_tb(error.__traceback__)
     return {"error": type(error).__name__, "at": [f"{one.name}:{one.lineno}" for one in frames[-8:]]}
 
 
-def to_standard_error() -> None:
+def log_to_stderr() -> None:
     """Send all logs of this process to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -70,10 +70,10 @@ def log_request(level: int, **members: object) -> None:
 
 def log_failure(error: BaseException, request_id: str) -> None:
     """Log a failure of our own, for whoever is asked about the request id."""
-    _log.error("failure", extra={"request_id": request_id, **describe(error)})
+    _log.error("failure", extra={"request_id": request_id, **describe_exception(error)})
 
 
-MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 Labels = tuple[tuple[str, str], ...]
 
@@ -169,14 +169,14 @@ def _histogram(route: str, kept: list[float]) -> Iterator[str]:
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_NOTE: Final = "omnigraph.note"
-_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_SCOPE_KEY: Final = "omnigraph.note"
+_SAFE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 # What is counted and logged when the caller hung up before anything was answered.
-HUNG_UP: Final = 499
+CLIENT_CLOSED_REQUEST: Final = 499
 
 
 @dataclass(slots=True)
-class Note:
+class RequestLog:
     """What becomes known about a request while it is answered."""
 
     request_id: str
@@ -184,22 +184,22 @@ class Note:
     graph_id: str | None = None
     actor: str | None = None
     code: str | None = None
-    status: int = HUNG_UP
+    status: int = CLIENT_CLOSED_REQUEST
 
 
-def note_of(scope: Scope) -> Note:
+def request_log(scope: Scope) -> RequestLog:
     """Return the note of a request."""
-    found = scope[_NOTE]
-    assert isinstance(found, Note)
+    found = scope[_SCOPE_KEY]
+    assert isinstance(found, RequestLog)
     return found
 
 
-def observed(app: App, metrics: Metrics) -> App:
+def with_request_log(app: App, metrics: Metrics) -> App:
     """Return an application that leaves traces."""
 
     async def observe(scope: Scope, receive: Receive, send: Send) -> None:
-        note = Note(_request_id(scope))
-        scope[_NOTE] = note
+        note = RequestLog(_request_id(scope))
+        scope[_SCOPE_KEY] = note
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -235,4 +235,4 @@ def _request_id(scope: Scope) -> str:
     """Return the id that the caller gave, if it is harmless, or a new one."""
     wanted = REQUEST_ID.lower().encode()
     given: bytes | None = next((value for name, value in scope["headers"] if name == wanted), None)
-    return given.decode() if given is not None and _ID.fullmatch(given) else new_ulid()
+    return given.decode() if given is not None and _SAFE_ID.fullmatch(given) else new_ulid()

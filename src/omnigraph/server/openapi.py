@@ -22,7 +22,7 @@ from omnigraph.server.routes import ROUTES, Route, ServerRoute
 
 Schema = dict[str, Any]
 
-_PLAIN: Final[dict[Any, Schema]] = {
+_SCALARS: Final[dict[Any, Schema]] = {
     str: {"type": "string"},
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number"},
@@ -42,8 +42,8 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return {}
-    if kind in _PLAIN:
-        return dict(_PLAIN[kind])
+    if kind in _SCALARS:
+        return dict(_SCALARS[kind])
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin is list:
@@ -61,12 +61,12 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
 def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
     hints = get_type_hints(kind)
     properties = {wire.TO_WIRE.get(name, name): schema_of(hint, shapes) for name, hint in hints.items()}
-    required = sorted(wire.TO_WIRE.get(name, name) for name in required_members(kind))
+    required = sorted(wire.TO_WIRE.get(name, name) for name in required_fields(kind))
     about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
     return {"type": "object", **about, "properties": properties, "required": required}
 
 
-def required_members(kind: Any) -> set[str]:
+def required_fields(kind: Any) -> set[str]:
     """Return the members that an answer always has; annotations kept as text hide that from older Pythons."""
     hints = get_type_hints(kind, include_extras=True)
     if not kind.__total__:
@@ -144,7 +144,7 @@ _ARROW_HEADERS: Final = (wire.QUERY_NAME, wire.ROW_COUNT, wire.BRANCH, wire.COMM
 _BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID)
 
 # Statuses of refusals: the name of the shared description, and its words.
-_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
+_ERROR_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "400": ("BadRequest", "The request is wrong; see `omnigraph_code`."),
     "401": ("Unauthorized", "No token, or an unknown one."),
     "403": ("Forbidden", "The policy does not allow it."),
@@ -161,7 +161,7 @@ _STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "500": ("Failed", "The server or its storage failed."),
     "503": ("Stopping", "The server is being stopped; send the request again."),
 }
-_ALWAYS: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
+_COMMON_STATUSES: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
 _STATUS_HEADERS: Final[Mapping[str, tuple[str, ...]]] = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
 
 
@@ -210,7 +210,7 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
         "components": {
             "headers": {name: {"schema": schema, "description": about} for name, (schema, about) in _HEADERS.items()},
             "parameters": {wire.REQUEST_ID: _REQUEST_ID},
-            "responses": {name: _refusal(status) for status, (name, _) in _STATUSES.items()},
+            "responses": {name: _error_response(status) for status, (name, _) in _ERROR_STATUSES.items()},
             "schemas": dict(sorted(shapes.items())),
         },
     }
@@ -227,16 +227,16 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
 def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str, Any]:
     content = _content(route.answers, shapes)
     statuses = ("421", "500", "503") if route.is_open else ("401", "403", "421", "500", "503")
-    responses = {"200": _response(route.summary, content), **_refusals(statuses)}
+    responses = {"200": _response(route.summary, content), **_error_responses(statuses)}
     if route.path == "/readyz":
         responses["503"] = _response("Not every graph can be read, or the server is being stopped.", content)
-    operation = _operation(route.summary, _name("GET", route.path), responses)
+    operation = _operation(route.summary, _operation_name("GET", route.path), responses)
     return {**operation, "security": []} if route.is_open else operation
 
 
 def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict[str, Any]:
-    responses = {**_successes(route, shapes), **_refusals_of(route)}
-    operation = _operation(route.summary, _name(route.method, path), responses)
+    responses = {**_success_responses(route, shapes), **_route_error_responses(route)}
+    operation = _operation(route.summary, _operation_name(route.method, path), responses)
     operation["parameters"] += [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
     operation["parameters"] += _parameters(route, shapes)
     if route.body == "json":
@@ -246,7 +246,7 @@ def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict
     elif route.body == "ndjson":
         operation["requestBody"] = {
             "required": True,
-            "content": _lines((answers.NodeRecord, answers.EdgeRecord), shapes),
+            "content": _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes),
         }
     if route.successor is not None:
         operation["deprecated"] = True
@@ -264,7 +264,7 @@ def _parameters(route: Route, shapes: dict[str, Schema]) -> list[dict[str, Any]]
     return found
 
 
-def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
+def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
     if route.path.endswith("/blob"):
         content = {} if route.method == "HEAD" else {wire.BYTES: {"schema": _BINARY}}
         whole = (*_BLOB_HEADERS, "Content-Length")
@@ -273,10 +273,10 @@ def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
             found["206"] = _response("The range that was asked for.", content, (*whole, "Content-Range"))
         return found
     if route.path.endswith("/export"):
-        return {"200": _response(route.summary, _lines((answers.NodeRecord, answers.EdgeRecord), shapes))}
+        return {"200": _response(route.summary, _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes))}
     if route.path.endswith("/baseline"):
         kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
-        return {"200": _response(route.summary, _lines(kinds, shapes))}
+        return {"200": _response(route.summary, _ndjson_content(kinds, shapes))}
     content = _content(route.answers, shapes)
     if route.path.endswith("/queries/{name}"):
         both = [content[wire.JSON]["schema"], schema_of(answers.Mutated, shapes)]
@@ -287,10 +287,10 @@ def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
     return {"200": _response(route.summary, content, route.headers)}
 
 
-def _statuses(route: Route) -> tuple[str, ...]:
+def _route_statuses(route: Route) -> tuple[str, ...]:
     """Return the statuses of the refusals of a route, from what it takes and does."""
     names = {*route.takes.__dataclass_fields__, *re.findall(r"\{(\w+)", route.path)}  # type: ignore[attr-defined]
-    found = set(_ALWAYS)
+    found = set(_COMMON_STATUSES)
     if route.body != "none":
         found |= {"408", "413", "415"}
     if names & {"snapshot", "as_of", "at", "commit", "commit_id", "page_token", "before", "to"}:
@@ -314,7 +314,7 @@ def _content(answer: type | str, shapes: dict[str, Schema]) -> dict[str, Any]:
     return {wire.JSON: {"schema": schema_of(answer, shapes)}}
 
 
-def _lines(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
+def _ndjson_content(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
     """Return NDJSON, which is a text to OpenAPI; `x-line-schema` describes each of its lines."""
     line = {"anyOf": [schema_of(one, shapes) for one in kinds]}
     return {wire.NDJSON: {"schema": dict(_TEXT), "x-line-schema": line}}
@@ -325,30 +325,30 @@ def _response(about: str, content: Mapping[str, Any], headers: Iterable[str] = (
     return {**found, "content": dict(content)} if content else found
 
 
-def _refusals(statuses: Iterable[str]) -> dict[str, Any]:
-    return {one: {"$ref": f"#/components/responses/{_STATUSES[one][0]}"} for one in statuses}
+def _error_responses(statuses: Iterable[str]) -> dict[str, Any]:
+    return {one: {"$ref": f"#/components/responses/{_ERROR_STATUSES[one][0]}"} for one in statuses}
 
 
-def _refusals_of(route: Route) -> dict[str, Any]:
-    statuses, is_head = _statuses(route), route.method == "HEAD"
+def _route_error_responses(route: Route) -> dict[str, Any]:
+    statuses, is_head = _route_statuses(route), route.method == "HEAD"
     special: dict[str, tuple[str, ...]] = {}
     if route.path.endswith("/blob"):
         special = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")}
     own = statuses if is_head or route.headers else [one for one in statuses if one in special]
-    inline = {one: _refusal(one, (*special.get(one, ()), *route.headers), has_body=not is_head) for one in own}
-    return {**_refusals(statuses), **inline}
+    inline = {one: _error_response(one, (*special.get(one, ()), *route.headers), has_body=not is_head) for one in own}
+    return {**_error_responses(statuses), **inline}
 
 
-def _refusal(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
+def _error_response(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
     content = {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if has_body else {}
-    return _response(_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
+    return _response(_ERROR_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _name(method: str, path: str) -> str:
+def _operation_name(method: str, path: str) -> str:
     """Return a name for an operation.
 
     >>> _name("POST", "/graphs/{graph_id}/mutate/if-graph-commit")

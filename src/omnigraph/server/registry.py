@@ -19,18 +19,18 @@ from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.policy import Policy
 from omnigraph.server.admission import ExportSlots
-from omnigraph.server.auth import Doors, Tokens, is_stranger
+from omnigraph.server.auth import AuthMode, Tokens, has_no_rules
 from omnigraph.server.reload import Fingerprint, Sources, log
 from omnigraph.store.objects.request_meter import Meter
 from omnigraph.stored_queries import QueryFolder, StoredQueries, read_queries
 
 GRAPH_ID: Final = re.compile(r"[a-zA-Z0-9-]{1,64}")
 _log: Final = logging.getLogger("omnigraph.server")
-_TAKEN: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
+_RESERVED_IDS: Final = frozenset({"policies", "healthz", "openapi", "graphs"})
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class GraphConfig:
     """A graph to serve: where it is, and the files with its policy and its stored queries."""
 
     graph_id: str
@@ -40,7 +40,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Hosted:
+class ServedGraph:
     """A graph that is served."""
 
     graph_id: str
@@ -49,7 +49,7 @@ class Hosted:
     meter: Meter
     exports: ExportSlots = field(default_factory=ExportSlots)
     # The ids that callers chose for writes of theirs that have not ended.
-    under_way: list[str] = field(default_factory=list)
+    in_flight_operations: list[str] = field(default_factory=list)
 
     @property
     def checker(self) -> Checker:
@@ -61,20 +61,20 @@ class Hosted:
         return self.queries.check(self.graph.core.catalog(self.graph.core.kernel.snapshot()))
 
     @contextmanager
-    def doing(self, operation_id: str) -> Iterator[None]:
+    def track_operation(self, operation_id: str) -> Iterator[None]:
         """Say that a write is under way while its request is."""
-        self.under_way.append(operation_id)
+        self.in_flight_operations.append(operation_id)
         try:
             yield
         finally:
-            self.under_way.remove(operation_id)
+            self.in_flight_operations.remove(operation_id)
 
 
 @dataclass(slots=True)
-class House:
+class GraphRegistry:
     """Everything that a server serves, and who may come in; `is_stale` when a change of that could not be used."""
 
-    hosted: dict[str, Hosted]
+    served: dict[str, ServedGraph]
     sources: Sources
     tokens: Tokens
     server_policy: Policy | None = None
@@ -94,16 +94,16 @@ class House:
             told = str(error) if isinstance(error, OmniGraphError) else type(error).__name__
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": told})
             return
-        for graph_id, one in self.hosted.items():
+        for graph_id, one in self.served.items():
             one.graph.core.policy = read.checkers[graph_id]
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
 
-    def find(self, graph_id: str, actor: str | None) -> Hosted:
+    def find(self, graph_id: str, actor: str | None) -> ServedGraph:
         """Return a graph by its id; to an actor without any rule, and without the right to list, there is none."""
         check_graph_id(graph_id)
-        found = self.hosted.get(graph_id)
-        if found is None or (is_stranger(found.checker, actor) and not self._may_list(actor)):
+        found = self.served.get(graph_id)
+        if found is None or (has_no_rules(found.checker, actor) and not self._may_list(actor)):
             raise GraphError(f"there is no graph `{graph_id}` on this server", code="graph.not_found")
         return found
 
@@ -112,41 +112,41 @@ class House:
 
     def close(self) -> None:
         """Finish the work of all graphs."""
-        for one in self.hosted.values():
+        for one in self.served.values():
             one.graph.close()
 
 
 def check_graph_id(graph_id: str) -> None:
     """Refuse what cannot be the id of a graph."""
-    if not GRAPH_ID.fullmatch(graph_id) or graph_id in _TAKEN:
+    if not GRAPH_ID.fullmatch(graph_id) or graph_id in _RESERVED_IDS:
         raise UsageError(
             f"`{graph_id}` cannot be the id of a graph: 1 to 64 letters, digits and `-`, and none of"
-            f" {', '.join(sorted(_TAKEN))}",
+            f" {', '.join(sorted(_RESERVED_IDS))}",
             graph_id=graph_id,
         )
 
 
-def open_house(
-    places: Sequence[Place],
+def open_registry(
+    places: Sequence[GraphConfig],
     tokens: Tokens,
     *,
     is_unauthenticated: bool = False,
     server_policy: Path | None = None,
     read_tokens: Callable[[], Tokens] | None = None,
     token_files: tuple[Path, ...] = (),
-) -> House:
+) -> GraphRegistry:
     """Open every graph, with its policy and stored queries; refuse to start open unless that is asked for.
 
     `read_tokens` and `token_files` say how tokens are read again when they change; without them they stay.
     """
     has_policy = server_policy is not None or any(place.policy is not None for place in places)
-    doors = Doors(bool(tokens.entries), has_policy, is_unauthenticated)
+    doors = AuthMode(bool(tokens.entries), has_policy, is_unauthenticated)
     doors.check()
     policies = {place.graph_id: place.policy for place in places}
     sources = Sources(read_tokens or (lambda: tokens), token_files, policies, server_policy, doors)
     fingerprint = sources.fingerprint()
     read = sources.read()
-    hosted: dict[str, Hosted] = {}
+    hosted: dict[str, ServedGraph] = {}
     for place in places:
         check_graph_id(place.graph_id)
         if place.graph_id in hosted:
@@ -154,16 +154,16 @@ def open_house(
         hosted[place.graph_id] = _open(place, read.checkers[place.graph_id])
     if not hosted:
         raise UsageError("there is nothing to serve; add `--store URI`, or `--graph ID=URI`")
-    return House(hosted, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
+    return GraphRegistry(hosted, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 
-def _open(place: Place, checker: Checker) -> Hosted:
+def _open(place: GraphConfig, checker: Checker) -> ServedGraph:
     meter = Meter()
     graph = graphs.open(place.uri, policy=checker, meter=meter)
     # What cannot be read is the operator's mistake; what does not compile may be the mistake of a later schema, and
     # must not keep the rest from being served.
     queries = QueryFolder(() if place.queries is None else read_queries(place.queries))
-    hosted = Hosted(place.graph_id, graph, queries, meter)
+    hosted = ServedGraph(place.graph_id, graph, queries, meter)
     for one in hosted.stored().broken:
         _log.warning("stored query does not compile", extra={"graph_id": place.graph_id, "query": one.name})
     return hosted

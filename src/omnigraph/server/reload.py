@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.engine.authorization import Checker
 from omnigraph.errors import UsageError
 from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.auth import Doors, Tokens
+from omnigraph.server.auth import AuthMode, Tokens
 
 if TYPE_CHECKING:
     from omnigraph.server.service import Service
@@ -42,7 +42,7 @@ class Sources:
     token_files: tuple[Path, ...]
     policies: Mapping[str, Path | None]
     server_policy: Path | None
-    doors: Doors
+    doors: AuthMode
 
     def read(self) -> Configuration:
         """Read everything; raises when any of it cannot be used."""
@@ -76,8 +76,8 @@ def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None
 
 async def watch_configuration(service: Service) -> None:
     """Read tokens and policies again whenever their files change."""
-    house = service.house
+    house = service.registry
     while True:
         await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.own, house.sources.fingerprint) != house.fingerprint:
+        if await service.run(service.admin_threads, house.sources.fingerprint) != house.fingerprint:
             service.reload_soon()

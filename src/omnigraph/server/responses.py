@@ -25,9 +25,9 @@ from omnigraph.limits import (
     SERVER_STREAM_WAIT_SECONDS,
     SERVER_STREAMS_BYTES_MAX,
 )
-from omnigraph.server.admission import Receive, Send, wait_until_gone
+from omnigraph.server.admission import Receive, Send, wait_for_disconnect
 from omnigraph.server.errors import dump
-from omnigraph.server.registry import Hosted
+from omnigraph.server.registry import ServedGraph
 from omnigraph.server.wire import JSON
 
 I = TypeVar("I")  # noqa: E741 - the input of a route
@@ -37,10 +37,10 @@ I = TypeVar("I")  # noqa: E741 - the input of a route
 class Call(Generic[I]):
     """A request: for whom and on what it is, and what it brought. `headers` are lower-case and hold all values."""
 
-    hosted: Hosted
+    served: ServedGraph
     graph: Graph
     actor: str | None
-    given: I
+    input: I
     path: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     body: bytes = b""
@@ -51,7 +51,7 @@ class Call(Generic[I]):
     @property
     def uri(self) -> str:
         """The graph as answers name it: its id, or where it is stored if the actor may know that."""
-        return self.graph.core.address_or(self.hosted.graph_id)
+        return self.graph.core.address_or(self.served.graph_id)
 
     def header(self, name: str) -> str | None:
         """Return a header; of several of one name the first."""
@@ -60,7 +60,7 @@ class Call(Generic[I]):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """What is sent back. A body of chunks is sent as it is made.
 
     `end` is called once when no more of it is wanted, and `hung_up` before that if its reader is gone while it is made.
@@ -72,16 +72,16 @@ class Answer:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     end: Callable[[], None] = lambda: None
-    hung_up: Callable[[], None] = lambda: None
+    disconnected: Callable[[], None] = lambda: None
     has_committed: bool = False
 
 
-Handler = Callable[[Call[Any]], Answer]
+Handler = Callable[[Call[Any]], Response]
 
 
-def json_answer(value: object, status: int = 200, *, has_committed: bool = False) -> Answer:
+def json_response(value: object, status: int = 200, *, has_committed: bool = False) -> Response:
     """Return a JSON document as an answer."""
-    return Answer(dump(value), status=status, has_committed=has_committed)
+    return Response(dump(value), status=status, has_committed=has_committed)
 
 
 class _Receipt(Protocol):
@@ -90,12 +90,12 @@ class _Receipt(Protocol):
     def to_json(self) -> dict[str, object]: ...
 
 
-def receipt_answer(receipt: _Receipt, **more: object) -> Answer:
+def receipt_response(receipt: _Receipt, **more: object) -> Response:
     """Return what a write answers."""
-    return json_answer({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
+    return json_response({**more, **receipt.to_json()}, has_committed=receipt.commit is not None)
 
 
-class _OfMoment(Protocol):
+class _TargetInput(Protocol):
     @property
     def branch(self) -> str | None: ...
     @property
@@ -104,17 +104,17 @@ class _OfMoment(Protocol):
     def as_of(self) -> str | None: ...
 
 
-def moment_of(given: _OfMoment) -> tuple[str, Moment | None]:
+def read_target(given: _TargetInput) -> tuple[str, Moment | None]:
     """Return the branch and the moment that a request names; versions and instants are those of a branch."""
     if given.snapshot is not None and given.as_of is not None:
         raise UsageError("`snapshot` and `as_of` both say which state to read; give one of them")
     if isinstance(given.snapshot, str) and given.branch is not None:
         raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
     branch = "main" if given.branch is None else given.branch.strip()
-    return branch, given.snapshot if given.as_of is None else instant_of(given.as_of)
+    return branch, given.snapshot if given.as_of is None else parse_timestamp(given.as_of)
 
 
-def instant_of(text: str) -> datetime:
+def parse_timestamp(text: str) -> datetime:
     """Return a point in time that a request names."""
     try:
         return datetime.fromisoformat(text)
@@ -146,21 +146,23 @@ class Streams:
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class MinimumRate:
     """How slowly an answer may be read: nothing for so many seconds, and on average not less than so much."""
 
     stall_seconds: float = SERVER_STALL_SECONDS_MAX
     bytes_per_second_min: int = SERVER_ANSWER_BYTES_PER_SECOND_MIN
 
 
-async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Executor, pace: Pace | None = None) -> None:
+async def send_response(
+    answer: Response, receive: Receive, send: Send, pool: Executor, pace: MinimumRate | None = None
+) -> None:
     """Send an answer; one that breaks off is left without its end, so that its reader notices."""
-    sender = _Sender(send, pace or Pace())
+    sender = _Sender(send, pace or MinimumRate())
     if isinstance(answer.body, bytes):
         await _send_whole(answer, answer.body, sender)
         return
-    gone = asyncio.create_task(wait_until_gone(receive))
-    gone.add_done_callback(lambda task: None if task.cancelled() else answer.hung_up())
+    gone = asyncio.create_task(wait_for_disconnect(receive))
+    gone.add_done_callback(lambda task: None if task.cancelled() else answer.disconnected())
     try:
         await _send_chunks(answer, answer.body, sender, pool, gone)
         is_whole = not gone.done()
@@ -177,11 +179,11 @@ async def send_answer(answer: Answer, receive: Receive, send: Send, pool: Execut
         await sender.part(b"", is_last=True)
 
 
-async def _send_whole(answer: Answer, body: bytes, sender: _Sender) -> None:
+async def _send_whole(answer: Response, body: bytes, sender: _Sender) -> None:
     is_told = "Content-Length" in answer.headers or answer.status == 304
     parts = max(1, -(-len(body) // SERVER_STREAM_CHUNK_BYTES))
     try:
-        await sender.head(_start(answer, {} if is_told else {"Content-Length": len(body)}))
+        await sender.head(_response_start(answer, {} if is_told else {"Content-Length": len(body)}))
         for place in range(parts - 1):
             start = place * SERVER_STREAM_CHUNK_BYTES
             await sender.part(body[start : start + SERVER_STREAM_CHUNK_BYTES])
@@ -192,21 +194,21 @@ async def _send_whole(answer: Answer, body: bytes, sender: _Sender) -> None:
 
 
 async def _send_chunks(
-    answer: Answer, chunks: Iterator[bytes], sender: _Sender, pool: Executor, gone: asyncio.Task[None]
+    answer: Response, chunks: Iterator[bytes], sender: _Sender, pool: Executor, gone: asyncio.Task[None]
 ) -> None:
     # The first chunk is made before the headers go out, so that what fails at once still has a status.
-    chunk = await _next(chunks, pool, gone)
-    await sender.head(_start(answer, {}))
+    chunk = await _next_chunk(chunks, pool, gone)
+    await sender.head(_response_start(answer, {}))
     while chunk is not None:
         for start in range(0, len(chunk), SERVER_STREAM_CHUNK_BYTES):
             await sender.part(chunk[start : start + SERVER_STREAM_CHUNK_BYTES])
-        chunk = await _next(chunks, pool, gone)
+        chunk = await _next_chunk(chunks, pool, gone)
 
 
 class _Sender:
     """Sends the parts of one answer and keeps the clock of its reader."""
 
-    def __init__(self, send: Send, pace: Pace) -> None:
+    def __init__(self, send: Send, pace: MinimumRate) -> None:
         self.head = send
         self._send = send
         self._pace = pace
@@ -231,14 +233,14 @@ class _Sender:
         self._sent += len(part)
 
 
-async def _next(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
+async def _next_chunk(chunks: Iterator[bytes], pool: Executor, gone: asyncio.Task[None]) -> bytes | None:
     """Return the next chunk; None at the end, or when the reader has hung up."""
     if gone.done():
         return None
     return await asyncio.get_running_loop().run_in_executor(pool, next, chunks, None)
 
 
-def _start(answer: Answer, more: Mapping[str, object]) -> dict[str, Any]:
+def _response_start(answer: Response, more: Mapping[str, object]) -> dict[str, Any]:
     media = {} if answer.media is None else {"Content-Type": answer.media}
     headers = {**media, **answer.headers, **more}
     pairs = [(name.lower().encode("latin-1"), str(value).encode("latin-1")) for name, value in headers.items()]

@@ -14,13 +14,13 @@ from omnigraph.engine.write.write_authorization import missing_base
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_LOAD_BODY_BYTES_MAX
 from omnigraph.server import answers, wire
 from omnigraph.server.handlers import blobs, feeds, reads, stored_queries, writes
-from omnigraph.server.responses import Answer, Call, Handler
+from omnigraph.server.responses import Call, Handler, Response
 
 Check = tuple[str, Scope]
 Checks = Callable[[Call[Any]], tuple[Check, ...]]
 
 
-def nothing_more(call: Call[Any]) -> tuple[Check, ...]:
+def no_checks(call: Call[Any]) -> tuple[Check, ...]:
     """What the request touches is known only to the graph, which judges it."""
     return ()
 
@@ -29,7 +29,7 @@ def on_branch(action: str) -> Checks:
     """Judge by the branch that the request names, unless it names a state, which the graph judges by its branch."""
 
     def checks(call: Call[Any]) -> tuple[Check, ...]:
-        given = call.given
+        given = call.input
         if isinstance(getattr(given, "snapshot", None), str):
             return ()
         return ((action, on(given.branch or "main")),)
@@ -37,15 +37,15 @@ def on_branch(action: str) -> Checks:
     return checks
 
 
-def loading(call: Call[Any]) -> tuple[Check, ...]:
+def load_checks(call: Call[Any]) -> tuple[Check, ...]:
     """Judge a load by its branch and, if it has to be made first, by that; asks the graph whether it is there."""
-    given = call.given
+    given = call.input
     change: Check = ("change", on(given.branch))
     base = None if given.from_ is None else missing_base(call.graph.core, given.branch, given.from_)
     return (change,) if base is None else (change, ("branch_create", transition(base, given.branch)))
 
 
-def invoking(call: Call[Any]) -> tuple[Check, ...]:
+def invoke_checks(call: Call[Any]) -> tuple[Check, ...]:
     action = "change" if stored_queries.is_mutation(call) else "read"
     return on_branch(action)(call)
 
@@ -64,9 +64,9 @@ class Route:
     action: str
     handle: Handler
     summary: str
-    takes: type = wire.Nothing
+    takes: type = wire.NoInput
     answers: type | str = wire.JSON
-    checks: Checks = nothing_more
+    checks: Checks = no_checks
     body: Literal["none", "json", "ndjson"] = "none"
     body_bytes_max: int = 0
     is_write: bool = False
@@ -100,7 +100,7 @@ class ServerRoute:
 
     path: str
     is_open: bool
-    handle: Callable[[Any, str | None], Answer]
+    handle: Callable[[Any, str | None], Response]
     summary: str
     answers: type | str
     is_instant: bool = False
@@ -123,7 +123,7 @@ def _write(
 
 def _delete(path: str, action: str, handle: Handler, summary: str, checks: Checks) -> Route:
     path = f"/graphs/{{graph_id}}{path}"
-    return Route("DELETE", path, action, handle, summary, wire.Nothing, answers.NameGone, checks=checks, is_write=True)
+    return Route("DELETE", path, action, handle, summary, wire.NoInput, answers.NameGone, checks=checks, is_write=True)
 
 
 def _target(action: str, name: Callable[[Call[Any]], str]) -> Checks:
@@ -132,7 +132,7 @@ def _target(action: str, name: Callable[[Call[Any]], str]) -> Checks:
 
 ROUTES: tuple[Route, ...] = (
     _get("/snapshot", "read", reads.snapshot, "Which version of which type a branch is made of.",
-         wire.OfBranch, answers.Snapshot, checks=on_branch("read")),
+         wire.BranchInput, answers.Snapshot, checks=on_branch("read")),
     _json("/query", "read", reads.query, "Run a query; JSON rows, or an Arrow stream if the request accepts one.",
           wire.Query, answers.Rows, checks=on_branch("read")),
     _json("/read", "read", reads.read, "Run a query; `/query` with the names that earlier releases had.",
@@ -146,45 +146,45 @@ ROUTES: tuple[Route, ...] = (
     _write("/mutate/if-graph-commit", "change", writes.mutate_if,
            "Run a mutation if the branch is still at the commit that a header names.",
            wire.Mutate, answers.Mutated, on_branch("change")),
-    _get("/queries", "read", stored_queries.catalog, "List the stored queries.", wire.Nothing, answers.StoredQueries,
+    _get("/queries", "read", stored_queries.catalog, "List the stored queries.", wire.NoInput, answers.StoredQueries,
          checks=lambda call: (("read", on("main")),)),
     _json("/queries/{name}", "invoke_query", stored_queries.invoke, "Call a stored query.",
-          wire.Invoke, answers.Rows, checks=invoking, masks=stored_queries.unknown),
+          wire.Invoke, answers.Rows, checks=invoke_checks, masks=stored_queries.unknown_query),
     _json("/queries/{name}/if-graph-commit", "invoke_query", stored_queries.invoke_if,
           "Call a stored mutation if the branch is still at the commit that a header names.",
-          wire.Invoke, answers.Mutated, checks=invoking, masks=stored_queries.unknown),
-    _get("/schema", "read", reads.schema, "The text of the accepted schema.", wire.Nothing, answers.SchemaSource),
+          wire.Invoke, answers.Mutated, checks=invoke_checks, masks=stored_queries.unknown_query),
+    _get("/schema", "read", reads.schema, "The text of the accepted schema.", wire.NoInput, answers.SchemaSource),
     _json("/schema/plan", "schema_apply", writes.schema_plan, "Show the steps to a new schema; changes nothing.",
           wire.NewSchema, answers.SchemaPlan, checks=_target("schema_apply", lambda call: "main")),
     _write("/schema/apply", "schema_apply", writes.schema_apply, "Make a new schema the accepted one, as one commit.",
            wire.NewSchema, answers.SchemaApplied, _target("schema_apply", lambda call: "main")),
     _write("/load", "change", writes.load, "Write NDJSON records that come as a JSON text, as one commit.",
-           wire.Load, answers.LoadedAt, loading, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True),
+           wire.Load, answers.LoadedAt, load_checks, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True),
     _write("/ingest", "change", writes.load, "Write NDJSON records; the former name of `/load`.",
-           wire.Load, answers.LoadedAt, loading, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True,
+           wire.Load, answers.LoadedAt, load_checks, body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, looks_up=True,
            successor="load"),
     Route("POST", "/graphs/{graph_id}/load/ndjson", "change", writes.load_lines,
           "Write the NDJSON records of the body, as one commit.", wire.LoadLines, answers.Loaded,
-          checks=loading, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True, looks_up=True),
+          checks=load_checks, body="ndjson", body_bytes_max=SERVER_LOAD_BODY_BYTES_MAX, is_write=True, looks_up=True),
     _json("/export", "export", feeds.export, "Stream a graph as NDJSON that a load takes back.",
           wire.Export, wire.NDJSON, checks=on_branch("export")),
     Route("HEAD", "/graphs/{graph_id}/blob", "read", blobs.head, "The length and tag of a blob.",
-          wire.BlobOf, wire.BYTES, checks=on_branch("read")),
-    _get("/blob", "read", blobs.get, "The bytes of a blob, whole or one range of them.", wire.BlobOf, wire.BYTES,
+          wire.BlobInput, wire.BYTES, checks=on_branch("read")),
+    _get("/blob", "read", blobs.get, "The bytes of a blob, whole or one range of them.", wire.BlobInput, wire.BYTES,
          checks=on_branch("read")),
-    _get("/branches", "read", reads.branches, "List the branches.", wire.Nothing, answers.BranchNames),
+    _get("/branches", "read", reads.branches, "List the branches.", wire.NoInput, answers.BranchNames),
     _write("/branches", "branch_create", writes.create_branch, "Make a branch.", wire.NewBranch, answers.BranchMade,
-           lambda call: (("branch_create", transition(call.given.from_, call.given.name)),)),
+           lambda call: (("branch_create", transition(call.input.from_, call.input.name)),)),
     _write("/branches/merge", "branch_merge", writes.merge, "Merge a branch into another, as one commit.",
            wire.Merge, answers.Merged,
-           lambda call: (("branch_merge", transition(call.given.source, call.given.target)),)),
+           lambda call: (("branch_merge", transition(call.input.source, call.input.target)),)),
     _write("/branches/rename", "branch_create", writes.rename_branch, "Give a branch another name.",
-           wire.Rename, answers.BranchMade, _target("branch_delete", lambda call: call.given.name)),
+           wire.Rename, answers.BranchMade, _target("branch_delete", lambda call: call.input.name)),
     _delete("/branches/{branch:path}", "branch_delete", writes.delete_branch, "Delete a branch.",
             _target("branch_delete", lambda call: call.path["branch"])),
     _get("/commits", "read", reads.commits, "List the commits of a branch, newest first.",
          wire.Commits, answers.Commits, checks=on_branch("read")),
-    _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.Nothing, answers.Commit),
+    _get("/commits/{commit_id}", "read", reads.commit, "One commit.", wire.NoInput, answers.Commit),
     _get("/commits/{commit_id}/changes", "read", feeds.commit_changes, "A page of what one commit changed.",
          wire.CommitChanges, answers.CommitPage, is_change=True),
     _get("/changes", "read", feeds.changes, "The next page of what the commits of a branch changed.",
@@ -197,10 +197,10 @@ ROUTES: tuple[Route, ...] = (
            wire.Replay, answers.Merged, on_branch("change")),
     _write("/cherry-pick", "change", writes.cherry_pick, "Apply the change of a commit again, as a new commit.",
            wire.Replay, answers.Merged, on_branch("change")),
-    _get("/tags", "read", reads.tags, "List the tags.", wire.Nothing, answers.Tags),
+    _get("/tags", "read", reads.tags, "List the tags.", wire.NoInput, answers.Tags),
     _write("/tags", "tag_create", writes.create_tag, "Name a commit, and protect it from cleanup.",
-           wire.NewTag, answers.TagMade, nothing_more),
-    _delete("/tags/{tag:path}", "tag_delete", writes.delete_tag, "Delete a tag.", nothing_more),
+           wire.NewTag, answers.TagMade, no_checks),
+    _delete("/tags/{tag:path}", "tag_delete", writes.delete_tag, "Delete a tag.", no_checks),
     _get("/operations/{operation_id}", "read", reads.operation, "What became of a write whose answer was lost.",
-         wire.Nothing, answers.Operation),
+         wire.NoInput, answers.Operation),
 )  # fmt: skip

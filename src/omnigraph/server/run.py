@@ -32,7 +32,7 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
-from omnigraph.server.registry import House
+from omnigraph.server.registry import GraphRegistry
 from omnigraph.server.reload import watch_configuration
 from omnigraph.server.service import Service
 
@@ -166,7 +166,7 @@ def address_of(listening: socket.socket) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def open_service(house: House) -> Service:
+def open_service(house: GraphRegistry) -> Service:
     """Return a service over open graphs, in the bounds that the settings name."""
     threads = settings.whole("OMNIGRAPH_SERVER_THREADS", least=1)
     hosts = read_allowed_hosts(has_tokens=bool(house.tokens.entries))
@@ -174,7 +174,7 @@ def open_service(house: House) -> Service:
 
 
 def serve(
-    house: House, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
+    house: GraphRegistry, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
 ) -> bool:
     """Serve until the process is told to stop; `when_ready` is told the address, `every` how often to reconcile.
 
@@ -183,7 +183,7 @@ def serve(
     service = open_service(house)
     if every is not None:
         # What a server does on its own is no actor's work, so no policy is asked.
-        handles = (Graph(one.graph.core.kernel) for one in house.hosted.values())
+        handles = (Graph(one.graph.core.kernel) for one in house.served.values())
         service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
         with ExitStack() as running:

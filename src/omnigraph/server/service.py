@@ -30,12 +30,20 @@ from omnigraph.limits import (
 from omnigraph.manifest.publication import Publication, unknown_outcome, watched
 from omnigraph.server import observability as names
 from omnigraph.server import wire
-from omnigraph.server.admission import Admission, FairSlots, Gone, Receive, check_length, read_body, wait_until_gone
-from omnigraph.server.auth import AllowedHosts, refuse_hopeless
+from omnigraph.server.admission import (
+    Admission,
+    ClientDisconnected,
+    FairSlots,
+    Receive,
+    check_length,
+    read_body,
+    wait_for_disconnect,
+)
+from omnigraph.server.auth import AllowedHosts, deny_early
 from omnigraph.server.inputs import from_json, from_query
-from omnigraph.server.observability import Metrics, Scope, note_of
-from omnigraph.server.registry import House
-from omnigraph.server.responses import Answer, Call, Pace, Streams
+from omnigraph.server.observability import Metrics, Scope, request_log
+from omnigraph.server.registry import GraphRegistry
+from omnigraph.server.responses import Call, MinimumRate, Response, Streams
 from omnigraph.server.routes import Check, Route
 from omnigraph.server.wire import JSON, NDJSON
 
@@ -50,17 +58,17 @@ class Service:
 
     def __init__(
         self,
-        house: House,
+        house: GraphRegistry,
         admission: Admission,
         threads: int,
         *,
         hosts: AllowedHosts | None = None,
-        pace: Pace | None = None,
+        pace: MinimumRate | None = None,
         reload_seconds: float = SERVER_RELOAD_SECONDS,
     ) -> None:
-        self.house = house
+        self.registry = house
         self.hosts = AllowedHosts() if hosts is None else hosts
-        self.pace = Pace() if pace is None else pace
+        self.minimum_rate = MinimumRate() if pace is None else pace
         self.admission = admission
         self.reload_seconds = reload_seconds
         self.metrics = Metrics()
@@ -77,33 +85,35 @@ class Service:
         self.write_slots = FairSlots(threads)
         self._reloading: asyncio.Task[None] | None = None
         # Whoever asks for the server itself does so when it is busy, too.
-        self.own = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
+        self.admin_threads = ThreadPoolExecutor(SERVER_OWN_THREADS, "omnigraph-own")
 
-    async def answer(self, route: Route, scope: Scope, receive: Receive) -> Answer:
+    async def answer(self, route: Route, scope: Scope, receive: Receive) -> Response:
         """Return what a request is answered with."""
-        note, headers = note_of(scope), headers_of(scope)
+        note, headers = request_log(scope), headers_by_name(scope)
         note.actor = actor = self.authenticate(headers)
-        hosted = self.house.find(scope["path_params"]["graph_id"], actor)
+        hosted = self.registry.find(scope["path_params"]["graph_id"], actor)
         note.graph_id = hosted.graph_id
         try:
-            refuse_hopeless(hosted.checker, actor, route.action)
+            deny_early(hosted.checker, actor, route.action)
         except PolicyDenied:
             if route.masks is None:
                 raise
             raise route.masks() from None
-        operation_id = _operation_of(headers, route)
-        with hosted.doing(operation_id) if operation_id is not None else nullcontext():
+        operation_id = _operation_id(headers, route)
+        with hosted.track_operation(operation_id) if operation_id is not None else nullcontext():
             graph = hosted.graph.acting_as(actor, operation_id)
             caller = actor if actor is not None else f"peer {(scope.get('client') or ('',))[0]}"
             path = dict(scope["path_params"])
             call: Call[Any] = Call(hosted, graph, actor, None, path, headers, caller=caller)
-            return await self._handled(route, call, scope["query_string"], receive)
+            return await self._handle(route, call, scope["query_string"], receive)
 
-    async def _handled(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Answer:
+    async def _handle(self, route: Route, call: Call[Any], query: bytes, receive: Receive) -> Response:
         """Read what a request brings and judge it, and give it to its handler; writes hold a place meanwhile."""
         size = 0
         if route.body != "none":
-            declared = check_length(_one(call.headers, "content-length"), route.body_bytes_max, _resource(route))
+            declared = check_length(
+                _first_header(call.headers, "content-length"), route.body_bytes_max, _limited_resource(route)
+            )
             size = route.body_bytes_max if declared is None else declared
             _check_media(call.headers, route)
         place = self.admission.admit(call.actor, max(size, SERVER_SMALL_WRITE_BYTES))
@@ -113,26 +123,26 @@ class Service:
             if is_held_early:
                 held.enter_context(place)
             if route.body == "json":
-                call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
-                call = replace(call, given=await self._parsed(route, call.body))
+                call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
+                call = replace(call, input=await self._parse(route, call.body))
             else:
-                call = replace(call, given=from_query(route.takes, query))
-            is_write = await self._judged(route, call)
+                call = replace(call, input=from_query(route.takes, query))
+            is_write = await self._authorize(route, call)
             if is_write and not is_held_early:
                 held.enter_context(place)
             if route.body == "ndjson":
-                call = replace(call, body=await read_body(receive, route.body_bytes_max, _resource(route)))
+                call = replace(call, body=await read_body(receive, route.body_bytes_max, _limited_resource(route)))
             if is_write:
                 return await self._run_write(lambda: route.handle(call), call.caller)
             return await self._run_watched(lambda: route.handle(call), receive, call)
 
-    async def _parsed(self, route: Route, body: bytes) -> object:
+    async def _parse(self, route: Route, body: bytes) -> object:
         # A large body would keep the event loop, and with it every other request, for as long as it takes to parse.
         if len(body) > SERVER_BODY_BYTES_MAX:
             return await self.run(self.writers, lambda: from_json(route.takes, body))
         return from_json(route.takes, body)
 
-    async def _judged(self, route: Route, call: Call[Any]) -> bool:
+    async def _authorize(self, route: Route, call: Call[Any]) -> bool:
         """Refuse what the actor may do on no branch at all; return whether a request writes.
 
         Which branch it is about is the engine's to judge, by the branch itself: names alone would mislead. Only before
@@ -142,7 +152,7 @@ class Service:
         def judge() -> tuple[Check, ...]:
             checks = route.checks(call)
             for action, where in checks:
-                refuse_hopeless(call.hosted.checker, call.actor, action)
+                deny_early(call.served.checker, call.actor, action)
                 if route.body == "ndjson":
                     call.graph.core.require(action, where)
             return checks
@@ -153,7 +163,7 @@ class Service:
     def authenticate(self, headers: dict[str, tuple[str, ...]]) -> str | None:
         """Return who asks; refused unless a known token says so."""
         given = headers.get("authorization", ())
-        return self.house.tokens.actor_of(given[0] if len(given) == 1 else None)
+        return self.registry.tokens.actor_of(given[0] if len(given) == 1 else None)
 
     def reload_soon(self) -> None:
         """Read tokens and policies again; what is wrong with them is logged, and the old ones stay."""
@@ -161,7 +171,7 @@ class Service:
             self._reloading = asyncio.get_running_loop().create_task(self._reload())
 
     async def _reload(self) -> None:
-        await self.run(self.own, self.house.reload)
+        await self.run(self.admin_threads, self.registry.reload)
 
     async def run(self, pool: ThreadPoolExecutor, work: Callable[[], R]) -> R:
         """Run work that writes nothing in a thread; given up when the server has to be gone soon."""
@@ -169,18 +179,18 @@ class Service:
         await self._wait(running)
         if not running.done():
             running.cancel()
-            raise stopping()
+            raise server_stopping()
         return running.result()
 
-    async def _run_watched(self, work: Callable[[], Answer], receive: Receive, call: Call[Any]) -> Answer:
+    async def _run_watched(self, work: Callable[[], Response], receive: Receive, call: Call[Any]) -> Response:
         """Run a read in a thread when it has its slot, and cancel it when its caller hangs up.
 
         The slot is held until the answer was sent, because what the answer is made from is in memory until then.
         """
-        gone = asyncio.create_task(wait_until_gone(receive))
+        gone = asyncio.create_task(wait_for_disconnect(receive))
         try:
             await self._take_slot(call.caller, gone)
-            give_back = _once(lambda: self.read_slots.give_back(call.caller))
+            give_back = _call_once(lambda: self.read_slots.release(call.caller))
             try:
                 answer = await self._run_cancellable(work, gone, call.cancel)
             except BaseException:
@@ -193,7 +203,7 @@ class Service:
             give_back()
             answer.end()
 
-        return replace(answer, end=_once(end), hung_up=call.cancel.cancel)
+        return replace(answer, end=_call_once(end), disconnected=call.cancel.cancel)
 
     async def _take_slot(self, caller: str, gone: asyncio.Task[None]) -> None:
         if self.read_slots.take_now(caller):
@@ -203,20 +213,20 @@ class Service:
         try:
             await asyncio.wait((waiting, gone, late), return_when=asyncio.FIRST_COMPLETED)
             if not waiting.done():
-                raise Gone if gone.done() else stopping()
+                raise ClientDisconnected if gone.done() else server_stopping()
             await waiting
         except BaseException:
             if not waiting.done():
                 waiting.cancel()
             elif not waiting.cancelled() and waiting.exception() is None:
-                self.read_slots.give_back(caller)
+                self.read_slots.release(caller)
             raise
         finally:
             late.cancel()
 
     async def _run_cancellable(
-        self, work: Callable[[], Answer], gone: asyncio.Task[None], cancel: CancelToken
-    ) -> Answer:
+        self, work: Callable[[], Response], gone: asyncio.Task[None], cancel: CancelToken
+    ) -> Response:
         running = asyncio.ensure_future(self.run(self.readers, work))
         try:
             await asyncio.wait((running, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -248,7 +258,7 @@ class Service:
         if operation_id is not None:
             raise unknown_outcome(operation_id, "it was still waiting for storage")
         if self.is_late.is_set():
-            raise stopping()
+            raise server_stopping()
         raise ConflictError(
             f"the write did not get its turn, or storage did not answer it, within {SERVER_WRITE_SECONDS_MAX} seconds;"
             " nothing was written, retry later"
@@ -261,12 +271,12 @@ class Service:
         def give_back(_: object) -> None:
             # With the loop gone there is nothing left to share.
             with suppress(RuntimeError):
-                loop.call_soon_threadsafe(self.write_slots.give_back, caller)
+                loop.call_soon_threadsafe(self.write_slots.release, caller)
 
         try:
             thread = self.writers.submit(work)
         except BaseException:
-            self.write_slots.give_back(caller)
+            self.write_slots.release(caller)
             raise
         thread.add_done_callback(give_back)
         return await asyncio.wrap_future(thread)
@@ -295,14 +305,14 @@ class Service:
 
     def close(self) -> bool:
         """End the threads and finish the work of the graphs; False when storage kept some of them for too long."""
-        pools = (self.readers, self.writers, self.own)
+        pools = (self.readers, self.writers, self.admin_threads)
         for pool in pools:
             pool.shutdown(wait=False, cancel_futures=True)
 
         def finish() -> None:
             for pool in pools:
                 pool.shutdown(wait=True)
-            self.house.close()
+            self.registry.close()
 
         closing = threading.Thread(target=finish, name="omnigraph-closing", daemon=True)
         closing.start()
@@ -310,7 +320,7 @@ class Service:
         return not closing.is_alive()
 
 
-def _once(do: Callable[[], object]) -> Callable[[], None]:
+def _call_once(do: Callable[[], object]) -> Callable[[], None]:
     """Return a function that does something the first time that it is called."""
     left = [do]
 
@@ -321,14 +331,14 @@ def _once(do: Callable[[], object]) -> Callable[[], None]:
     return run
 
 
-def stopping() -> GraphError:
+def server_stopping() -> GraphError:
     """Return the answer to a request that the end of the server cuts off before it did anything."""
     return GraphError(
         "the server is being stopped; nothing of this request was done, send it again", code="server.stopping"
     )
 
 
-def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:
+def headers_by_name(scope: Scope) -> dict[str, tuple[str, ...]]:
     """Return all headers of a request by lower-case name."""
     found: dict[str, tuple[str, ...]] = {}
     for name, value in scope["headers"]:
@@ -337,12 +347,12 @@ def headers_of(scope: Scope) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _one(headers: Mapping[str, tuple[str, ...]], name: str) -> str | None:
+def _first_header(headers: Mapping[str, tuple[str, ...]], name: str) -> str | None:
     values = headers.get(name)
     return values[0] if values else None
 
 
-def _operation_of(headers: Mapping[str, tuple[str, ...]], route: Route) -> str | None:
+def _operation_id(headers: Mapping[str, tuple[str, ...]], route: Route) -> str | None:
     """Return the id that the caller chose for a write; refused where it would not be looked at."""
     values = headers.get(wire.OPERATION_ID.lower(), ())
     if not values:
@@ -354,15 +364,15 @@ def _operation_of(headers: Mapping[str, tuple[str, ...]], route: Route) -> str |
     return values[0].strip()
 
 
-def _resource(route: Route) -> str:
+def _limited_resource(route: Route) -> str:
     return _RESOURCES.get(route.body, "request_body_bytes")
 
 
 def _check_media(headers: Mapping[str, tuple[str, ...]], route: Route) -> None:
     """Refuse a body of another type; a request without a body needs no type."""
     wanted: Any = _MEDIA[route.body]
-    given = (_one(headers, "content-type") or "").partition(";")[0].strip().lower()
-    is_empty = _one(headers, "content-length") == "0" or (
+    given = (_first_header(headers, "content-type") or "").partition(";")[0].strip().lower()
+    is_empty = _first_header(headers, "content-length") == "0" or (
         "content-length" not in headers and "transfer-encoding" not in headers
     )
     if given != wanted and not (is_empty and route.body == "json"):

@@ -39,12 +39,12 @@ _NAME: Final = {ALIAS: "query_name"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class NoInput:
     """A route that takes nothing but its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfBranch:
+class BranchInput:
     """Which branch to look at."""
 
     branch: str = "main"
@@ -154,7 +154,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlobOf:
+class BlobInput:
     """Which blob."""
 
     entity: Kind

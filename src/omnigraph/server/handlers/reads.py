@@ -19,26 +19,26 @@ from omnigraph.engine.session import Moment
 from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
-from omnigraph.server.responses import Answer, Call, json_answer, moment_of
+from omnigraph.server.responses import Call, Response, json_response, read_target
 from omnigraph.server.wire import ARROW
 
 _NO_ROWS: Final = b'"rows":[]'
 
 
-def snapshot(call: Call[wire.OfBranch]) -> Answer:
-    return json_answer(describe_snapshot(call.graph.snapshot(call.given.branch.strip())))
+def snapshot(call: Call[wire.BranchInput]) -> Response:
+    return json_response(describe_snapshot(call.graph.snapshot(call.input.branch.strip())))
 
 
-def query(call: Call[wire.Query]) -> Answer:
-    given = call.given
-    branch, at = moment_of(given)
-    result = _query(call, given, branch, at)
-    return rows_answer(call, result, target_of(given, branch))
+def query(call: Call[wire.Query]) -> Response:
+    given = call.input
+    branch, at = read_target(given)
+    result = _run_query(call, given, branch, at)
+    return rows_response(call, result, target_fields(given, branch))
 
 
-def read(call: Call[wire.Read]) -> Answer:
+def read(call: Call[wire.Read]) -> Response:
     """Answer a read as earlier releases did, whose answer has no commit."""
-    given = call.given
+    given = call.input
     present = wire.Query(
         query=given.query_source,
         name=given.query_name,
@@ -46,27 +46,27 @@ def read(call: Call[wire.Read]) -> Answer:
         branch=given.branch,
         snapshot=given.snapshot,
     )
-    branch, at = moment_of(present)
-    result = _query(call, present, branch, at)
-    description = describe_rows(result, target_of(present, branch))
+    branch, at = read_target(present)
+    result = _run_query(call, present, branch, at)
+    description = describe_rows(result, target_fields(present, branch))
     del description["graph_commit_id"]
-    return json_rows_answer(result, description)
+    return json_rows_response(result, description)
 
 
-def _query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+def _run_query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
     return call.graph.query(
         given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
     )
 
 
-def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
+def target_fields(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
     """Return what was read, in the words of the request."""
     moment = {"snapshot": given.snapshot, "as_of": given.as_of}
     named: dict[str, object] = {name: value for name, value in moment.items() if value is not None}
     return named if isinstance(given.snapshot, str) else {"branch": branch, **named}
 
 
-def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> Answer:
+def rows_response(call: Call[Any], result: Result, target: dict[str, object]) -> Response:
     """Return rows as JSON or, if the caller takes that, as an Arrow stream."""
     if ARROW in (call.header("accept") or ""):
         told = {
@@ -75,8 +75,8 @@ def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> A
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        return _in_pieces(result, _arrow_chunks(result), ARROW, told)
-    return json_rows_answer(result, describe_rows(result, target))
+        return _streamed_response(result, _arrow_chunks(result), ARROW, told)
+    return json_rows_response(result, describe_rows(result, target))
 
 
 def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
@@ -91,14 +91,14 @@ def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object
     }
 
 
-def json_rows_answer(result: Result, description: dict[str, object]) -> Answer:
+def json_rows_response(result: Result, description: dict[str, object]) -> Response:
     """Return a description of rows together with them."""
-    return _in_pieces(result, _json_chunks(result, description), wire.JSON, {})
+    return _streamed_response(result, _json_chunks(result, description), wire.JSON, {})
 
 
-def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:
+def _streamed_response(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Response:
     """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
-    return Answer(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
+    return Response(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
 
 
 def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
@@ -111,7 +111,7 @@ def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
     yield b"]" + tail
 
 
-class _Drain(io.RawIOBase):
+class _ChunkBuffer(io.RawIOBase):
     """A file that gives away what was written to it."""
 
     def __init__(self) -> None:
@@ -133,7 +133,7 @@ class _Drain(io.RawIOBase):
 
 def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
-    drain = _Drain()
+    drain = _ChunkBuffer()
     with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
         for batch in result.arrow_pieces():
             writer.write_batch(batch)
@@ -141,9 +141,9 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
     yield drain.take()
 
 
-def explain(call: Call[wire.Explain]) -> Answer:
-    given = call.given
-    branch, at = moment_of(given)
+def explain(call: Call[wire.Explain]) -> Response:
+    given = call.input
+    branch, at = read_target(given)
     found = call.graph.explain(
         given.query,
         given.name,
@@ -154,33 +154,33 @@ def explain(call: Call[wire.Explain]) -> Answer:
         profile=given.profile,
         budget=Budget(cancel=call.cancel),
     )
-    return json_answer({**found.to_json(), "text": found.render()})
+    return json_response({**found.to_json(), "text": found.render()})
 
 
-def schema(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"schema_source": call.graph.schema.source})
+def schema(call: Call[wire.NoInput]) -> Response:
+    return json_response({"schema_source": call.graph.schema.source})
 
 
-def branches(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"branches": call.graph.branches.list()})
+def branches(call: Call[wire.NoInput]) -> Response:
+    return json_response({"branches": call.graph.branches.list()})
 
 
-def commits(call: Call[wire.Commits]) -> Answer:
-    found = call.graph.commits(call.given.branch, limit=call.given.limit, before=call.given.before)
-    return json_answer({"commits": describe_commits(call.graph.core, found)})
+def commits(call: Call[wire.Commits]) -> Response:
+    found = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
+    return json_response({"commits": describe_commits(call.graph.core, found)})
 
 
-def commit(call: Call[wire.Nothing]) -> Answer:
+def commit(call: Call[wire.NoInput]) -> Response:
     [shown] = describe_commits(call.graph.core, [call.graph.commit(call.path["commit_id"])])
-    return json_answer(shown)
+    return json_response(shown)
 
 
-def tags(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
+def tags(call: Call[wire.NoInput]) -> Response:
+    return json_response({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
 
 
-def diff(call: Call[wire.Diff]) -> Answer:
-    given = call.given
+def diff(call: Call[wire.Diff]) -> Response:
+    given = call.input
     found = call.graph.diff(
         given.from_,
         given.to,
@@ -191,15 +191,15 @@ def diff(call: Call[wire.Diff]) -> Answer:
         names=given.names,
     )
     if found.changes.num_rows <= CHANGE_WINDOW_ROWS:
-        return json_answer(found.to_json())
-    return Answer(found.json_chunks())
+        return json_response(found.to_json())
+    return Response(found.json_chunks())
 
 
-def operation(call: Call[wire.Nothing]) -> Answer:
+def operation(call: Call[wire.NoInput]) -> Response:
     """Tell what became of a write whose answer was lost."""
     # Looked at before history is, where a write that ends in between is then found.
-    is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
+    is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
     found = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and found.commit is None else found.outcome
     shown = describe_commits(call.graph.core, [found.commit])[0] if found.commit else None
-    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})
+    return json_response({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})
