@@ -64,4 +64,4 @@ def test_refusal_diagnostics_point_into_the_source(is_at_hand: bool) -> None:
 def test_refusal_answer_of_something_else_says_so(body: bytes) -> None:
     came = parse_error(Response(404, {}, body))
     assert (came.code, came.effect) == ("server.unreachable", Effect.NONE)
-    assert "not one of an OmniGraph server" in came.message
+    assert "not from an OmniGraph server" in came.message

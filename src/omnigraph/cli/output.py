@@ -1,6 +1,6 @@
-"""What the command line prints: text for people, JSON for programs.
+"""Formats output: tables and text for people, JSON for programs.
 
-Results go to standard output, refusals to standard error; with `--json` all goes to standard output.
+Results go to standard output, errors to standard error; with `--json` both go to standard output.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
 
 
 def _findings(error: OmniGraphError) -> list[tuple[str, str]]:
-    """Return code and message of all that is known to be wrong; bad data is told by rule and line."""
+    """Return the code and message of each finding; violations of data rules have their rule and line."""
     violations = error.context.get("violations")
     if not isinstance(violations, list) or not violations:
         return [(str(error.context.get("rule", error.code)), error.message)]
-    return [(one["rule"], f"{_violation_position(one)}{one['message']}") for one in violations]
+    return [(violation["rule"], f"{_violation_position(violation)}{violation['message']}") for violation in violations]
 
 
 def _violation_position(violation: Mapping[str, object]) -> str:
@@ -80,7 +80,9 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     for diagnostic in diagnostics[:FINDINGS_SHOWN_MAX]:
         head, *rest = diagnostic.render().split("\n")
         echo_styled(head, _COLOURS[diagnostic.severity], "\n".join(["", *rest, ""]))
-    echo_remaining([one.code for one in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX)
+    echo_remaining(
+        [diagnostic.code for diagnostic in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX
+    )
 
 
 def echo_remaining(codes: Sequence[str], *, is_cut: bool) -> None:
@@ -114,7 +116,7 @@ class Cells:
 
     def lines(self, value: object) -> list[str]:
         # A line break or a control character inside a cell would tear the table apart.
-        text = "".join(one if one.isprintable() else " " for one in format_value(value))
+        text = "".join(character if character.isprintable() else " " for character in format_value(value))
         if not self.wraps:
             return [truncate(text, self.width)]
         return [text[start : start + self.width] for start in range(0, max(len(text), 1), self.width)]
@@ -143,8 +145,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     """
     values = [list(row) for row in rows]
     texts = [[cells.lines(value) for value in row] for row in values]
-    told = ([max(map(_width, one)) for one in row] for row in texts)
-    widths = list(map(max, zip(map(_width, columns), *told, strict=True)))
+    cell_widths = ([max(map(_width, lines_of_cell)) for lines_of_cell in row] for row in texts)
+    widths = list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
     yield "  ".join(map(_left, columns, widths)).rstrip()
     yield "  ".join("-" * width for width in widths)
     for row, lines in zip(values, texts, strict=True):
@@ -153,19 +155,19 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
 
 
 def format_value(value: object) -> str:
-    """Return a value as people read it: text as it is, anything else as JSON."""
+    """Format a value: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
-    """Return a text, or the beginning of a long one."""
+    """Shorten a text to a width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def format_time(microseconds: object) -> str:
-    """Return a point in time as people read it.
+    """Format a timestamp in ISO 8601.
 
-    >>> when(1_700_000_000_000_000)
+    >>> format_time(1_700_000_000_000_000)
     '2023-11-14T22:13:20.000+00:00'
     """
     assert isinstance(microseconds, int)
@@ -212,7 +214,10 @@ _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metada
 
 
 def _width(text: str) -> int:
-    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
 
 
 def _left(text: str, width: int) -> str:
@@ -226,7 +231,7 @@ def _aligned(value: object, text: str, width: int) -> str:
 
 @contextmanager
 def progress_bar() -> Iterator[None]:
-    """Show how far the work inside is."""
+    """Show a progress bar for the work inside."""
     if not sys.stderr.isatty():
         yield
         return

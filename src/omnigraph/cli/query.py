@@ -1,4 +1,4 @@
-"""`omnigraph query` and `omnigraph explain`."""
+"""`omnigraph query`, `explain`, `lint` and `queries …`."""
 
 from __future__ import annotations
 
@@ -56,15 +56,15 @@ def print_result(result: Result, target: dict[str, object], shape: Format | None
         "row_count": len(rows),
         "graph_commit_id": result.graph_commit_id,
     }
-    wanted = Format.JSON if as_json else shape or Format(defaults.output)
+    format_ = Format.JSON if as_json else shape or Format(defaults.output)
     width = defaults.table_max_column_width or TABLE_CELL_CHARACTERS_MAX
     cells = Cells(width, defaults.table_cell_layout == "wrap")
-    for line in render(wanted, list(result.columns), rows, metadata, cells):
+    for line in render(format_, list(result.columns), rows, metadata, cells):
         echo(line)
     return 0
 
 
-Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add what really happened.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add measurements.")]
 
 
 def query(
@@ -155,16 +155,21 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory of `
 def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
     from omnigraph.stored_queries import check_queries, read_queries
 
-    found = check_queries(read_queries(directory), read_catalog(target, schema))
+    checked = check_queries(read_queries(directory), read_catalog(target, schema))
     if as_json:
-        broken = [one.to_json() for one in found.broken]
-        print_json({"queries": [_query_json(one) for one in found.queries], "broken": broken})
+        broken = [query.to_json() for query in checked.broken]
+        print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
         return 0
     rows = [
-        [one.name, "mutation" if one.mutation else "read", _format_parameters(one.params), one.description or ""]
-        for one in found.queries
+        [
+            query.name,
+            "mutation" if query.mutation else "read",
+            _format_parameters(query.params),
+            query.description or "",
+        ]
+        for query in checked.queries
     ]
-    rows += [[one.name, "broken", "", one.diagnostics[0].message] for one in found.broken]
+    rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
     for line in table(["query", "kind", "parameters", "description"], rows):
         echo(line)
     return 0
@@ -172,7 +177,7 @@ def list_queries(target: Reads, directory: Directory, schema: Against = None, as
 
 def _query_json(query: StoredQuery) -> dict[str, object]:
     # A tool names the type of a parameter as the query does; every stored query is offered to tools.
-    params = [{**one.to_json(), "type": one.type} for one in query.params]
+    params = [{**param.to_json(), "type": param.type} for param in query.params]
     return {**query.to_json(), "params": params, "mcp_expose": True}
 
 
@@ -184,11 +189,11 @@ def validate(target: Reads, directory: Directory, schema: Against = None, as_jso
     except LanguageError as error:
         if not as_json:
             raise
-        breakages = [_issue_json(one) for one in error.diagnostics]
+        breakages = [_issue_json(diagnostic) for diagnostic in error.diagnostics]
         print_json({**error.to_json(), "ok": False, "breakages": breakages, "warnings": []})
         return error.kind.exit_status
     if as_json:
-        warnings = [{**one.to_json(), **_issue_json(one)} for one in stored.warnings]
+        warnings = [{**diagnostic.to_json(), **_issue_json(diagnostic)} for diagnostic in stored.warnings]
         print_json({"ok": True, "queries": len(stored.queries), "breakages": [], "warnings": warnings})
         return 0
     print_diagnostics(stored.warnings)
@@ -201,7 +206,7 @@ def _issue_json(finding: Diagnostic) -> dict[str, str]:
 
 
 def _format_parameters(params: Sequence[StoredParameter]) -> str:
-    return ", ".join(f"{one.name}: {one.kind}" for one in params)
+    return ", ".join(f"{param.name}: {param.kind}" for param in params)
 
 
 def _load(target: Target, directory: Path, schema: Path | None) -> StoredQueries:
@@ -211,9 +216,7 @@ def _load(target: Target, directory: Path, schema: Path | None) -> StoredQueries
     return load_queries(directory, read_catalog(target, schema))
 
 
-Queries = Annotated[
-    list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
-]
+Queries = Annotated[list[Path], typer.Option("--query", metavar="FILE", help="File with queries; repeatable.")]
 
 
 def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:

@@ -1,7 +1,4 @@
-"""The query that a command was given, with its parameters, and what queries are checked against.
-
-Reads files and options; what they mean is for the engine.
-"""
+"""Reads the query, parameters and catalog that the options of a command name."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def query_source(file: Path | None, text: str | None) -> Source:
 
 
 def connect_stored_queries(target: Target, name: str) -> ServedGraph:
-    """Connect to the server that keeps a query under a name; storage keeps none."""
+    """Connect to the server that has the stored query; raises for graphs on storage, which have none."""
     if not target.is_served:
         raise UsageError(
             f"no query was given, and `{target.address}` is storage, which keeps none as `{name}`; name a file with"
@@ -65,7 +62,7 @@ def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
 
 
 def read_catalog(target: Target, schema: Path | None) -> Catalog:
-    """Return what queries are checked against: the types of a schema file, or those of a graph."""
+    """Return the catalog of a schema file or of a graph."""
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
     from omnigraph.source_files import read_source
@@ -88,13 +85,14 @@ def _read_text(file: Path) -> str:
 
 @contextmanager
 def name_diagnostics(source: Source) -> Iterator[None]:
-    """Let diagnostics speak of the file that was given; the engine knows only its text."""
+    """Attribute diagnostics to the query file; the engine knows only its text."""
     from omnigraph.lang.diagnostic import LanguageError
 
     try:
         yield
     except LanguageError as error:
-        found = tuple(
-            replace(one, source=source) if one.source.text == source.text else one for one in error.diagnostics
+        diagnostics = tuple(
+            replace(diagnostic, source=source) if diagnostic.source.text == source.text else diagnostic
+            for diagnostic in error.diagnostics
         )
-        raise LanguageError(error.message, effect=error.effect, diagnostics=found) from None
+        raise LanguageError(error.message, effect=error.effect, diagnostics=diagnostics) from None

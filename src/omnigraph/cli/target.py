@@ -1,4 +1,4 @@
-"""The graph that a command works on: found, opened, announced and, before destruction, confirmed.
+"""The target graph of a command: resolved from options and `config.yaml`, opened, announced and confirmed.
 
 Imports the engine or the client only when a graph is opened.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Capability(StrEnum):
-    """What a command can work on."""
+    """Which kinds of targets a command supports."""
 
     ANY = "any"
     SERVED = "served"
@@ -35,7 +35,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What was said on the command line about the place, and about who is there."""
+    """Target options of the command line."""
 
     uri: str | None = None
     store: str | None = None
@@ -77,14 +77,14 @@ _WORKS_ON: Final[Mapping[Capability, str]] = {
 
 
 def accepts_flag(capability: Capability, flag: str) -> bool:
-    """Tell whether commands of a capability can use a flag."""
+    """Return True if commands of a capability accept a flag."""
     return flag in _ACCEPTED_FLAGS[capability]
 
 
 def why_rejected(command: str, capability: Capability, option: str) -> str | None:
-    """Return why a command does not take an option that others take; None for an option that nobody takes.
+    """Explain why a command rejects a target option; None for other options.
 
-    >>> why_not("omnigraph optimize", Capability.DIRECT, "--server")
+    >>> why_rejected("omnigraph optimize", Capability.DIRECT, "--server")
     '`omnigraph optimize` works on the storage of a graph; name that with `--store URI`. Leave `--server` out'
     """
     if option == "--as":
@@ -97,20 +97,20 @@ def why_rejected(command: str, capability: Capability, option: str) -> str | Non
 
 
 def resolve_location(command: str, capability: Capability, flags: Flags, config: Config) -> Location:
-    """Return the place of a command: what was named, else that of a profile, else the default."""
-    place = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
-    if place is None:
+    """Return the target of a command: from its options, else the profile, else the default."""
+    location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
+    if location is None:
         raise UsageError(
             f"no graph was given; add {_target_options(capability)}, or write a default into `config.yaml`",
             command=command,
         )
-    if isinstance(place, Served) and capability is Capability.DIRECT:
-        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{place.url}` is a server", url=place.url)
-    if isinstance(place, Direct) and capability is Capability.SERVED:
-        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{place.uri}` is storage", uri=place.uri)
-    if isinstance(place, Served) and flags.actor is not None:
+    if isinstance(location, Served) and capability is Capability.DIRECT:
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.url}` is a server", url=location.url)
+    if isinstance(location, Direct) and capability is Capability.SERVED:
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.uri}` is storage", uri=location.uri)
+    if isinstance(location, Served) and flags.actor is not None:
         raise UsageError("on a server the token says who writes; leave `--as` out", flag="--as")
-    return place
+    return location
 
 
 def server_url(server: str, config: Config) -> str:
@@ -127,11 +127,11 @@ def server_url(server: str, config: Config) -> str:
 
 
 def _from_flags(flags: Flags, config: Config) -> Location | None:
-    stores = [one for one in (flags.uri, flags.store) if one is not None]
-    for one in stores:
-        if one.strip().lower().startswith(("http://", "https://")):
+    stores = [store for store in (flags.uri, flags.store) if store is not None]
+    for store in stores:
+        if store.strip().lower().startswith(("http://", "https://")):
             raise UsageError(
-                f"`{one}` is the address of a server; name it with `--server {one}` and `--graph ID`", uri=one
+                f"`{store}` is the address of a server; name it with `--server {store}` and `--graph ID`", uri=store
             )
     if len(set(stores)) > 1:
         raise UsageError(f"two graphs were given, `{stores[0]}` and `{stores[1]}`; give one of them")
@@ -185,7 +185,7 @@ def _target_options(capability: Capability) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command was told about its graph, and what its operator has written down."""
+    """The target of a command, from its options and `config.yaml`."""
 
     command: str
     capability: Capability
@@ -202,7 +202,7 @@ class Target:
     def is_named(self) -> bool:
         """Whether a graph was named on the command line."""
         flags = self.flags
-        return any(one is not None for one in (flags.uri, flags.store, flags.server, flags.profile))
+        return any(flag is not None for flag in (flags.uri, flags.store, flags.server, flags.profile))
 
     @property
     def is_known(self) -> bool:
@@ -212,11 +212,11 @@ class Target:
 
     @property
     def address(self) -> str:
-        """The graph as people name it: a path, an address of storage, or one of a server."""
-        place = self.location
-        if isinstance(place, Direct):
-            return place.uri
-        return place.url if place.graph is None else f"{place.url}/graphs/{place.graph}"
+        """The graph's URI, or its URL on a server."""
+        location = self.location
+        if isinstance(location, Direct):
+            return location.uri
+        return location.url if location.graph is None else f"{location.url}/graphs/{location.graph}"
 
     @property
     def is_served(self) -> bool:
@@ -224,21 +224,21 @@ class Target:
 
     @property
     def actor(self) -> str | None:
-        """Who writes: as was said, or as is written down; a server knows by itself."""
+        """The actor: from `--as` or `config.yaml`; None on a server, where the token decides."""
         return self.flags.actor or (None if self.is_served else read_config().actor)
 
     @property
     def actor_json(self) -> dict[str, str | None]:
-        """Who writes, as answers tell it; what a server knows by itself is not told."""
+        """The actor as JSON output has it; empty on a server."""
         return {} if self.is_served else {"actor_id": self.actor}
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options that name this graph, for a command to type next."""
-        place = self.location
-        if isinstance(place, Direct):
-            return "--store", place.uri
-        return ("--server", place.url, *(() if place.graph is None else ("--graph", place.graph)))
+        location = self.location
+        if isinstance(location, Direct):
+            return "--store", location.uri
+        return ("--server", location.url, *(() if location.graph is None else ("--graph", location.graph)))
 
     def open_to_read(self) -> Graph | ServedGraph:
         """Open the graph so that nothing can change it, or connect to its server."""
@@ -250,10 +250,10 @@ class Target:
 
     def connect(self) -> ServedGraph:
         """Connect to the server of the graph."""
-        place = self.location
-        if isinstance(place, Direct):
-            raise UsageError(f"this needs a server, and `{place.uri}` is storage; add `--server NAME --graph ID`")
-        return _connect(place, read_config())
+        location = self.location
+        if isinstance(location, Direct):
+            raise UsageError(f"this needs a server, and `{location.uri}` is storage; add `--server NAME --graph ID`")
+        return _connect(location, read_config())
 
     def store_to_read(self) -> Graph:
         """Open a graph on storage so that nothing can change it."""
@@ -270,14 +270,14 @@ class Target:
         return open_graph(self._storage(), actor=self.actor)
 
     def announce(self) -> None:
-        """Say which graph is about to be written; a wrong one is then noticed at once."""
+        """Print the target graph to standard error, so that a wrong one is noticed."""
         if self.quiet:
             return
         how = "served" if self.is_served else "direct, local" if is_local(self.address) else "direct, remote"
         echo(f"{self.command} → {self.address} ({how})", err=True)
 
     def confirm(self, what: str, *, as_json: bool) -> None:
-        """Ask before destructive work on a graph that is not local; where nobody can be asked, refuse."""
+        """Ask before destructive work on a remote graph; without a terminal, raise."""
         address = self.address
         if self.yes or (not self.is_served and is_local(address)):
             return
@@ -288,29 +288,29 @@ class Target:
             raise UsageError(f"{what} was not confirmed; nothing was changed")
 
     def _storage(self) -> str:
-        place = self.location
-        if isinstance(place, Served):
-            raise UsageError(f"this needs the storage of a graph, and `{place.url}` is a server; add `--store URI`")
-        return place.uri
+        location = self.location
+        if isinstance(location, Served):
+            raise UsageError(f"this needs the storage of a graph, and `{location.url}` is a server; add `--store URI`")
+        return location.uri
 
 
-def _connect(place: Served, config: Config) -> ServedGraph:
+def _connect(location: Served, config: Config) -> ServedGraph:
     from omnigraph.client import connect, served_graphs
 
-    token = token_for(place.url, config)
-    if place.graph is not None or "/graphs/" in place.url:
-        return connect(place.url, token=token, graph=place.graph)
+    token = token_for(location.url, config)
+    if location.graph is not None or "/graphs/" in location.url:
+        return connect(location.url, token=token, graph=location.graph)
     try:
-        ids = ", ".join(f"`{one['graph_id']}`" for one in served_graphs(place.url, token=token))
+        ids = ", ".join(f"`{graph['graph_id']}`" for graph in served_graphs(location.url, token=token))
     except OmniGraphError as error:
         if error.code == "server.unreachable":
             raise
         ids = "graphs that it does not list for you"
-    raise UsageError(f"`{place.url}` has {ids}; choose one with `--graph ID`", url=place.url)
+    raise UsageError(f"`{location.url}` has {ids}; choose one with `--graph ID`", url=location.url)
 
 
 def is_local(uri: str) -> bool:
-    """Tell whether an address is a path or `file://` one.
+    """Return True for paths and `file://` URIs.
 
     >>> is_local("graphs/a.omni"), is_local("file:///a.omni"), is_local("S3://lake/a.omni")
     (True, True, False)

@@ -19,13 +19,12 @@ from omnigraph.errors import UsageError
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
 
-# What is said of an input without entities.
 EMPTY = "the input has no entities to write, no commit"
 IfCommit = Annotated[
     str | None,
-    typer.Option("--if-commit", metavar="ID", help="Write only while this is the newest commit of the branch."),
+    typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="The NDJSON file to read; `-` is standard input.")]
+Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="NDJSON file; `-` reads standard input.")]
 
 
 def mutate(
@@ -73,7 +72,7 @@ def ingest(
 def ingest_file(
     target: Target, files: Sequence[str], mode: Mode, branch: str, from_branch: str | None, *, as_json: bool
 ) -> int:
-    """Write one NDJSON file in one piece, and print what was written."""
+    """Ingest one NDJSON file, and print the receipt."""
     if len(files) != 1:
         raise UsageError("this takes one file; give one with `--data FILE`")
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])

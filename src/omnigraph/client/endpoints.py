@@ -49,10 +49,10 @@ class GraphCalls:
 
         An older state is asked with the names of today; with `names="then"`, with its own.
         """
-        given = wire.Query(
+        request_input = wire.Query(
             query=source, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
         )
-        return Call(post("/query", given, _ROWS), responses.parse_result, source=source)
+        return Call(post("/query", request_input, _ROWS), responses.parse_result, source=source)
 
     def explain(
         self,
@@ -66,7 +66,7 @@ class GraphCalls:
         profile: bool = False,
     ) -> Call[Explanation]:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
-        given = wire.Explain(
+        request_input = wire.Explain(
             query=source,
             name=name,
             params=_optional_dict(params),
@@ -74,7 +74,7 @@ class GraphCalls:
             profile=profile,
             **target_fields(branch, at),
         )
-        return Call(post("/explain", given), responses.parse_explanation, source=source)
+        return Call(post("/explain", request_input), responses.parse_explanation, source=source)
 
     def mutate(
         self,
@@ -85,15 +85,18 @@ class GraphCalls:
         if_commit: str | None = None,
     ) -> Call[MutationReceipt]:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
-        given = wire.Mutate(query=source, name=name, params=_optional_dict(params), branch=branch)
+        request_input = wire.Mutate(query=source, name=name, params=_optional_dict(params), branch=branch)
         path, headers = _conditional_path("/mutate", if_commit)
         return Call(
-            with_operation_id(post(path, given, headers)), responses.parse_mutation, is_write=True, source=source
+            with_operation_id(post(path, request_input, headers)),
+            responses.parse_mutation,
+            is_write=True,
+            source=source,
         )
 
     def queries(self) -> Call[list[dict[str, Any]]]:
         """Return the stored queries of the graph, with their parameters."""
-        return Call(get("/queries"), lambda reply: list(reply.json()["queries"]))
+        return Call(get("/queries"), lambda response: list(response.json()["queries"]))
 
     def invoke(
         self,
@@ -105,18 +108,18 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[Result]:
         """Run a stored read."""
-        given = wire.Invoke(
+        request_input = wire.Invoke(
             params=_optional_dict(params), expect_mutation=False, names=names, **target_fields(branch, at)
         )
-        return Call(post(f"/queries/{_escape(name)}", given, _ROWS), responses.parse_result)
+        return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
 
     def invoke_mutation(
         self, name: str, params: Params = None, branch: str = MAIN, if_commit: str | None = None
     ) -> Call[MutationReceipt]:
         """Run a stored mutation as one commit."""
-        given = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
+        request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
         path, headers = _conditional_path(f"/queries/{_escape(name)}", if_commit)
-        return Call(with_operation_id(post(path, given, headers)), responses.parse_mutation, is_write=True)
+        return Call(with_operation_id(post(path, request_input, headers)), responses.parse_mutation, is_write=True)
 
     def ingest(
         self,
@@ -126,31 +129,33 @@ class GraphCalls:
         from_branch: str | None = None,
     ) -> Call[IngestReceipt]:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
-        given = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
-        request = post_data("/load/ndjson", given, wire.NDJSON, _ndjson_bytes(data))
+        request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
+        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data))
         return Call(with_operation_id(request), responses.parse_ingest, is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
         """Return the newest state of a branch."""
-        return Call(get("/snapshot", wire.BranchInput(branch=branch)), lambda reply: Snapshot.from_json(reply.json()))
+        return Call(
+            get("/snapshot", wire.BranchInput(branch=branch)), lambda response: Snapshot.from_json(response.json())
+        )
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
         """Return the commits that a branch is made of, newest first; at most `limit`, those `before` one of them."""
         request = get("/commits", wire.Commits(branch=branch, limit=limit, before=before))
-        return Call(request, lambda reply: [Commit.from_json(one) for one in reply.json()["commits"]])
+        return Call(request, lambda response: [Commit.from_json(item) for item in response.json()["commits"]])
 
     def commit(self, commit_id: str) -> Call[Commit]:
         """Return one commit of any branch."""
-        return Call(get(f"/commits/{_escape(commit_id)}"), lambda reply: Commit.from_json(reply.json()))
+        return Call(get(f"/commits/{_escape(commit_id)}"), lambda response: Commit.from_json(response.json()))
 
     def operation(self, operation_id: str) -> Call[Operation]:
-        """Tell what became of a write whose outcome was unknown."""
+        """Look up the outcome of a write by its operation id."""
         return Call(get(f"/operations/{_escape(operation_id)}"), _parse_operation)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
     ) -> Call[MergeReceipt]:
-        """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
+        """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
         return _replay("/revert", commit_id, branch, dry_run, resolutions)
 
     def cherry_pick(
@@ -186,8 +191,8 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[ChangeSet]:
         """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
-        given = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
-        return Call(post("/diff", given), responses.parse_diff)
+        request_input = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
+        return Call(post("/diff", request_input), responses.parse_diff)
 
     def commit_changes(
         self,
@@ -201,8 +206,10 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[CommitPage]:
         """Return a page of what a commit changed against its first parent, with images before and after."""
-        given = wire.CommitChanges(page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops))
-        return Call(get(f"/commits/{_escape(commit_id)}/changes", given), responses.parse_commit_page)
+        request_input = wire.CommitChanges(
+            page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
+        )
+        return Call(get(f"/commits/{_escape(commit_id)}/changes", request_input), responses.parse_commit_page)
 
     def changes(
         self,
@@ -218,7 +225,7 @@ class GraphCalls:
         commits_max: int | None = None,
     ) -> Call[FeedPage]:
         """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
-        given = wire.Changes(
+        request_input = wire.Changes(
             branch=branch,
             start=start,
             cursor=cursor,
@@ -227,7 +234,7 @@ class GraphCalls:
             max_commits=commits_max,
             **_selection(kinds, types, ops),
         )
-        return Call(get("/changes", given), responses.parse_feed_page)
+        return Call(get("/changes", request_input), responses.parse_feed_page)
 
     def blob(
         self,
@@ -257,15 +264,15 @@ class BranchCalls:
 
     def list(self) -> Call[list[str]]:
         """Return the names of all branches, sorted; `main` is always among them."""
-        return Call(get("/branches"), lambda reply: list(reply.json()["branches"]))
+        return Call(get("/branches"), lambda response: list(response.json()["branches"]))
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
-        """Give a branch another name; whoever works on it goes on under the new one."""
+        """Rename a branch."""
         return Call(post("/branches/rename", wire.Rename(name=name, new_name=new_name)), _parse_branch, is_write=True)
 
     def delete(self, name: str) -> Call[None]:
-        """Take a branch away; refused while other branches or tags stand on it."""
-        return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda reply: None, is_write=True)
+        """Delete a branch; raises while other branches or tags depend on it."""
+        return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
 
     def merge(
         self,
@@ -276,14 +283,16 @@ class BranchCalls:
         resolutions: Given = None,
     ) -> Call[MergeReceipt]:
         """Merge a branch into another, as one commit; `dry_run` only says what would come out."""
-        given = wire.Merge(
+        request_input = wire.Merge(
             source=source,
             target=into,
             delete_branch=delete_branch,
             dry_run=dry_run,
             resolutions=_resolutions(resolutions),
         )
-        return Call(with_operation_id(post("/branches/merge", given)), responses.parse_merge, is_write=not dry_run)
+        return Call(
+            with_operation_id(post("/branches/merge", request_input)), responses.parse_merge, is_write=not dry_run
+        )
 
 
 class TagCalls:
@@ -292,16 +301,16 @@ class TagCalls:
     def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Call[Tag]:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
         named = target_fields(branch, at)
-        given = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
-        return Call(post("/tags", given), lambda reply: Tag.from_json(reply.json()), is_write=True)
+        request_input = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
+        return Call(post("/tags", request_input), lambda response: Tag.from_json(response.json()), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
         """Return all tags, by name."""
-        return Call(get("/tags"), lambda reply: [Tag.from_json(one) for one in reply.json()["tags"]])
+        return Call(get("/tags"), lambda response: [Tag.from_json(item) for item in response.json()["tags"]])
 
     def delete(self, name: str) -> Call[None]:
-        """Take a tag away; its commit stays, but loses its protection."""
-        return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda reply: None, is_write=True)
+        """Delete a tag; its commit stays, but loses its protection from cleanup."""
+        return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda response: None, is_write=True)
 
 
 class SchemaCalls:
@@ -309,38 +318,41 @@ class SchemaCalls:
 
     def source(self) -> Call[str]:
         """The text of the accepted schema."""
-        return Call(get("/schema"), lambda reply: str(reply.json()["schema_source"]))
+        return Call(get("/schema"), lambda response: str(response.json()["schema_source"]))
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaPlan]:
         """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing."""
         text = _schema_text(schema)
-        given = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
-        return Call(post("/schema/plan", given), responses.parse_schema_plan, source=text)
+        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
 
     def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaReceipt]:
-        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported."""
+        """Migrate to a new schema, as one commit; raises if a step is not supported."""
         text = _schema_text(schema)
-        given = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
         return Call(
-            with_operation_id(post("/schema/apply", given)), responses.parse_schema_receipt, is_write=True, source=text
+            with_operation_id(post("/schema/apply", request_input)),
+            responses.parse_schema_receipt,
+            is_write=True,
+            source=text,
         )
 
 
 def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: Given) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
-    given = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
-    return Call(with_operation_id(post(path, given)), responses.parse_merge, is_write=not dry_run)
+    request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
+    return Call(with_operation_id(post(path, request_input)), responses.parse_merge, is_write=not dry_run)
 
 
-def _parse_branch(reply: Any) -> Branch:
-    told = reply.json()
-    return Branch(told["name"], told["actor_id"])
+def _parse_branch(response: Any) -> Branch:
+    data = response.json()
+    return Branch(data["name"], data["actor_id"])
 
 
-def _parse_operation(reply: Any) -> Operation:
-    told = reply.json()
-    commit = None if told["commit"] is None else Commit.from_json(told["commit"])
-    return Operation(told["operation_id"], told["outcome"], commit)
+def _parse_operation(response: Any) -> Operation:
+    data = response.json()
+    commit = None if data["commit"] is None else Commit.from_json(data["commit"])
+    return Operation(data["operation_id"], data["outcome"], commit)
 
 
 def _conditional_path(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:
@@ -369,10 +381,10 @@ def _schema_text(schema: str | Path) -> str:
     return schema_source(schema).text
 
 
-def _resolutions(given: Given) -> list[dict[str, Any]] | None:
+def _resolutions(resolutions: Given) -> list[dict[str, Any]] | None:
     from omnigraph.engine.merge.conflicts import resolution_objects
 
-    return None if given is None else resolution_objects(given)
+    return None if resolutions is None else resolution_objects(resolutions)
 
 
 def _ndjson_bytes(data: Any) -> bytes:
@@ -381,5 +393,5 @@ def _ndjson_bytes(data: Any) -> bytes:
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     if is_records(data):
-        return b"".join(encode(one, orjson.OPT_APPEND_NEWLINE) for one in records(data))
+        return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))

@@ -1,4 +1,4 @@
-"""Served graphs, blocking and awaited: both make the same calls, and differ only in how they wait.
+"""The client: graphs of a server, blocking and asynchronous, over the same calls.
 
 The methods are those of an opened graph, with the same words, answers and errors.
 """
@@ -43,8 +43,8 @@ def served_graphs(
     url: str, *, token: str | None = None, timeout: float | None = CLIENT_TIMEOUT_SECONDS
 ) -> list[dict[str, str]]:
     """Return the graphs of a server, each with its `graph_id` and `uri`."""
-    with Transport(_server_url(url), token, timeout) as line:
-        return line.run(Call(get("/graphs"), lambda reply: list(reply.json()["graphs"])))
+    with Transport(_server_url(url), token, timeout) as transport:
+        return transport.run(Call(get("/graphs"), lambda response: list(response.json()["graphs"])))
 
 
 def _server_url(url: str) -> str:
@@ -64,18 +64,18 @@ def _graph_url(url: str, graph: str | None) -> str:
 
 
 class _Blocking(Generic[C]):
-    """Something whose calls block."""
+    """Base of objects whose methods block."""
 
-    def __init__(self, line: Transport, calls: C) -> None:
-        self._transport = line
+    def __init__(self, transport: Transport, calls: C) -> None:
+        self._transport = transport
         self._calls = calls
 
 
 class _Awaited(Generic[C]):
-    """Something whose calls are awaited."""
+    """Base of objects whose methods are awaited."""
 
-    def __init__(self, line: AsyncTransport, calls: C) -> None:
-        self._transport = line
+    def __init__(self, transport: AsyncTransport, calls: C) -> None:
+        self._transport = transport
         self._calls = calls
 
 
@@ -179,11 +179,11 @@ class Graph(_Blocking[GraphCalls]):
     export = _blocking_stream(GraphCalls.export)
     baseline = _blocking_stream(GraphCalls.baseline)
 
-    def __init__(self, line: Transport) -> None:
-        super().__init__(line, GraphCalls())
-        self.branches = Branches(line, BranchCalls())
-        self.tags = Tags(line, TagCalls())
-        self.schema = Schema(line, SchemaCalls())
+    def __init__(self, transport: Transport) -> None:
+        super().__init__(transport, GraphCalls())
+        self.branches = Branches(transport, BranchCalls())
+        self.tags = Tags(transport, TagCalls())
+        self.schema = Schema(transport, SchemaCalls())
 
     @property
     def uri(self) -> str:
@@ -202,11 +202,11 @@ class Graph(_Blocking[GraphCalls]):
     ) -> Blob:
         """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        place = self._transport.run(calls.head)
-        return Blob(*_blob_fields(self._transport.run(calls.probe) if place is None else place), self._transport)
+        info = self._transport.run(calls.head)
+        return Blob(*_blob_fields(self._transport.run(calls.probe) if info is None else info), self._transport)
 
     def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -282,11 +282,11 @@ class AsyncGraph(_Awaited[GraphCalls]):
     export = _awaitable_stream(GraphCalls.export)
     baseline = _awaitable_stream(GraphCalls.baseline)
 
-    def __init__(self, line: AsyncTransport) -> None:
-        super().__init__(line, GraphCalls())
-        self.branches = AsyncBranches(line, BranchCalls())
-        self.tags = AsyncTags(line, TagCalls())
-        self.schema = AsyncSchema(line, SchemaCalls())
+    def __init__(self, transport: AsyncTransport) -> None:
+        super().__init__(transport, GraphCalls())
+        self.branches = AsyncBranches(transport, BranchCalls())
+        self.tags = AsyncTags(transport, TagCalls())
+        self.schema = AsyncSchema(transport, SchemaCalls())
 
     @property
     def uri(self) -> str:
@@ -305,13 +305,13 @@ class AsyncGraph(_Awaited[GraphCalls]):
     ) -> AsyncBlob:
         """Find a blob: its length, its tag, and ranges of its bytes."""
         calls = self._calls.blob(type_name, entity_id, property_name, entity=entity, branch=branch, at=at, names=names)
-        place = await self._transport.run(calls.head)
+        info = await self._transport.run(calls.head)
         return AsyncBlob(
-            *_blob_fields(await self._transport.run(calls.probe) if place is None else place), self._transport
+            *_blob_fields(await self._transport.run(calls.probe) if info is None else info), self._transport
         )
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the connections."""
         await self._transport.close()
 
     async def __aenter__(self) -> Self:
@@ -323,5 +323,5 @@ class AsyncGraph(_Awaited[GraphCalls]):
         await self.close()
 
 
-def _blob_fields(place: BlobInfo) -> tuple[str | None, int, str, Mapping[str, str]]:
-    return place.snapshot_commit_id, place.length, place.etag, place.selector
+def _blob_fields(info: BlobInfo) -> tuple[str | None, int, str, Mapping[str, str]]:
+    return info.snapshot_commit_id, info.length, info.etag, info.selector

@@ -1,6 +1,6 @@
-"""Connections: the one place that speaks HTTP, once blocking and once awaited.
+"""HTTP transports on httpx, blocking and asynchronous.
 
-`httpx` is loaded when somebody connects.
+httpx is imported on the first connection.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class LineBuffer:
-    """Takes chunks as they arrive.
+    """Splits a stream of chunks at line ends.
 
-    >>> lines = Lines()
+    >>> lines = LineBuffer()
     >>> [*lines.take(b"a\\nb"), *lines.take(b"c\\nd\\n"), *lines.rest()]
     [b'a\\nbc\\n', b'd\\n']
     """
@@ -32,7 +32,7 @@ class LineBuffer:
         self._held = b""
 
     def take(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that are whole, less the last of them: a stream may end with a record of another kind."""
+        """Yield complete lines except the last: a stream may end with a record of another kind."""
         held = self._held + chunk
         cut = held.rfind(b"\n", 0, max(held.rfind(b"\n"), 0)) + 1
         self._held = held[cut:]
@@ -40,7 +40,7 @@ class LineBuffer:
             yield held[:cut]
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what is left when the stream has ended."""
+        """Yield the rest at the end of the stream."""
         if self._held:
             yield self._held
 
@@ -58,7 +58,7 @@ def _httpx() -> Any:
 
 def _client_options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    # Loading certificates takes longer than a request, and without TLS there is nothing to check with them.
+    # Loading certificates takes longer than a request; skip it without TLS.
     return {"base_url": url, "headers": headers, "timeout": timeout, "verify": not url.startswith("http://")}
 
 
@@ -84,11 +84,11 @@ def _response(response: httpx.Response, body: bytes) -> Response:
 
 def _stream_error(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
     what = "the stream broke off" if has_begun else "the server did not answer"
-    return GraphError(f"{what}: {_no_response(error).reason}; begin it again", code="server.unreachable")
+    return GraphError(f"{what}: {_no_response(error).reason}; start again", code="server.unreachable")
 
 
 class Transport:
-    """A connection that blocks."""
+    """A blocking transport."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
@@ -96,19 +96,19 @@ class Transport:
         self._client = _httpx().Client(**_client_options(url, token, timeout))
 
     def run(self, call: Call[T]) -> T:
-        talk = retry_steps(call)
-        step = next(talk)
+        steps = retry_steps(call)
+        step = next(steps)
         while True:
-            came = None
+            outcome = None
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
             else:
-                came = self._send(step)
+                outcome = self._send(step)
             try:
-                step = talk.send(came)
+                step = steps.send(outcome)
             except StopIteration as end:
-                answer: T = end.value
-                return answer
+                result: T = end.value
+                return result
 
     def stream(self, request: Request) -> Iterator[bytes]:
         lines, has_begun = LineBuffer(), False
@@ -143,7 +143,7 @@ class Transport:
 
 
 class AsyncTransport:
-    """A connection that is awaited."""
+    """An asynchronous transport."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
@@ -151,19 +151,19 @@ class AsyncTransport:
         self._client = _httpx().AsyncClient(**_client_options(url, token, timeout))
 
     async def run(self, call: Call[T]) -> T:
-        talk = retry_steps(call)
-        step = next(talk)
+        steps = retry_steps(call)
+        step = next(steps)
         while True:
-            came = None
+            outcome = None
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
             else:
-                came = await self._send(step)
+                outcome = await self._send(step)
             try:
-                step = talk.send(came)
+                step = steps.send(outcome)
             except StopIteration as end:
-                answer: T = end.value
-                return answer
+                result: T = end.value
+                return result
 
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
         lines, has_begun = LineBuffer(), False
@@ -173,12 +173,12 @@ class AsyncTransport:
                 if response.status_code >= 400:
                     raise parse_error(_response(response, await response.aread()))
                 async for chunk in response.aiter_bytes():
-                    for whole in lines.take(chunk):
-                        yield whole
+                    for lines_chunk in lines.take(chunk):
+                        yield lines_chunk
         except self._transport_errors as error:
             raise _stream_error(error, has_begun=has_begun) from error
-        for whole in lines.rest():
-            yield whole
+        for lines_chunk in lines.rest():
+            yield lines_chunk
 
     async def close(self) -> None:
         await self._client.aclose()

@@ -74,8 +74,8 @@ class Router:
                 scope["path_params"] = match.groupdict()
                 return await endpoint(scope, receive, send)
             allowed |= endpoints.keys()
-        answer = _no_route(self._service, request_log(scope), sorted(allowed))
-        return await send_response(answer, receive, send, self._service.readers)
+        response = _no_route(self._service, request_log(scope), sorted(allowed))
+        return await send_response(response, receive, send, self._service.readers)
 
 
 def path_pattern(path: str) -> re.Pattern[str]:
@@ -91,32 +91,32 @@ def path_pattern(path: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
-def _no_route(service: Service, note: RequestLog, allowed: list[str]) -> Response:
+def _no_route(service: Service, log: RequestLog, allowed: list[str]) -> Response:
     """Return the error for an unknown path or, if `allowed` names some, for a method that the path does not have."""
     if not allowed:
         error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
-        return error_response(service, note, error)
+        return error_response(service, log, error)
     methods = ", ".join(allowed)
-    answer = error_response(
-        service, note, GraphError(f"this address answers {methods}", code="request.method", allowed=allowed)
+    response = error_response(
+        service, log, GraphError(f"this address answers {methods}", code="request.method", allowed=allowed)
     )
-    return replace(answer, headers={**answer.headers, "Allow": methods})
+    return replace(response, headers={**response.headers, "Allow": methods})
 
 
-def error_response(service: Service, note: RequestLog, error: OmniGraphError, *, is_change: bool = False) -> Response:
-    """Return the answer that tells an error."""
+def error_response(service: Service, log: RequestLog, error: OmniGraphError, *, is_change: bool = False) -> Response:
+    """Return the response of an error."""
     service.count(error)
-    note.code = error.code
-    hosted = service.registry.served.get(note.graph_id) if note.graph_id is not None else None
+    log.code = error.code
+    served = service.registry.served.get(log.graph_id) if log.graph_id is not None else None
     try:
-        body = redact_error(error, hosted, is_change=is_change)
-    except Exception as failure:  # noqa: BLE001 - an error that cannot be told is a failure of our own
-        log_failure(failure, note.request_id)
+        body = redact_error(error, served, is_change=is_change)
+    except Exception as failure:  # noqa: BLE001 - an error that cannot be encoded is a bug
+        log_failure(failure, log.request_id)
         known = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
         error = GraphError("", code="internal.bug", effect=error.effect, **known)
-        note.code, body = error.code, redact_error(error, hosted, is_change=is_change)
-    answer = json_response({**body, "request_id": note.request_id}, error.kind.http_status)
-    return replace(answer, headers=_error_headers(error))
+        log.code, body = error.code, redact_error(error, served, is_change=is_change)
+    response = json_response({**body, "request_id": log.request_id}, error.kind.http_status)
+    return replace(response, headers=_error_headers(error))
 
 
 def _error_headers(error: OmniGraphError) -> dict[str, str]:
@@ -127,12 +127,12 @@ def _error_headers(error: OmniGraphError) -> dict[str, str]:
             return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
         case "blob.range" | "blob.changed":
             return blob_error_headers(error)
-    # The rest of a body of known length is thrown away as it comes; one without an end is not waited for.
+    # The rest of a body of known length is discarded as it arrives; one of unknown length is not awaited.
     return {"Connection": "close"} if isinstance(error, BodyTooLarge) else {}
 
 
 class _Endpoint:
-    """One end of the application: answers a request by asking for it, whatever happens."""
+    """The ASGI application of one route; every error becomes a response."""
 
     def __init__(
         self,
@@ -150,69 +150,69 @@ class _Endpoint:
         self.is_change = is_change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        note = request_log(scope)
-        note.route = self.path
+        log = request_log(scope)
+        log.route = self.path
         try:
-            answer = await self.respond(scope, receive, note)
+            response = await self.respond(scope, receive, log)
         except ClientDisconnected:
             return
         if self.headers:
-            answer = replace(answer, headers={**answer.headers, **self.headers})
+            response = replace(response, headers={**response.headers, **self.headers})
         try:
-            await send_response(answer, receive, send, self.service.readers, self.service.minimum_rate)
+            await send_response(response, receive, send, self.service.readers, self.service.minimum_rate)
         except Exception as error:  # noqa: BLE001 - as below
-            coded = _as_coded_error(note, error)
-            if note.status != CLIENT_CLOSED_REQUEST:
-                # The reader sees a body without its end; nothing else can be said any more.
-                note.code = coded.code
+            coded = _as_coded_error(log, error)
+            if log.status != CLIENT_CLOSED_REQUEST:
+                # The status is sent already: the client sees a truncated body.
+                log.code = coded.code
                 return
-            await send_response(self._error_response(note, coded), receive, send, self.service.readers)
+            await send_response(self._error_response(log, coded), receive, send, self.service.readers)
 
-    async def respond(self, scope: Scope, receive: Receive, note: RequestLog) -> Response:
-        """Return an answer, or the refusal as one."""
+    async def respond(self, scope: Scope, receive: Receive, log: RequestLog) -> Response:
+        """Return the response, or the error as one."""
         try:
             if self.path not in ALWAYS_ANSWERED:
                 self.service.hosts.check(headers_by_name(scope).get("host", ()))
-            answer = await self._reserve_stream(await self.respond_to(scope, receive))
+            response = await self._reserve_stream(await self.respond_to(scope, receive))
         except ClientDisconnected:
             raise
         except asyncio.CancelledError:
-            # Its time is over with that of the server, and it was still bringing its body; work in threads ends before.
+            # The server is stopping and the request was still sending its body; work in threads has ended by then.
             if not self.service.is_stopping:
                 raise
-            return self._error_response(note, server_stopping())
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
-            return self._error_response(note, _as_coded_error(note, error))
-        if answer.has_committed:
+            return self._error_response(log, server_stopping())
+        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the client
+            return self._error_response(log, _as_coded_error(log, error))
+        if response.has_committed:
             self.service.metrics.count(names.COMMITS)
-        return answer
+        return response
 
-    async def _reserve_stream(self, answer: Response) -> Response:
-        """Return a stream with its share of the transport; other answers need none."""
-        if answer.media != NDJSON:
-            return answer
+    async def _reserve_stream(self, response: Response) -> Response:
+        """Reserve transport buffers for a streamed response; other responses need none."""
+        if response.media != NDJSON:
+            return response
         streams = self.service.streams
         try:
             await streams.reserve()
         except BaseException:
-            answer.end()
+            response.end()
             raise
 
         def end() -> None:
-            answer.end()
+            response.end()
             streams.release()
 
-        return replace(answer, end=end)
+        return replace(response, end=end)
 
-    def _error_response(self, note: RequestLog, error: OmniGraphError) -> Response:
-        return error_response(self.service, note, error, is_change=self.is_change)
+    def _error_response(self, log: RequestLog, error: OmniGraphError) -> Response:
+        return error_response(self.service, log, error, is_change=self.is_change)
 
 
-def _as_coded_error(note: RequestLog, error: Exception) -> OmniGraphError:
-    """Return an error that can be told; what is a failure of our own is logged instead."""
+def _as_coded_error(log: RequestLog, error: Exception) -> OmniGraphError:
+    """Return a coded error; anything else is a bug, which is logged and becomes `internal.bug`."""
     if isinstance(error, OmniGraphError):
         return error
-    log_failure(error, note.request_id)
+    log_failure(error, log.request_id)
     return GraphError("", code="internal.bug")
 
 

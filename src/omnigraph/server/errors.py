@@ -33,7 +33,7 @@ _CODES_BY_ERROR: Final[Mapping[str, str]] = {"blob.changed": "conflict", "blob.r
 
 
 def error_body(error: OmniGraphError) -> dict[str, Any]:
-    """Return the one shape in which an error travels.
+    """Return the JSON body of an error.
 
     >>> from omnigraph.errors import UsageError
     >>> error_body(UsageError("no", value=1))["code"], error_body(UsageError("no"))["omnigraph_code"]
@@ -52,10 +52,10 @@ def error_body(error: OmniGraphError) -> dict[str, Any]:
 
 
 def _situation_fields(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the member that tells a single situation, in the shape that its readers know."""
+    """Return the extra field of a code that has one, such as `merge_conflicts`."""
     match code:
         case "merge.conflict":
-            return {"merge_conflicts": [_merge_conflict(one) for one in known.get("conflicts", ())]}
+            return {"merge_conflicts": [_merge_conflict(item) for item in known.get("conflicts", ())]}
         case "conflict.version_mismatch":
             versions = {f"{name}_published_dataset_version": known.get(name) for name in ("expected", "actual")}
             return {"published_dataset_version_conflict": _type_fields(known) | versions}
@@ -71,12 +71,12 @@ def _situation_fields(code: str, known: Mapping[str, Any]) -> dict[str, Any]:
         case "precondition.failed":
             return {"precondition_failure": _known_fields(known, "expected", "actual")}
         case "limit.exceeded":
-            members = _known_fields(known, "resource", "limit", "actual")
-            return {"resource_limit": {name: _as_int64(one) for name, one in members.items()}}
+            sizes = _known_fields(known, "resource", "limit", "actual")
+            return {"resource_limit": {name: _as_int64(item) for name, item in sizes.items()}}
         case "query.budget_exceeded" if {"limit", "allowed", "needed"} <= known.keys():
             sizes = {"limit": known["allowed"], "actual": known["needed"]}
             return {
-                "resource_limit": {"resource": known["limit"]} | {name: _as_int64(one) for name, one in sizes.items()}
+                "resource_limit": {"resource": known["limit"]} | {name: _as_int64(item) for name, item in sizes.items()}
             }
         case "blob.range":
             return {"blob_range": _known_fields(known, "start", "end", "length")}
@@ -100,30 +100,30 @@ def _known_fields(known: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _as_int64(value: Any) -> Any:
-    """Return a number as the members of a limit have it: an integer of 64 bits. Seconds have fractions."""
+    """Return a limit as a 64-bit integer, rounded up."""
     if isinstance(value, float) and not isfinite(value):
         return _SIZE_MAX
     return min(ceil(value), _SIZE_MAX) if isinstance(value, int | float) else value
 
 
 def dump(value: object) -> bytes:
-    """Return a value as JSON; what JSON, or its encoder, has no form for is told as text."""
+    """Encode a value as JSON; values without a JSON form become strings."""
     try:
         return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS)
-    except Exception:  # noqa: BLE001 - an error is told to its caller, whatever it knows
+    except Exception:  # noqa: BLE001 - an error must reach its client, whatever its context holds
         return orjson.dumps(_encodable(value, _DEPTH_MAX))
 
 
 def _encodable(value: object, depth: int) -> object:
-    """Return a value of which everything can be encoded: integers of 64 bits, texts of Unicode, nesting in bounds."""
+    """Make a value encodable: 64-bit integers, valid Unicode, bounded nesting."""
     if value is None or isinstance(value, bool | float):
         return value
     if isinstance(value, int) and -(2**63) <= value < 2**64:
         return int(value)
     if isinstance(value, Mapping) and depth:
-        return {_text(name): _encodable(one, depth - 1) for name, one in value.items()}
+        return {_text(name): _encodable(item, depth - 1) for name, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset) and depth:
-        return [_encodable(one, depth - 1) for one in value]
+        return [_encodable(item, depth - 1) for item in value]
     return _text(value)
 
 

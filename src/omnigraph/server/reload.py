@@ -54,8 +54,8 @@ class Sources:
             for graph_id, path in self.policies.items()
         }
         checkers = {graph_id: self.doors.checker(policy) for graph_id, policy in loaded.items()}
-        own = self.server_policy
-        judge = None if own is None else load_bundle(own, scope="server", graph_id="root")
+        policy_file = self.server_policy
+        judge = None if policy_file is None else load_bundle(policy_file, scope="server", graph_id="root")
         return Configuration(tokens, checkers, judge)
 
     def fingerprint(self) -> Fingerprint:
@@ -76,8 +76,8 @@ def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None
 
 async def watch_configuration(service: Service) -> None:
     """Read tokens and policies again whenever their files change."""
-    house = service.registry
+    registry = service.registry
     while True:
         await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.admin_threads, house.sources.fingerprint) != house.fingerprint:
+        if await service.run(service.admin_threads, registry.sources.fingerprint) != registry.fingerprint:
             service.reload_soon()

@@ -1,6 +1,6 @@
-"""What travels over HTTP: names of headers, and what every route takes.
+"""Header names, media types and the input types of all routes.
 
-Plain values; both ends of the wire import it, so it imports neither a server nor a client library.
+Shared by server and client, so it imports neither.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Routes of the server itself: is it alive, is it ready, which graphs has it, what has it counted.
-
-The second half of the table of routes; none of them touches what a graph holds, but to see that it can be read.
-"""
+"""Routes of the server itself: health, readiness, OpenAPI, graphs and metrics."""
 
 from __future__ import annotations
 
@@ -26,21 +23,20 @@ def health(service: Service, actor: str | None) -> Response:
 
 
 def readiness(service: Service, actor: str | None) -> Response:
-    """Say whether every graph can be read now; a server that is about to stop is not ready either.
+    """Report whether every graph can be read; a stopping server is not ready.
 
-    Stored queries that do not compile are counted. The rest is served, so they do not make the server unready; their
-    names are told by `/queries` to those who may know them.
+    Stored queries that do not compile are counted, but do not make the server unready; `/queries` lists them.
     """
     broken = 0
     is_ready = not service.is_stopping
-    for one in service.registry.served.values():
+    for served in service.registry.served.values():
         try:
-            broken += len(one.stored().broken)
+            broken += len(served.stored().broken)
         except OmniGraphError:
             is_ready = False
     report: dict[str, object] = {"status": "ready" if is_ready else "unready", "broken_query_count": broken}
     if service.registry.is_stale:
-        # What is wrong may name files and actors, so it stands in the log alone.
+        # Details may name files and actors, so they are only logged.
         report["configuration"] = "stale"
     return json_response(report, 200 if is_ready else 503)
 
@@ -64,28 +60,28 @@ def graphs(service: Service, actor: str | None) -> Response:
         )
     judge.enforce("graph_list", Scope(), actor)
     served = sorted(service.registry.served.items())
-    return json_response({"graphs": [{"graph_id": name, "uri": one.graph.uri} for name, one in served]})
+    return json_response({"graphs": [{"graph_id": name, "uri": graph.graph.uri} for name, graph in served]})
 
 
 def metrics_text(service: Service, actor: str | None) -> Response:
     if service.registry.server_policy is not None:
         service.registry.server_policy.enforce("metrics_read", Scope(), actor)
     storage: Counter[Labels] = Counter()
-    for one in service.registry.served.values():
-        for key, count in one.meter.snapshot().items():
+    for served in service.registry.served.values():
+        for key, count in served.meter.snapshot().items():
             storage[(("operation", key.partition(" ")[0]),)] += count
-    held = sum(one.graph.cache_bytes for one in service.registry.served.values())
+    held = sum(served.graph.cache_bytes for served in service.registry.served.values())
     gauges = [
         ("omnigraph_writes_in_flight", "Writes that were admitted and have not ended.", service.admission.inflight),
         ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
         ("omnigraph_graphs", "Graphs that are served.", len(service.registry.served)),
         ("omnigraph_reconcile_rounds", "Rounds of work in the background.", sum(o.rounds for o in service.reconcilers)),
-        ("omnigraph_reconcile_failures", "Those that failed.", sum(one.failures for one in service.reconcilers)),
+        ("omnigraph_reconcile_failures", "Those that failed.", sum(served.failures for served in service.reconcilers)),
     ]
     return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
 
 
-# Answered on every connection that is accepted, however many there are, and under whatever name the server is asked.
+# Answered on every connection, also beyond the connection limit and for any `Host`.
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (

@@ -22,12 +22,12 @@ _ETAG: Final = re.compile(r'(W/)?("[^"]*")')
 def get(call: Call[wire.BlobInput]) -> Response:
     blob = _find_blob(call)
     headers = _headers(blob)
-    if (refusal := _conditional_response(call, blob)) is not None:
-        return refusal
-    asked = _requested_range(call, blob)
-    if asked is None:
+    if (conditional := _conditional_response(call, blob)) is not None:
+        return conditional
+    byte_range = _requested_range(call, blob)
+    if byte_range is None:
         return _bytes_response(blob, 0, blob.length, 200, headers)
-    start, end = asked
+    start, end = byte_range
     return _bytes_response(
         blob, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{blob.length}"}
     )
@@ -36,23 +36,23 @@ def get(call: Call[wire.BlobInput]) -> Response:
 def head(call: Call[wire.BlobInput]) -> Response:
     """Answer as `get` does, without ranges, and read no byte of the blob."""
     blob = _find_blob(call)
-    refusal = _conditional_response(call, blob)
+    conditional = _conditional_response(call, blob)
     headers = {**_headers(blob), "Content-Length": str(blob.length)}
-    return Response(b"", wire.BYTES, headers=headers) if refusal is None else refusal
+    return Response(b"", wire.BYTES, headers=headers) if conditional is None else conditional
 
 
 def _find_blob(call: Call[wire.BlobInput]) -> Blob:
-    given = call.input
-    if given.branch is not None and given.snapshot is not None:
+    request = call.input
+    if request.branch is not None and request.snapshot is not None:
         raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
     return call.graph.blob(
-        given.type,
-        given.id,
-        given.property,
-        entity=given.entity,
-        branch=(given.branch or "main").strip(),
-        at=given.snapshot,
-        names=given.names,
+        request.type,
+        request.id,
+        request.property,
+        entity=request.entity,
+        branch=(request.branch or "main").strip(),
+        at=request.snapshot,
+        names=request.names,
     )
 
 
@@ -94,13 +94,13 @@ def _etags(header: str, *, strong: bool) -> set[str]:
 
 def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] | None:
     """Return the one range that is asked for; what is not one plain range of bytes is as if it were not there."""
-    found = _RANGE.fullmatch(call.header("range") or "")
-    if found is None or not any(found.groups()) or max(map(len, found.groups())) > 19:
+    match = _RANGE.fullmatch(call.header("range") or "")
+    if match is None or not any(match.groups()) or max(map(len, match.groups())) > 19:
         return None
     condition = call.header("if-range")
     if condition is not None and condition.strip() != blob.etag:
         return None
-    first, last = (int(text) if text else None for text in found.groups())
+    first, last = (int(text) if text else None for text in match.groups())
     if first is None:
         assert last is not None
         start, end = max(blob.length - last, 0), blob.length
@@ -127,5 +127,5 @@ def _bytes_response(blob: Blob, start: int, end: int, status: int, headers: dict
 
 
 def _read_pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
-    for place in range(start, end, BLOB_READ_BYTES_MAX):
-        yield blob.read(place, min(place + BLOB_READ_BYTES_MAX, end))
+    for offset in range(start, end, BLOB_READ_BYTES_MAX):
+        yield blob.read(offset, min(offset + BLOB_READ_BYTES_MAX, end))

@@ -20,8 +20,10 @@ def export(call: Call[wire.Export]) -> Response:
 
 
 def baseline(call: Call[wire.Baseline]) -> Response:
-    given = call.input
-    return _stream(call, lambda: call.graph.baseline(given.branch, kinds=given.kind, types=given.type, ops=given.op))
+    request = call.input
+    return _stream(
+        call, lambda: call.graph.baseline(request.branch, kinds=request.kind, types=request.type, ops=request.op)
+    )
 
 
 def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
@@ -36,35 +38,35 @@ def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
 
 
 def changes(call: Call[wire.Changes]) -> Response:
-    given = call.input
+    request = call.input
     page = call.graph.changes(
-        given.branch,
-        start=given.start,
-        cursor=given.cursor,
-        page_token=given.page_token,
-        kinds=given.kind,
-        types=given.type,
-        ops=given.op,
-        limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
-        commits_max=FEED_COMMITS if given.max_commits is None else given.max_commits,
+        request.branch,
+        start=request.start,
+        cursor=request.cursor,
+        page_token=request.page_token,
+        kinds=request.kind,
+        types=request.type,
+        ops=request.op,
+        limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
+        commits_max=FEED_COMMITS if request.max_commits is None else request.max_commits,
     )
     return json_response(page.to_json())
 
 
 def commit_changes(call: Call[wire.CommitChanges]) -> Response:
-    given, commit_id = call.input, call.path["commit_id"]
+    request, commit_id = call.input, call.path["commit_id"]
     try:
         page = call.graph.commit_changes(
             commit_id,
-            kinds=given.kind,
-            types=given.type,
-            ops=given.op,
-            limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
-            page_token=given.page_token,
-            names=given.names,
+            kinds=request.kind,
+            types=request.type,
+            ops=request.op,
+            limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
+            page_token=request.page_token,
+            names=request.names,
         )
     except PolicyDenied:
-        # Whoever may not read the branch learns not even that the commit is there.
+        # Do not reveal that the commit exists to actors that may not read its branch.
         raise unknown_commit(commit_id) from None
     return json_response(page.to_json())
 

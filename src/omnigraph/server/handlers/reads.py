@@ -30,21 +30,21 @@ def snapshot(call: Call[wire.BranchInput]) -> Response:
 
 
 def query(call: Call[wire.Query]) -> Response:
-    given = call.input
-    branch, at = read_target(given)
-    result = _run_query(call, given, branch, at)
-    return rows_response(call, result, target_fields(given, branch))
+    request = call.input
+    branch, at = read_target(request)
+    result = _run_query(call, request, branch, at)
+    return rows_response(call, result, target_fields(request, branch))
 
 
 def read(call: Call[wire.Read]) -> Response:
     """Answer a read as earlier releases did, whose answer has no commit."""
-    given = call.input
+    request = call.input
     present = wire.Query(
-        query=given.query_source,
-        name=given.query_name,
-        params=given.params,
-        branch=given.branch,
-        snapshot=given.snapshot,
+        query=request.query_source,
+        name=request.query_name,
+        params=request.params,
+        branch=request.branch,
+        snapshot=request.snapshot,
     )
     branch, at = read_target(present)
     result = _run_query(call, present, branch, at)
@@ -53,29 +53,29 @@ def read(call: Call[wire.Read]) -> Response:
     return json_rows_response(result, description)
 
 
-def _run_query(call: Call[Any], given: wire.Query, branch: str, at: Moment | None) -> Result:
+def _run_query(call: Call[Any], request: wire.Query, branch: str, at: Moment | None) -> Result:
     return call.graph.query(
-        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+        request.query, request.name, request.params, branch, at, names=request.names, budget=Budget(cancel=call.cancel)
     )
 
 
-def target_fields(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
+def target_fields(request: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
     """Return what was read, in the words of the request."""
-    moment = {"snapshot": given.snapshot, "as_of": given.as_of}
+    moment = {"snapshot": request.snapshot, "as_of": request.as_of}
     named: dict[str, object] = {name: value for name, value in moment.items() if value is not None}
-    return named if isinstance(given.snapshot, str) else {"branch": branch, **named}
+    return named if isinstance(request.snapshot, str) else {"branch": branch, **named}
 
 
 def rows_response(call: Call[Any], result: Result, target: dict[str, object]) -> Response:
     """Return rows as JSON or, if the caller takes that, as an Arrow stream."""
     if ARROW in (call.header("accept") or ""):
-        told = {
+        headers = {
             wire.QUERY_NAME: quote(result.query_name),
             wire.ROW_COUNT: str(len(result)),
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        return _streamed_response(result, _arrow_chunks(result), ARROW, told)
+        return _streamed_response(result, _arrow_chunks(result), ARROW, headers)
     return json_rows_response(result, describe_rows(result, target))
 
 
@@ -101,10 +101,10 @@ def _streamed_response(result: Result, chunks: Iterator[bytes], media: str, head
     return Response(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
 
 
-def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
+def _json_chunks(result: Result, description: dict[str, object]) -> Iterator[bytes]:
     """Yield an answer with the rows of a result in the place of none."""
     # Inside of a text the quotes would be escaped, so this occurs once.
-    head, _, tail = dump(answer).partition(_NO_ROWS)
+    head, _, tail = dump(description).partition(_NO_ROWS)
     pieces = result.json_pieces()
     yield head + _NO_ROWS[:-1] + next(pieces, b"")
     yield from pieces
@@ -112,7 +112,7 @@ def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
 
 
 class _ChunkBuffer(io.RawIOBase):
-    """A file that gives away what was written to it."""
+    """A write-only file whose content is taken in chunks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,19 +142,19 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
 
 
 def explain(call: Call[wire.Explain]) -> Response:
-    given = call.input
-    branch, at = read_target(given)
-    found = call.graph.explain(
-        given.query,
-        given.name,
-        given.params,
+    request = call.input
+    branch, at = read_target(request)
+    explanation = call.graph.explain(
+        request.query,
+        request.name,
+        request.params,
         branch,
         at,
-        names=given.names,
-        profile=given.profile,
+        names=request.names,
+        profile=request.profile,
         budget=Budget(cancel=call.cancel),
     )
-    return json_response({**found.to_json(), "text": found.render()})
+    return json_response({**explanation.to_json(), "text": explanation.render()})
 
 
 def schema(call: Call[wire.NoInput]) -> Response:
@@ -166,8 +166,8 @@ def branches(call: Call[wire.NoInput]) -> Response:
 
 
 def commits(call: Call[wire.Commits]) -> Response:
-    found = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
-    return json_response({"commits": describe_commits(call.graph.core, found)})
+    commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
+    return json_response({"commits": describe_commits(call.graph.core, commits)})
 
 
 def commit(call: Call[wire.NoInput]) -> Response:
@@ -176,30 +176,30 @@ def commit(call: Call[wire.NoInput]) -> Response:
 
 
 def tags(call: Call[wire.NoInput]) -> Response:
-    return json_response({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
+    return json_response({"tags": [describe_tag(tag) for tag in call.graph.tags.list()]})
 
 
 def diff(call: Call[wire.Diff]) -> Response:
-    given = call.input
-    found = call.graph.diff(
-        given.from_,
-        given.to,
-        kinds=given.kind,
-        types=given.type,
-        ops=given.op,
-        branch=given.branch,
-        names=given.names,
+    request = call.input
+    difference = call.graph.diff(
+        request.from_,
+        request.to,
+        kinds=request.kind,
+        types=request.type,
+        ops=request.op,
+        branch=request.branch,
+        names=request.names,
     )
-    if found.changes.num_rows <= CHANGE_WINDOW_ROWS:
-        return json_response(found.to_json())
-    return Response(found.json_chunks())
+    if difference.changes.num_rows <= CHANGE_WINDOW_ROWS:
+        return json_response(difference.to_json())
+    return Response(difference.json_chunks())
 
 
 def operation(call: Call[wire.NoInput]) -> Response:
     """Tell what became of a write whose answer was lost."""
     # Looked at before history is, where a write that ends in between is then found.
     is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
-    found = call.graph.operation(call.path["operation_id"])
-    outcome = "pending" if is_under_way and found.commit is None else found.outcome
-    shown = describe_commits(call.graph.core, [found.commit])[0] if found.commit else None
-    return json_response({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})
+    operation = call.graph.operation(call.path["operation_id"])
+    outcome = "pending" if is_under_way and operation.commit is None else operation.outcome
+    shown = describe_commits(call.graph.core, [operation.commit])[0] if operation.commit else None
+    return json_response({"operation_id": operation.operation_id, "outcome": outcome, "commit": shown})

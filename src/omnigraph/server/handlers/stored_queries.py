@@ -22,13 +22,13 @@ def catalog(call: Call[wire.NoInput]) -> Response:
     Broken ones are listed for those who may see all types.
     """
     core, stored = call.graph.core, call.served.stored()
-    listed = [one.to_json() for one in stored.list(core.view().catalog) if _is_callable(call, one)]
-    broken = [one.to_json() for one in stored.broken] if _sees_all_types(core) else []
+    listed = [query.to_json() for query in stored.list(core.view().catalog) if _is_callable(call, query)]
+    broken = [query.to_json() for query in stored.broken] if _sees_all_types(core) else []
     return json_response({"queries": listed, "broken": broken})
 
 
 def _is_callable(call: Call[wire.NoInput], stored: StoredQuery) -> bool:
-    """Tell whether the policy lets the caller call a query on any branch at all."""
+    """Return True if the policy lets the caller run a query on some branch."""
     try:
         for action in ("invoke_query", "change" if stored.mutation else "read"):
             deny_early(call.served.checker, call.actor, action)
@@ -48,19 +48,19 @@ def unknown_query() -> GraphError:
 
 def is_mutation(call: Call[wire.Invoke]) -> bool:
     """Return the kind of the stored query that a request names."""
-    found = call.served.queries.is_mutation(call.path["name"])
-    if found is None:
+    is_stored_mutation = call.served.queries.is_mutation(call.path["name"])
+    if is_stored_mutation is None:
         raise unknown_query()
-    return found
+    return is_stored_mutation
 
 
 def find_query(call: Call[wire.Invoke]) -> StoredQuery:
     """Return the stored query that a request names, as the accepted schema has it now."""
     name, stored = call.path["name"], call.served.stored()
-    found = stored.get(name)
-    if found is not None:
-        return found
-    broken = next((one for one in stored.broken if one.name == name), None)
+    query = stored.get(name)
+    if query is not None:
+        return query
+    broken = next((query for query in stored.broken if query.name == name), None)
     # What it touches is not known, and its text may name what is hidden from the caller.
     if broken is None or not _sees_all_types(call.graph.core):
         raise unknown_query()
@@ -86,29 +86,29 @@ def invoke_if(call: Call[wire.Invoke]) -> Response:
 
 
 def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
-    stored, given = find_query(call), call.input
+    stored, request = find_query(call), call.input
     word = "a mutation" if stored.mutation else "a read"
-    if given.expect_mutation is not None and given.expect_mutation != stored.mutation:
+    if request.expect_mutation is not None and request.expect_mutation != stored.mutation:
         raise UsageError(f"`{stored.name}` is {word}, which is not what the caller expects")
     if not stored.mutation:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
-        branch, at = read_target(given)
-        _reject_hidden(stored, call.graph.core.view(branch, at, names=given.names))
+        branch, at = read_target(request)
+        _reject_hidden(stored, call.graph.core.view(branch, at, names=request.names))
         result = call.graph.query(
             stored.source,
             stored.name,
-            given.params,
+            request.params,
             branch,
             at,
-            names=given.names,
+            names=request.names,
             budget=Budget(cancel=call.cancel),
         )
-        return rows_response(call, result, target_fields(given, branch))
-    if given.snapshot is not None or given.as_of is not None:
+        return rows_response(call, result, target_fields(request, branch))
+    if request.snapshot is not None or request.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
-    _reject_hidden(stored, call.graph.core.view(given.branch or "main", action="change"))
-    receipt = call.graph.mutate(stored.source, stored.name, given.params, given.branch or "main", if_commit)
+    _reject_hidden(stored, call.graph.core.view(request.branch or "main", action="change"))
+    receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
     return receipt_response(receipt)
 
 

@@ -29,14 +29,14 @@ def mutate_if(call: Call[wire.Mutate]) -> Response:
 
 
 def _mutate(call: Call[wire.Mutate], if_commit: str | None) -> MutationReceipt:
-    given = call.input
-    return call.graph.mutate(given.query, given.name, given.params, given.branch, if_commit)
+    request = call.input
+    return call.graph.mutate(request.query, request.name, request.params, request.branch, if_commit)
 
 
 def reject_condition(call: Call[Any]) -> None:
-    """Refuse a condition where it would not be looked at, because a caller relies on it."""
+    """Reject a condition on routes that would ignore it."""
     if call.headers.get(wire.IF_COMMIT.lower()):
-        raise UsageError(f"`{wire.IF_COMMIT}` is not taken here; send the request to the route `…/if-graph-commit`")
+        raise UsageError(f"`{wire.IF_COMMIT}` is not supported here; send the request to the route `…/if-graph-commit`")
 
 
 def required_commit(call: Call[Any]) -> str:
@@ -50,46 +50,46 @@ def required_commit(call: Call[Any]) -> str:
 
 
 def load(call: Call[wire.Load]) -> Response:
-    given = call.input
-    return receipt_response(_ingest(call, given.data.encode(), given), uri=call.uri)
+    request = call.input
+    return receipt_response(_ingest(call, request.data.encode(), request), uri=call.uri)
 
 
 def load_lines(call: Call[wire.LoadLines]) -> Response:
     return receipt_response(_ingest(call, call.body, call.input))
 
 
-def _ingest(call: Call[Any], data: bytes, given: wire.Load | wire.LoadLines) -> IngestReceipt:
-    return call.graph.ingest(data, given.mode, given.branch, given.from_)
+def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -> IngestReceipt:
+    return call.graph.ingest(data, request.mode, request.branch, request.from_)
 
 
 # A schema in a request is always a text: the facade would take some texts for paths of the server's own files.
 
 
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
-    given = call.input
+    request = call.input
     return json_response(
-        plan(call.graph.core, Source("schema.pg", given.schema_source), given.allow_data_loss).to_json()
+        plan(call.graph.core, Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
     )
 
 
 def schema_apply(call: Call[wire.NewSchema]) -> Response:
-    given, core = call.input, call.graph.core
+    request, core = call.input, call.graph.core
     check = call.served.queries.refuse_breakage
-    receipt = apply(core, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
+    receipt = apply(core, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
     return receipt_response(receipt, uri=call.uri)
 
 
 def create_branch(call: Call[wire.NewBranch]) -> Response:
-    given = call.input
-    at = given.snapshot if given.as_of is None else parse_timestamp(given.as_of)
-    made = call.graph.branches.create(given.name, given.from_, at)
-    return json_response({"uri": call.uri, "from": given.from_, "name": made.name, "actor_id": call.actor})
+    request = call.input
+    at = request.snapshot if request.as_of is None else parse_timestamp(request.as_of)
+    made = call.graph.branches.create(request.name, request.from_, at)
+    return json_response({"uri": call.uri, "from": request.from_, "name": made.name, "actor_id": call.actor})
 
 
 def rename_branch(call: Call[wire.Rename]) -> Response:
-    given = call.input
-    made = call.graph.branches.rename(given.name, given.new_name)
-    return json_response({"uri": call.uri, "from": given.name.strip(), "name": made.name, "actor_id": call.actor})
+    request = call.input
+    made = call.graph.branches.rename(request.name, request.new_name)
+    return json_response({"uri": call.uri, "from": request.name.strip(), "name": made.name, "actor_id": call.actor})
 
 
 def delete_branch(call: Call[wire.NoInput]) -> Response:
@@ -99,29 +99,33 @@ def delete_branch(call: Call[wire.NoInput]) -> Response:
 
 
 def merge(call: Call[wire.Merge]) -> Response:
-    given = call.input
+    request = call.input
     receipt = call.graph.branches.merge(
-        given.source, given.target, given.delete_branch, given.dry_run, given.resolutions
+        request.source, request.target, request.delete_branch, request.dry_run, request.resolutions
     )
     return receipt_response(receipt)
 
 
 def revert(call: Call[wire.Replay]) -> Response:
-    given = call.input
-    receipt = call.graph.revert(given.commit, given.branch, dry_run=given.dry_run, resolutions=given.resolutions)
+    request = call.input
+    receipt = call.graph.revert(
+        request.commit, request.branch, dry_run=request.dry_run, resolutions=request.resolutions
+    )
     return receipt_response(receipt)
 
 
 def cherry_pick(call: Call[wire.Replay]) -> Response:
-    given = call.input
-    receipt = call.graph.cherry_pick(given.commit, given.branch, dry_run=given.dry_run, resolutions=given.resolutions)
+    request = call.input
+    receipt = call.graph.cherry_pick(
+        request.commit, request.branch, dry_run=request.dry_run, resolutions=request.resolutions
+    )
     return receipt_response(receipt)
 
 
 def create_tag(call: Call[wire.NewTag]) -> Response:
-    given = call.input
-    at = given.at if given.as_of is None else parse_timestamp(given.as_of)
-    made = call.graph.tags.create(given.name, at, given.branch)
+    request = call.input
+    at = request.at if request.as_of is None else parse_timestamp(request.as_of)
+    made = call.graph.tags.create(request.name, at, request.branch)
     return json_response({"uri": call.uri, **describe_tag(made)})
 
 
