@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omnigraph.engine.authorization import Scope, on, onto, transition
+from omnigraph.engine.authorization import Scope, between, on_branch, on_target
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.policy import Policy, cedar, load_bundle
 from omnigraph.policy.bundle import Bundle, Rule
@@ -141,8 +141,8 @@ def test_decide_padded_name_is_the_same_branch(padded: str) -> None:
     assert not policy.decide("act-a", "change", branch=padded).allowed
     assert policy.decide("act-a", "change", branch="mainly").allowed
     with pytest.raises(PolicyDenied):
-        policy.enforce("change", on(padded), "act-a")
-    assert (onto(padded), transition(padded, padded)) == (Scope(target="main"), Scope("main", "main"))
+        policy.enforce("change", on_branch(padded), "act-a")
+    assert (on_target(padded), between(padded, padded)) == (Scope(target="main"), Scope("main", "main"))
 
 
 def test_decide_unknown_action_is_refused() -> None:

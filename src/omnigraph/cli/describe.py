@@ -24,7 +24,7 @@ def commits_json(graph: Graph | ServedGraph, commits: Sequence[StoredCommit | Co
     from omnigraph.graph import Graph
 
     assert isinstance(graph, Graph), "only an opened graph has stored commits"
-    return describe_commits(graph.core, stored)
+    return describe_commits(graph.session, stored)
 
 
 def snapshot_json(snapshot: StoredSnapshot | Snapshot) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from omnigraph.server import wire
 if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.merge.conflicts import Given
+    from omnigraph.engine.merge.conflicts import ResolutionsInput
     from omnigraph.engine.query.explain import Explanation
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema_apply import SchemaReceipt
@@ -153,13 +153,13 @@ class GraphCalls:
         return Call(get(f"/operations/{_escape(operation_id)}"), _parse_operation)
 
     def revert(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> Call[MergeReceipt]:
         """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
         return _replay("/revert", commit_id, branch, dry_run, resolutions)
 
     def cherry_pick(
-        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: Given = None
+        self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> Call[MergeReceipt]:
         """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
         return _replay("/cherry-pick", commit_id, branch, dry_run, resolutions)
@@ -280,7 +280,7 @@ class BranchCalls:
         into: str = MAIN,
         delete_branch: bool = False,
         dry_run: bool = False,
-        resolutions: Given = None,
+        resolutions: ResolutionsInput = None,
     ) -> Call[MergeReceipt]:
         """Merge a branch into another, as one commit; `dry_run` only says what would come out."""
         request_input = wire.Merge(
@@ -338,7 +338,7 @@ class SchemaCalls:
         )
 
 
-def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: Given) -> Call[MergeReceipt]:
+def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
     request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
     return Call(with_operation_id(post(path, request_input)), responses.parse_merge, is_write=not dry_run)
@@ -381,7 +381,7 @@ def _schema_text(schema: str | Path) -> str:
     return schema_source(schema).text
 
 
-def _resolutions(resolutions: Given) -> list[dict[str, Any]] | None:
+def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     from omnigraph.engine.merge.conflicts import resolution_objects
 
     return None if resolutions is None else resolution_objects(resolutions)

@@ -100,7 +100,7 @@ class Policy:
         return decision
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Raise `PolicyDenied` unless an actor may do an action; see `engine.scope.Checker`."""
+        """Raise `PolicyDenied` unless an actor may do an action; see `engine.authorization.PolicyHook`."""
         decision = self._decide(actor, action, scope)
         if not decision.allowed:
             raise PolicyDenied(

@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 
 from omnigraph import settings
-from omnigraph.engine.authorization import ALLOW_ALL, Checker, PolicyBranch, Scope
+from omnigraph.engine.authorization import ALLOW_ALL, PolicyBranch, PolicyHook, Scope
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
@@ -171,14 +171,14 @@ class AuthMode:
                 " `--unauthenticated` to allow anonymous access"
             )
 
-    def checker(self, policy: Policy | None) -> Checker:
+    def checker(self, policy: Policy | None) -> PolicyHook:
         """Return the policy to enforce on a graph."""
         if policy is not None:
             return policy
         return READ_ONLY_POLICY if self.has_tokens else ALLOW_ALL
 
 
-def has_no_rules(checker: Checker, actor: str | None) -> bool:
+def has_no_rules(checker: PolicyHook, actor: str | None) -> bool:
     """Return True if a policy has no rule for an actor; the existence of the graph is hidden from them."""
     if not isinstance(checker, Policy):
         return False
@@ -186,7 +186,7 @@ def has_no_rules(checker: Checker, actor: str | None) -> bool:
     return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
 
 
-def deny_early(checker: Checker, actor: str | None, action: str) -> None:
+def deny_early(checker: PolicyHook, actor: str | None, action: str) -> None:
     """Raise `PolicyDenied` for an action that the actor may do on no branch, before the request body is read."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups

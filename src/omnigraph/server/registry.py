@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph import graph as graphs
-from omnigraph.engine.authorization import Checker
+from omnigraph.engine.authorization import PolicyHook
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.policy import Policy
@@ -52,13 +52,13 @@ class ServedGraph:
     in_flight_operations: list[str] = field(default_factory=list)
 
     @property
-    def checker(self) -> Checker:
+    def checker(self) -> PolicyHook:
         """The policy of the graph."""
-        return self.graph.core.policy
+        return self.graph.session.policy
 
     def stored(self) -> StoredQueries:
         """Compile the stored queries against the accepted schema, without regard to hidden types."""
-        return self.queries.check(self.graph.core.catalog(self.graph.core.kernel.snapshot()))
+        return self.queries.check(self.graph.session.catalog(self.graph.session.kernel.snapshot()))
 
     @contextmanager
     def track_operation(self, operation_id: str) -> Iterator[None]:
@@ -95,7 +95,7 @@ class GraphRegistry:
             log.error("tokens and policies were not reloaded", extra={"code": code, "error": reason})
             return
         for graph_id, served in self.served.items():
-            served.graph.core.policy = read.checkers[graph_id]
+            served.graph.session.policy = read.checkers[graph_id]
         self.tokens, self.server_policy, self.is_stale = read.tokens, read.server_policy, False
         log.info("tokens and policies were reloaded")
 
@@ -157,7 +157,7 @@ def open_registry(
     return GraphRegistry(served, sources, read.tokens, read.server_policy, fingerprint=fingerprint)
 
 
-def _open(config: GraphConfig, checker: Checker) -> ServedGraph:
+def _open(config: GraphConfig, checker: PolicyHook) -> ServedGraph:
     meter = Meter()
     graph = graphs.open(config.uri, policy=checker, meter=meter)
     # An unreadable file is a configuration error. A query that does not compile may be due to a later schema, and must

@@ -14,7 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from omnigraph import clock
 from omnigraph.engine.query.budget import CancelToken
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.errors import GraphError, LimitExceeded, UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import (
@@ -51,7 +51,7 @@ class Call(Generic[I]):
     @property
     def uri(self) -> str:
         """The graph's URI if the actor may see it, else its id."""
-        return self.graph.core.address_or(self.served.graph_id)
+        return self.graph.session.address_or(self.served.graph_id)
 
     def header(self, name: str) -> str | None:
         """Return the first value of a header."""
@@ -104,7 +104,7 @@ class _TargetInput(Protocol):
     def as_of(self) -> str | None: ...
 
 
-def read_target(request: _TargetInput) -> tuple[str, Moment | None]:
+def read_target(request: _TargetInput) -> tuple[str, AsOf | None]:
     """Return the branch and state that a request reads; versions and timestamps are relative to the branch."""
     if request.snapshot is not None and request.as_of is not None:
         raise UsageError("`snapshot` and `as_of` both say which state to read; give one of them")

@@ -183,7 +183,7 @@ def serve(
     service = open_service(registry)
     if every is not None:
         # Background maintenance has no actor, so no policy applies.
-        handles = (Graph(reconciler.graph.core.kernel) for reconciler in registry.served.values())
+        handles = (Graph(reconciler.graph.session.kernel) for reconciler in registry.served.values())
         service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
         with ExitStack() as running:

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from omnigraph.engine.algo.measures import LocalGraph, Numbers
-from omnigraph.engine.authorization import on
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.authorization import on_branch
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.committed_rows import ColumnTest, CommittedRows
 from omnigraph.engine.write.staging import Stager
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.lang.query.syntax_errors import suggestion
@@ -124,19 +124,19 @@ class NodeValues:
         return pa.table(columns | {name: self.nodes.of(node_type, one) for name, one in self.columns.items()})
 
 
-def write_values(core: Core, values: NodeValues, property_name: str, branch: str) -> Commit | None:
+def write_values(session: GraphSession, values: NodeValues, property_name: str, branch: str) -> Commit | None:
     """Write the first column to a property of all types that have it; None when every node has its value already.
 
     The nodes must still be as they were measured, else it is a conflict.
     """
-    core = admit(core, "change", on(branch), None)
+    session = authorize(session, "change", on_branch(branch), None)
     types = _types_with(values, property_name)
-    rights(core, values.view.snapshot).check(one.name for one in types)
+    write_permissions(session, values.view.snapshot).check(one.name for one in types)
     measured = values.view.snapshot.state.pins
-    schema = SchemaIs(core.whole(branch).catalog.ir_hash)
+    schema = SchemaIs(session.full_view(branch).catalog.ir_hash)
 
     def prepare(snapshot: Snapshot) -> Plan | None:
-        view = core.whole_of(snapshot)
+        view = session.full_view_of(snapshot)
         requirements: list[Requirement] = [schema]
         requirements += [PinIs(one.table_key, measured[one.table_key].ref.version) for one in types]
         for requirement in requirements:
@@ -149,9 +149,9 @@ def write_values(core: Core, values: NodeValues, property_name: str, branch: str
         validate(Changes(view.catalog, deltas), committed).raise_if_any()
         effects = Stager().stage(view, deltas, committed)
         reads = frozenset(committed.types_read | deltas.keys())
-        return Plan("mutation", effects, (), tuple(requirements), core.actor, reads=reads)
+        return Plan("mutation", effects, (), tuple(requirements), session.actor, reads=reads)
 
-    receipt = core.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    receipt = session.kernel.commit(branch, prepare, Work.LONG_CHANGE)
     return receipt.commit if receipt is not None else None
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from omnigraph import settings
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
@@ -54,7 +54,7 @@ class GivenOptions:
         return self.values.get("branch", MAIN).strip()
 
     @property
-    def at(self) -> Moment | None:
+    def at(self) -> AsOf | None:
         """The state to read: a commit, a tag, a point in time, or a manifest version; None is the newest."""
         at, version = self.values.get("at"), self.values.get("version")
         if at is not None and version is not None:

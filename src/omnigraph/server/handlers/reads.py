@@ -15,7 +15,7 @@ import pyarrow as pa
 from omnigraph.engine.history import describe_commits, describe_snapshot, describe_tag
 from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
@@ -53,7 +53,7 @@ def read(call: Call[wire.Read]) -> Response:
     return json_rows_response(result, description)
 
 
-def _run_query(call: Call[Any], request: wire.Query, branch: str, at: Moment | None) -> Result:
+def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | None) -> Result:
     return call.graph.query(
         request.query, request.name, request.params, branch, at, names=request.names, budget=Budget(cancel=call.cancel)
     )
@@ -167,11 +167,11 @@ def branches(call: Call[wire.NoInput]) -> Response:
 
 def commits(call: Call[wire.Commits]) -> Response:
     commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
-    return json_response({"commits": describe_commits(call.graph.core, commits)})
+    return json_response({"commits": describe_commits(call.graph.session, commits)})
 
 
 def commit(call: Call[wire.NoInput]) -> Response:
-    [shown] = describe_commits(call.graph.core, [call.graph.commit(call.path["commit_id"])])
+    [shown] = describe_commits(call.graph.session, [call.graph.commit(call.path["commit_id"])])
     return json_response(shown)
 
 
@@ -201,5 +201,5 @@ def operation(call: Call[wire.NoInput]) -> Response:
     is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
     operation = call.graph.operation(call.path["operation_id"])
     outcome = "pending" if is_under_way and operation.commit is None else operation.outcome
-    shown = describe_commits(call.graph.core, [operation.commit])[0] if operation.commit else None
+    shown = describe_commits(call.graph.session, [operation.commit])[0] if operation.commit else None
     return json_response({"operation_id": operation.operation_id, "outcome": outcome, "commit": shown})

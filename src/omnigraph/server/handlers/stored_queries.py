@@ -6,7 +6,7 @@ A query that is not there and one that the caller may not call look the same.
 from __future__ import annotations
 
 from omnigraph.engine.query.budget import Budget
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.server import wire
 from omnigraph.server.auth import deny_early
@@ -21,9 +21,9 @@ def catalog(call: Call[wire.NoInput]) -> Response:
 
     Broken ones are listed for those who may see all types.
     """
-    core, stored = call.graph.core, call.served.stored()
-    listed = [query.to_json() for query in stored.list(core.view().catalog) if _is_callable(call, query)]
-    broken = [query.to_json() for query in stored.broken] if _sees_all_types(core) else []
+    session, stored = call.graph.session, call.served.stored()
+    listed = [query.to_json() for query in stored.list(session.view().catalog) if _is_callable(call, query)]
+    broken = [query.to_json() for query in stored.broken] if _sees_all_types(session) else []
     return json_response({"queries": listed, "broken": broken})
 
 
@@ -62,7 +62,7 @@ def find_query(call: Call[wire.Invoke]) -> StoredQuery:
         return query
     broken = next((query for query in stored.broken if query.name == name), None)
     # What it touches is not known, and its text may name what is hidden from the caller.
-    if broken is None or not _sees_all_types(call.graph.core):
+    if broken is None or not _sees_all_types(call.graph.session):
         raise unknown_query()
     raise GraphError(
         f"the stored query does not compile against the accepted schema: {broken.render()}. Nothing was done; ask the"
@@ -72,8 +72,8 @@ def find_query(call: Call[wire.Invoke]) -> StoredQuery:
     )
 
 
-def _sees_all_types(core: Core) -> bool:
-    return not core.hidden(core.kernel.snapshot())
+def _sees_all_types(session: GraphSession) -> bool:
+    return not session.hidden(session.kernel.snapshot())
 
 
 def invoke(call: Call[wire.Invoke]) -> Response:
@@ -94,7 +94,7 @@ def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
         branch, at = read_target(request)
-        _reject_hidden(stored, call.graph.core.view(branch, at, names=request.names))
+        _reject_hidden(stored, call.graph.session.view(branch, at, names=request.names))
         result = call.graph.query(
             stored.source,
             stored.name,
@@ -107,7 +107,7 @@ def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
         return rows_response(call, result, target_fields(request, branch))
     if request.snapshot is not None or request.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
-    _reject_hidden(stored, call.graph.core.view(request.branch or "main", action="change"))
+    _reject_hidden(stored, call.graph.session.view(request.branch or "main", action="change"))
     receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
     return receipt_response(receipt)
 

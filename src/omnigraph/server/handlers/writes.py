@@ -68,14 +68,14 @@ def _ingest(call: Call[Any], data: bytes, request: wire.Load | wire.LoadLines) -
 def schema_plan(call: Call[wire.NewSchema]) -> Response:
     request = call.input
     return json_response(
-        plan(call.graph.core, Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
+        plan(call.graph.session, Source("schema.pg", request.schema_source), request.allow_data_loss).to_json()
     )
 
 
 def schema_apply(call: Call[wire.NewSchema]) -> Response:
-    request, core = call.input, call.graph.core
+    request, session = call.input, call.graph.session
     check = call.served.queries.refuse_breakage
-    receipt = apply(core, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
+    receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
     return receipt_response(receipt, uri=call.uri)
 
 
