@@ -1,4 +1,4 @@
-"""`omnigraph completion`: what a shell needs to complete commands and options."""
+"""`omnigraph completion` and `omnigraph version`."""
 
 from __future__ import annotations
 
