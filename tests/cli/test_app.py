@@ -12,7 +12,7 @@ import pytest
 from omnigraph import __version__
 from omnigraph.cli import main
 from omnigraph.cli.commands import COMMANDS
-from omnigraph.release import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 
 SCHEMA = "node Port {\n  code: String @key\n  berths: I32?\n}\n"
 GOOD = "query q($c: String) {\n  match { $p: Port { code: $c } }\n  return { $p.berths }\n}\n"
@@ -159,7 +159,7 @@ def test_main_wrong_usage_json_has_the_error_shape(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("given", [["version"], ["--help"], ["lint", "--help"], ["query", "--help"]])
 def test_main_light_commands_import_no_compiler(given: list[str]) -> None:
-    heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "pydantic", "yaml", "httpx", "fastapi", "pyspark"]
+    heavy = ["lark", "rich", "pyarrow", "numpy", "lance", "orjson", "pydantic", "yaml", "httpx", "httptools", "pyspark"]
     heavy += ["omnigraph.lang", "omnigraph.graph", "omnigraph.client", "ulid"]
     program = (
         f"import sys; from omnigraph.cli import main; main({given}); print([m for m in {heavy} if m in sys.modules])"

@@ -36,7 +36,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "it holds `q0`, `q1`, `q2`, `q3`, `q4`, `q5`, `q6`, `q7` and 2 more",
         ),
         ("query --store g.omni --query q.gq", "the source holds 10 queries; name the one to run"),
-        ("branch list --server http://127.0.0.1:9 --graph g", "check its address, and that it is running. Nothing"),
+        ("branch list --server http://127.0.0.1:9 --graph g", "check its address and that it is running. Nothing"),
     ],
 )
 def test_mistake_is_answered_with_what_to_do(

@@ -14,7 +14,7 @@ import pytest
 from typer.models import ParameterInfo
 
 from omnigraph.cli import main
-from omnigraph.cli.app import Wants, hoist
+from omnigraph.cli.app import TargetUse, put_command_first
 from omnigraph.cli.commands import COMMANDS, Command
 from omnigraph.cli.config import (
     Alias,
@@ -27,7 +27,7 @@ from omnigraph.cli.config import (
     read_config,
     token_for,
 )
-from omnigraph.cli.target import Capability, Direct, Flags, Served, resolve, takes
+from omnigraph.cli.target import Capability, Direct, Flags, Served, accepts_flag, resolve_location
 from omnigraph.errors import UsageError
 
 FLAGS = {"--store": "g.omni", "--server": "http://localhost:1", "--graph": "g", "--profile": "p", "--as": "ada"}
@@ -71,9 +71,9 @@ def capability_of(command: Command) -> Capability:
     return Capability.SERVED if words == ("graphs", "list") else Capability.LOCAL
 
 
-def wants(command: Command) -> Wants | None:
+def wants(command: Command) -> TargetUse | None:
     hint = get_type_hints(command.run, include_extras=True).get("target")
-    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Wants)), None)
+    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, TargetUse)), None)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.path)
@@ -115,7 +115,7 @@ def test_flag_is_taken_or_refused_with_a_reason(
 
 @pytest.mark.parametrize(("capability", "flags"), USES.items())
 def test_takes_says_what_the_table_says(capability: Capability, flags: set[str]) -> None:
-    assert {flag for flag in FLAGS if takes(capability, flag.removeprefix("--"))} == flags
+    assert {flag for flag in FLAGS if accepts_flag(capability, flag.removeprefix("--"))} == flags
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_takes_says_what_the_table_says(capability: Capability, flags: set[str])
 )
 def test_resolve_follows_the_precedence(flags: Flags, defaults: Defaults, place: Direct | Served) -> None:
     config = Config(servers=CONFIG.servers, profiles=CONFIG.profiles, defaults=defaults)
-    assert resolve("omnigraph query", Capability.ANY, flags, config) == place
+    assert resolve_location("omnigraph query", Capability.ANY, flags, config) == place
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_resolve_follows_the_precedence(flags: Flags, defaults: Defaults, place:
 )
 def test_resolve_what_cannot_be_meant_is_refused(capability: Capability, flags: Flags, says: str) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve("omnigraph query", capability, flags, CONFIG)
+        resolve_location("omnigraph query", capability, flags, CONFIG)
     assert says in caught.value.message
 
 
@@ -291,7 +291,7 @@ def test_profiles_are_listed_and_shown(
     ],
 )
 def test_hoist_moves_shared_options_behind_the_command(given: list[str], moved: list[str]) -> None:
-    assert hoist(given) == moved
+    assert put_command_first(given) == moved
 
 
 @pytest.mark.parametrize(

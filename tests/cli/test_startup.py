@@ -19,7 +19,7 @@ print(gc.get_threshold() == usual, gc.get_freeze_count() > 0)
 
 
 @pytest.mark.parametrize(
-    ("claim", "told"), [("startup.claim_process()", ["True", "True True"]), ("", ["False", "True False"])]
+    ("claim", "told"), [("startup.tune_for_short_process()", ["True", "True True"]), ("", ["False", "True False"])]
 )
 def test_garbage_waits_in_the_process_of_a_command_that_does_not_stay(claim: str, told: list[str]) -> None:
     done = subprocess.run(

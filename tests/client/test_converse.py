@@ -8,8 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
-from omnigraph.client.request import Call, Reply, Request, get, once, post
-from omnigraph.client.retry import Lost, Pause, converse
+from omnigraph.client.request import Call, Request, Response, get, post, with_operation_id
+from omnigraph.client.retry import NoResponse, Pause, retry_steps
 from omnigraph.errors import Effect, GraphError, OmniGraphError, ReadSetChanged, UsageError
 from omnigraph.ids import is_ulid
 from omnigraph.limits import CLIENT_ATTEMPTS_MAX, CLIENT_WAIT_SECONDS_MAX
@@ -17,15 +17,15 @@ from omnigraph.server import wire
 from omnigraph.server.errors import error_body
 
 READ = Call(get("/branches"), lambda reply: reply.json()["n"])
-ONCE = Call(once(post("/mutate", wire.Mutate(query="q"))), lambda reply: reply.json()["n"], is_write=True)
+ONCE = Call(with_operation_id(post("/mutate", wire.Mutate(query="q"))), lambda reply: reply.json()["n"], is_write=True)
 WRITE = Call(post("/branches", wire.NewBranch(name="b")), lambda reply: reply.json()["n"], is_write=True)
-DONE = Reply(200, {}, b'{"n": 1}')
-SORRY = Reply(503, {}, b"sorry")
-UNSENT, UNANSWERED = Lost("unsent", "refused"), Lost("unanswered", "reset")
+DONE = Response(200, {}, b'{"n": 1}')
+SORRY = Response(503, {}, b"sorry")
+UNSENT, UNANSWERED = NoResponse("unsent", "refused"), NoResponse("unanswered", "reset")
 
 
-def refused(error: OmniGraphError, status: int | None = None, **headers: str) -> Reply:
-    return Reply(status or error.kind.http_status, headers, orjson.dumps(error_body(error)))
+def refused(error: OmniGraphError, status: int | None = None, **headers: str) -> Response:
+    return Response(status or error.kind.http_status, headers, orjson.dumps(error_body(error)))
 
 
 BUSY = refused(ReadSetChanged("it moved", member="head"))
@@ -34,16 +34,18 @@ LATER = refused(UsageError("later"), 429, **{"retry-after": "60"})
 UNKNOWN = refused(ReadSetChanged("lost", effect=Effect.UNKNOWN, operation_id="01ARZ3NDEKTSV4RRFFQ69G5FAV"))
 
 
-def operation(outcome: str) -> Reply:
+def operation(outcome: str) -> Response:
     commit = {"graph_commit_id": "C"} if outcome == "applied" else None
-    return Reply(200, {}, orjson.dumps({"operation_id": "X", "outcome": outcome, "commit": commit}))
+    return Response(200, {}, orjson.dumps({"operation_id": "X", "outcome": outcome, "commit": commit}))
 
 
-def talk(call: Call[Any], came: Sequence[Reply | Lost], waits: list[float] | None = None) -> tuple[object, list[str]]:
+def talk(
+    call: Call[Any], came: Sequence[Response | NoResponse], waits: list[float] | None = None
+) -> tuple[object, list[str]]:
     """Answer the requests of a call one after the other; return its answer or error, and the paths it asked for."""
     asked: list[str] = []
     answers = iter(came)
-    steps = converse(call)
+    steps = retry_steps(call)
     step = next(steps)
     try:
         while True:
@@ -74,7 +76,9 @@ def talk(call: Call[Any], came: Sequence[Reply | Lost], waits: list[float] | Non
         (WRITE, [refused(UsageError("slow down"), 429), DONE], 2),
     ],
 )
-def test_converse_what_did_nothing_is_sent_again(call: Call[Any], came: list[Reply | Lost], requests: int) -> None:
+def test_converse_what_did_nothing_is_sent_again(
+    call: Call[Any], came: list[Response | NoResponse], requests: int
+) -> None:
     answer, asked = talk(call, came)
     assert (answer, len(asked)) == (1, requests)
 
@@ -90,7 +94,7 @@ def test_converse_what_did_nothing_is_sent_again(call: Call[Any], came: list[Rep
     ],
 )
 def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
-    call: Call[Any], came: Reply | Lost, code: str, effect: Effect
+    call: Call[Any], came: Response | NoResponse, code: str, effect: Effect
 ) -> None:
     error, asked = talk(call, [came])
     assert isinstance(error, OmniGraphError)
@@ -98,7 +102,7 @@ def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
 
 
 @pytest.mark.parametrize("came", [UNSENT, BUSY])
-def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Reply | Lost) -> None:
+def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Response | NoResponse) -> None:
     error, asked = talk(WRITE, [came] * 99)
     assert isinstance(error, OmniGraphError)
     assert len(asked) == CLIENT_ATTEMPTS_MAX
@@ -109,11 +113,13 @@ def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Reply | Lost
     [
         ([operation("applied")], Effect.APPLIED, 2),
         ([operation("pending"), UNANSWERED, operation("applied")], Effect.APPLIED, 4),
-        ([Reply(200, {}, b"<html>"), Reply(200, {}, b"[]"), operation("applied")], Effect.APPLIED, 4),
+        ([Response(200, {}, b"<html>"), Response(200, {}, b"[]"), operation("applied")], Effect.APPLIED, 4),
         ([operation("pending")] * 99, Effect.UNKNOWN, 1 + CLIENT_ATTEMPTS_MAX),
     ],
 )
-def test_converse_unknown_outcome_is_asked_for(told: list[Reply | Lost], effect: Effect, requests: int) -> None:
+def test_converse_unknown_outcome_is_asked_for(
+    told: list[Response | NoResponse], effect: Effect, requests: int
+) -> None:
     error, asked = talk(WRITE, [UNKNOWN, *told])
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (effect, requests)
@@ -126,7 +132,7 @@ def test_converse_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None
 
 
 def test_converse_unanswered_write_of_its_own_id_is_sent_again_under_the_same() -> None:
-    steps = converse(ONCE)
+    steps = retry_steps(ONCE)
     first = next(steps)
     assert isinstance(first, Request)
     assert isinstance(steps.send(UNANSWERED), Pause)
@@ -152,7 +158,7 @@ def test_converse_never_answered_write_says_how_to_ask_for_it() -> None:
         [SORRY] * 4,
     ],
 )
-def test_converse_write_that_one_attempt_may_have_done_stays_unknown(came: list[Reply | Lost]) -> None:
+def test_converse_write_that_one_attempt_may_have_done_stays_unknown(came: list[Response | NoResponse]) -> None:
     error, asked = talk(ONCE, came)
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (Effect.UNKNOWN, len(came))
@@ -168,7 +174,7 @@ def test_converse_failed_read_did_nothing() -> None:
 
 def test_converse_asking_for_an_outcome_waits_only_before_it_asks_again_and_never_long() -> None:
     waits: list[float] = []
-    talk(WRITE, [UNKNOWN, *[Reply(503, {"retry-after": "3600"}, b"sorry")] * 99], waits)
+    talk(WRITE, [UNKNOWN, *[Response(503, {"retry-after": "3600"}, b"sorry")] * 99], waits)
     assert waits == [CLIENT_WAIT_SECONDS_MAX] * (CLIENT_ATTEMPTS_MAX - 1)
 
 

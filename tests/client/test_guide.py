@@ -9,7 +9,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.server.auth import Tokens
-from omnigraph.server.registry import Place, open_house
+from omnigraph.server.registry import GraphConfig, open_registry
 from tests.server.conftest import POLICY
 from tests.server.live import TOKENS, Live, serving
 
@@ -33,7 +33,9 @@ def test_client_page_prints_what_it_shows(
 ) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY, encoding="utf-8")
-    house = open_house([Place("supply", str(supply), policy, None)], Tokens.of(TOKENS), is_unauthenticated=False)
+    house = open_registry(
+        [GraphConfig("supply", str(supply), policy, None)], Tokens.of(TOKENS), is_unauthenticated=False
+    )
     with serving(house, TOKENS) as live:
         run(live, monkeypatch, capsys)
 

@@ -6,8 +6,8 @@ import orjson
 import pytest
 
 from omnigraph import errors
-from omnigraph.client.request import Reply
-from omnigraph.client.responses import refusal
+from omnigraph.client.request import Response
+from omnigraph.client.responses import parse_error
 from omnigraph.errors import ERRORS, Effect, GraphError, OmniGraphError, StorageError, StorageKind
 from omnigraph.lang.diagnostic import Diagnostic, LanguageError
 from omnigraph.lang.source import Source, Span
@@ -21,7 +21,7 @@ CLASSES = [
 
 
 def travelled(error: OmniGraphError, source: str | None = None) -> OmniGraphError:
-    return refusal(Reply(error.kind.http_status, {}, orjson.dumps(error_body(error), default=str)), source)
+    return parse_error(Response(error.kind.http_status, {}, orjson.dumps(error_body(error), default=str)), source)
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
@@ -62,6 +62,6 @@ def test_refusal_diagnostics_point_into_the_source(is_at_hand: bool) -> None:
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"error": "x"}', b""])
 def test_refusal_answer_of_something_else_says_so(body: bytes) -> None:
-    came = refusal(Reply(404, {}, body))
+    came = parse_error(Response(404, {}, body))
     assert (came.code, came.effect) == ("server.unreachable", Effect.NONE)
-    assert "not one of an OmniGraph server" in came.message
+    assert "not from an OmniGraph server" in came.message

@@ -12,8 +12,8 @@ import pytest
 
 import omnigraph as og
 from omnigraph.client import responses, retry
-from omnigraph.client.request import Reply
-from omnigraph.client.responses import refusal
+from omnigraph.client.request import Response
+from omnigraph.client.responses import parse_error
 from omnigraph.engine.query.result import Result
 from omnigraph.engine.write.write_receipts import IngestReceipt
 from omnigraph.errors import OmniGraphError, UsageError
@@ -23,7 +23,7 @@ from tests.parity.surfaces import Commands, Http, Library, Surface
 from tests.server.conftest import POLICY
 from tests.server.live import TOKENS, Live, serving_graph
 
-RESULT, INGESTED = responses.result, responses.ingested
+RESULT, INGESTED = responses.parse_result, responses.parse_ingest
 SURFACES = ("client", "http", "commands", "served commands")
 
 
@@ -98,17 +98,17 @@ def covers(more: Any, less: Any) -> bool:
     return more == less or (isinstance(less, int) and isinstance(more, dict) and less == len(more.get("commits", ())))
 
 
-def without_last_column(reply: Reply) -> Result:
+def without_last_column(reply: Response) -> Result:
     found = RESULT(reply)
     return Result(found.to_arrow().select(found.columns[:-1]), found.query_name, found.branch, found.graph_commit_id)
 
 
-def always_usage(reply: Reply, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
-    error = refusal(reply, source, is_write=is_write)
+def always_usage(reply: Response, source: str | None = None, *, is_write: bool = False) -> OmniGraphError:
+    error = parse_error(reply, source, is_write=is_write)
     return UsageError(error.message, effect=error.effect, **error.context)
 
 
-def blind_to_edges(reply: Reply) -> IngestReceipt:
+def blind_to_edges(reply: Response) -> IngestReceipt:
     return replace(INGESTED(reply), edges={})
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from omnigraph.server import admission, run
 from omnigraph.server.auth import Tokens
 from omnigraph.server.http.listener import HostBounds
-from omnigraph.server.observability import to_standard_error
-from omnigraph.server.registry import Place, open_house
-from omnigraph.server.responses import Pace
+from omnigraph.server.observability import log_to_stderr
+from omnigraph.server.registry import GraphConfig, open_registry
+from omnigraph.server.responses import MinimumRate
 
 THREADS = 4
 BOUNDS = HostBounds(
@@ -29,11 +29,11 @@ TOKENS = {"ada": "token-of-ada", "bob": "token-of-bob"}
 def main(uri: str) -> None:
     # A minute is too long for a test.
     vars(admission)["SERVER_BODY_SECONDS_MAX"] = 1
-    house = open_house([Place("g", uri, Path(uri).with_name("policy.yaml"))], Tokens.of(TOKENS))
+    house = open_registry([GraphConfig("g", uri, Path(uri).with_name("policy.yaml"))], Tokens.of(TOKENS))
     service = run.open_service(house)
-    service.pace = Pace(stall_seconds=1, bytes_per_second_min=256 * 1024)
+    service.minimum_rate = MinimumRate(stall_seconds=1, bytes_per_second_min=256 * 1024)
     listening = run.bind("127.0.0.1:0")
-    to_standard_error()
+    log_to_stderr()
     server = run.Server(service, lambda address: print(address, flush=True), BOUNDS)
     server.run([listening])
     service.close()

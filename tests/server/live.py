@@ -15,7 +15,7 @@ import orjson
 from omnigraph.limits import SERVER_RELOAD_SECONDS
 from omnigraph.server.auth import Tokens
 from omnigraph.server.http.listener import HostBounds
-from omnigraph.server.registry import House, Place, open_house
+from omnigraph.server.registry import GraphConfig, GraphRegistry, open_registry
 from omnigraph.server.run import Server, bind, open_service
 from omnigraph.server.service import Service
 from tests.server.described import OURS
@@ -109,7 +109,7 @@ class Live:
 
 @contextmanager
 def serving(
-    house: House,
+    house: GraphRegistry,
     tokens: Mapping[str, str] | None = None,
     bounds: HostBounds | None = None,
     reload_seconds: float = SERVER_RELOAD_SECONDS,
@@ -145,8 +145,8 @@ def serving_graph(
     bounds: HostBounds | None = None,
 ) -> Iterator[Live]:
     """Serve one graph as `g`; without tokens it is open to everybody."""
-    house = open_house(
-        [Place("g", str(uri), policy, queries)],
+    house = open_registry(
+        [GraphConfig("g", str(uri), policy, queries)],
         Tokens.of(tokens or {}),
         is_unauthenticated=not tokens,
         server_policy=server_policy,

@@ -14,8 +14,8 @@ import pytest
 
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.server.admission import Admission
-from omnigraph.server.auth import READERS_ONLY, Doors, Tokens, read_tokens
-from omnigraph.server.registry import Place, open_house
+from omnigraph.server.auth import READ_ONLY_POLICY, AuthMode, Tokens, read_tokens
+from omnigraph.server.registry import GraphConfig, open_registry
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, SCHEMA, TOKENS, Live, serving_graph
 
@@ -108,7 +108,7 @@ def test_read_tokens_malformed_text_is_refused_and_not_told(monkeypatch: pytest.
 def test_doors_start_only_in_a_known_state(
     has_tokens: bool, has_policy: bool, is_unauthenticated: bool, starts: bool
 ) -> None:
-    doors = Doors(has_tokens, has_policy, is_unauthenticated)
+    doors = AuthMode(has_tokens, has_policy, is_unauthenticated)
     if starts:
         doors.check()
     else:
@@ -119,7 +119,7 @@ def test_doors_start_only_in_a_known_state(
 @pytest.mark.parametrize("graph_id", ["", "a b", "graphs", "healthz", "x" * 65, "a/b", "ä"])
 def test_open_house_graph_id_that_cannot_be_is_refused(graph_id: str, graph_uri: str) -> None:
     with pytest.raises(UsageError):
-        open_house([Place(graph_id, graph_uri)], Tokens(), is_unauthenticated=True)
+        open_registry([GraphConfig(graph_id, graph_uri)], Tokens(), is_unauthenticated=True)
 
 
 def test_default_deny_lets_token_holders_read_only(graph_uri: str) -> None:
@@ -142,12 +142,12 @@ def test_default_deny_lets_token_holders_read_only(graph_uri: str) -> None:
 
 
 def test_readers_only_policy_holds_in_the_engine_too(graph_uri: str) -> None:
-    house = open_house([Place("g", graph_uri)], Tokens.of(TOKENS))
-    graph = house.hosted["g"].graph.acting_as("ada")
+    house = open_registry([GraphConfig("g", graph_uri)], Tokens.of(TOKENS))
+    graph = house.served["g"].graph.acting_as("ada")
     with pytest.raises(OmniGraphError) as caught:
         graph.mutate(ADD, params={"name": "x"})
     assert caught.value.code == "policy.denied"
-    assert house.hosted["g"].checker is READERS_ONLY
+    assert house.served["g"].checker is READ_ONLY_POLICY
     house.close()
 
 
@@ -439,7 +439,7 @@ def test_actor_with_too_many_writes_is_told_when_to_come_back(graph_uri: str, mo
     monkeypatch.setenv("OMNIGRAPH_PER_ACTOR_INFLIGHT_MAX", "1")
     started, finish = threading.Event(), threading.Event()
     with serving_graph(graph_uri) as live:
-        graph = live.service.house.hosted["g"].graph
+        graph = live.service.registry.served["g"].graph
         plain = type(graph).mutate
 
         def slow(*given: object, **more: object) -> object:

@@ -138,9 +138,9 @@ class Sized:
 @settings(max_examples=100)
 @given(st.text(max_size=40) | st.from_regex(r"bytes=\d{0,22}-\d{0,22}"), st.integers(0, 50))
 def test_range_of_any_text_is_inside_the_blob(text: str, length: int) -> None:
-    call: Call[wire.BlobOf] = Call(None, None, None, None, headers={"range": (text,)})  # type: ignore[arg-type]
+    call: Call[wire.BlobInput] = Call(None, None, None, None, headers={"range": (text,)})  # type: ignore[arg-type]
     try:
-        found = blobs._range_of(call, Sized(length))  # type: ignore[arg-type]
+        found = blobs._requested_range(call, Sized(length))  # type: ignore[arg-type]
     except GraphError as error:
         found = None if error.code == "blob.range" else (-1, -1)
     assert found is None or 0 <= found[0] < found[1] <= length

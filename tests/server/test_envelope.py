@@ -27,9 +27,9 @@ from omnigraph.errors import (
 from omnigraph.graph import Graph
 from omnigraph.server import error_masking
 from omnigraph.server.auth import Tokens
-from omnigraph.server.error_masking import told
+from omnigraph.server.error_masking import redact_error
 from omnigraph.server.errors import CODES, error_body
-from omnigraph.server.registry import Hosted, House, Place, open_house
+from omnigraph.server.registry import GraphConfig, GraphRegistry, ServedGraph, open_registry
 from tests.server.live import ADD, PEOPLE, Live
 
 CONFLICT = {"type_key": "node:Person", "entity_id": "a", "kind": "DivergentUpdate", "message": "m", "base": None}
@@ -127,42 +127,42 @@ def test_error_body_situation_has_its_member(error: OmniGraphError, status: int,
 
 
 @pytest.fixture
-def house(graph_uri: str) -> Iterator[House]:
-    house = open_house([Place("g", graph_uri)], Tokens(), is_unauthenticated=True)
+def house(graph_uri: str) -> Iterator[GraphRegistry]:
+    house = open_registry([GraphConfig("g", graph_uri)], Tokens(), is_unauthenticated=True)
     yield house
     house.close()
 
 
-def naming(hosted: Hosted) -> UsageError:
+def naming(hosted: ServedGraph) -> UsageError:
     """Return an error that names the place of a graph wherever it can."""
     uri = hosted.graph.uri
     bare = uri.strip("/")
     return UsageError(f"look at `{uri}/nodes`", path=f"{uri}/x", deep=[{"at": f"file {bare}/nodes"}], uri=uri)
 
 
-def test_told_names_the_graph_instead_of_its_place(house: House) -> None:
-    body = told(naming(house.hosted["g"]), house.hosted["g"])
+def test_told_names_the_graph_instead_of_its_place(house: GraphRegistry) -> None:
+    body = redact_error(naming(house.served["g"]), house.served["g"])
     assert "secret-place" not in str(body)
     assert body["error"] == "look at `g/nodes`"
     assert body["context"] == {"path": "g/x", "deep": [{"at": "file g/nodes"}]}
 
 
-def test_told_of_texts_left_as_they_are_is_caught(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_told_of_texts_left_as_they_are_is_caught(house: GraphRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(error_masking, "_without", lambda value, roots, graph_id: value)
-    assert "secret-place" in str(told(naming(house.hosted["g"]), house.hosted["g"]))
+    assert "secret-place" in str(redact_error(naming(house.served["g"]), house.served["g"]))
 
 
 @pytest.mark.parametrize("code", ["storage.failed", "graph.corrupt", "internal.bug", "storage.drift"])
-def test_told_failures_of_storage_are_told_in_fixed_words(house: House, code: str) -> None:
+def test_told_failures_of_storage_are_told_in_fixed_words(house: GraphRegistry, code: str) -> None:
     error = GraphError("s3://bucket/secret-place/nodes", code=code, object="secret-place", kind="transient")
-    body = told(error, house.hosted["g"])
+    body = redact_error(error, house.served["g"])
     assert "secret-place" not in str(body)
     assert body["context"] == {"kind": "transient"}
 
 
-def test_told_change_routes_tell_only_what_is_listed(house: House) -> None:
+def test_told_change_routes_tell_only_what_is_listed(house: GraphRegistry) -> None:
     error = LimitExceeded("too much", resource="r", limit=1, actual=2, key="secret-place")
-    assert told(error, house.hosted["g"], is_change=True) == {
+    assert redact_error(error, house.served["g"], is_change=True) == {
         "error": "too much",
         "omnigraph_code": "limit.exceeded",
         "effect": "none",

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import omnigraph as og
-from omnigraph.client.retry import Lost
-from omnigraph.client.transport import Line
+from omnigraph.client.retry import NoResponse
+from omnigraph.client.transport import Transport
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -100,7 +100,7 @@ def test_write_under_way_is_pending_however_old_its_id_looks(live: Live, monkeyp
             finish.set()
         assert under_way.result().status == 200
     assert live.get(f"{G}/operations/{old}").json()["outcome"] == "applied"
-    assert live.service.house.hosted["g"].under_way == []
+    assert live.service.registry.served["g"].in_flight_operations == []
 
 
 def together(live: Live, writers: int) -> list[int]:
@@ -122,7 +122,7 @@ def test_writes_of_one_id_at_once_are_done_once(live: Live) -> None:
 
 def test_writes_of_one_id_that_is_not_looked_for_are_done_twice(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The mutant: without the look at history, every one of them goes through."""
-    monkeypatch.setattr(kernel, "refuse_repeated", lambda *given: None)
+    monkeypatch.setattr(kernel, "reject_repeated", lambda *_: None)
     assert together(live, 3) == [200, 200, 200]
 
 
@@ -133,7 +133,7 @@ def test_repeated_write_is_found_after_it_left_the_window(live: Live, monkeypatc
     assert add(live, operation).status == 200
     for number in range(6):
         assert add(live, new_ulid(), f"w{number}").status == 200
-    window = live.service.house.hosted["g"].graph.snapshot().state.commits
+    window = live.service.registry.served["g"].graph.snapshot().state.commits
     assert idempotency.find_request(window, operation) is None
     assert add(live, operation, "again").json()["omnigraph_code"] == "conflict.repeated"
     assert "again" not in names(live)
@@ -161,15 +161,15 @@ def test_operation_id_that_is_none_or_would_not_be_looked_at_is_refused(
 
 def test_client_that_lost_an_answer_learns_that_the_write_was_done(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first answer is thrown away on its way back, as a broken connection does."""
-    sent = Line._send
+    sent = Transport._send
     answered: list[Any] = []
 
-    def lossy(self: Line, request: Any) -> Any:
+    def lossy(self: Transport, request: Any) -> Any:
         reply = sent(self, request)
         answered.append(reply)
-        return Lost("unanswered", "reset") if len(answered) == 1 else reply
+        return NoResponse("unanswered", "reset") if len(answered) == 1 else reply
 
-    monkeypatch.setattr(Line, "_send", lossy)
+    monkeypatch.setattr(Transport, "_send", lossy)
     with og.connect(f"http://{live.host}:{live.port}", graph="g") as graph:
         with pytest.raises(OmniGraphError) as caught:
             graph.mutate(ADD, params={"name": "new"})

@@ -14,7 +14,7 @@ import pytest
 
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.server.auth import AllowedHosts, Tokens, read_allowed_hosts, read_tokens, token_files
-from omnigraph.server.registry import House, Place, open_house
+from omnigraph.server.registry import GraphConfig, GraphRegistry, open_registry
 from tests.server.live import PEOPLE, Live, serving
 from tests.server.mixed import ask
 from tests.server.process import running
@@ -39,13 +39,13 @@ def write(path: Path, tokens: object) -> None:
 
 
 @pytest.fixture
-def house(graph_uri: str, policy: Path, file: Path) -> House:
-    place = Place("g", graph_uri, policy)
-    return open_house([place], read_tokens(), read_tokens=read_tokens, token_files=token_files())
+def house(graph_uri: str, policy: Path, file: Path) -> GraphRegistry:
+    place = GraphConfig("g", graph_uri, policy)
+    return open_registry([place], read_tokens(), read_tokens=read_tokens, token_files=token_files())
 
 
 @pytest.fixture
-def reloading(house: House) -> Iterator[Live]:
+def reloading(house: GraphRegistry) -> Iterator[Live]:
     with serving(house, {"ada": "one", "bob": "two", "eve": "three"}) as live:
         yield live
 
@@ -56,7 +56,7 @@ def status(live: Live, actor: str, path: str = "/query") -> int:
 
 def reload(live: Live) -> str | None:
     """Read everything again, and return what readiness says of it."""
-    live.service.house.reload()
+    live.service.registry.reload()
     answer = live.get("/readyz")
     assert answer.status == 200
     found: str | None = answer.json().get("configuration")
@@ -121,7 +121,7 @@ def replace_by(path: Path, kind: str) -> None:
 
 @pytest.mark.slow
 def test_what_is_no_file_is_reported_and_the_next_file_is_taken(
-    house: House, file: Path, policy: Path, caplog: pytest.LogCaptureFixture
+    house: GraphRegistry, file: Path, policy: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rules = policy.read_text()
     with serving(house, {"ada": "one", "bob": "two"}, reload_seconds=0.02) as live:
@@ -177,7 +177,7 @@ def test_change_of_a_file_and_a_signal_are_noticed(graph_uri: str, file: Path, t
 
 
 @pytest.mark.slow
-def test_change_of_a_file_is_noticed_without_a_signal(house: House, file: Path) -> None:
+def test_change_of_a_file_is_noticed_without_a_signal(house: GraphRegistry, file: Path) -> None:
     with serving(house, {"ada": "one", "bob": "two"}, reload_seconds=0.05) as live:
         write(file, {"ada": "one"})
         deadline = time.monotonic() + 20

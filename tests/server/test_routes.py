@@ -142,7 +142,7 @@ def load_lines(live: Live) -> Reply:
 def export(live: Live) -> Reply:
     reply = live.post(f"{G}/export", {"type_names": ["Person"]})
     assert reply.headers["content-type"] == NDJSON
-    with graphs.open(live.service.house.hosted["g"].graph.uri, read_only=True) as graph:
+    with graphs.open(live.service.registry.served["g"].graph.uri, read_only=True) as graph:
         assert reply.body == b"".join(graph.export(types=["Person"]))
     return reply
 
@@ -437,7 +437,7 @@ def test_readyz_graph_that_is_gone_answers_503(live: Live, monkeypatch: pytest.M
         raise StorageError("s3://secret-bucket/secret-place is gone")
 
     assert live.get("/readyz").status == 200
-    monkeypatch.setattr(live.service.house.hosted["g"].graph.session.kernel, "snapshot", gone)
+    monkeypatch.setattr(live.service.registry.served["g"].graph.session.kernel, "snapshot", gone)
     reply = live.get("/readyz")
     assert (reply.status, reply.json()["status"]) == (503, "unready")
     assert live.get("/healthz").status == 200

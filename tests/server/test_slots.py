@@ -41,7 +41,7 @@ def test_waiting_actor_with_fewest_slots_is_served_first() -> None:
         waiting = [asyncio.create_task(wait(actor)) for actor in ("bob", "bob", "eve", "ada")]
         await asyncio.sleep(0)
         for actor in ("bob", "bob", "eve", "zoe"):
-            slots.give_back(actor)
+            slots.release(actor)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
         for task in waiting:
@@ -64,7 +64,7 @@ def test_waiting_has_bounds_of_number_and_time() -> None:
             with pytest.raises(GraphError) as caught:
                 await refused
             assert caught.value.code == "request.too_many"
-        slots.give_back("bob")
+        slots.release("bob")
         assert slots.take_now("ada"), "who gave up is still served"
 
     asyncio.run(run())
@@ -83,7 +83,7 @@ def test_slots_are_exact_whoever_gives_up() -> None:
                     waiting[dice.randrange(len(waiting))][1].cancel()
                 case _ if held[actor]:
                     held[actor] -= 1
-                    slots.give_back(actor)
+                    slots.release(actor)
             await asyncio.sleep(0)
             for owner, task in list(waiting):
                 if task.done():
@@ -94,7 +94,7 @@ def test_slots_are_exact_whoever_gives_up() -> None:
             task.cancel()
         await asyncio.gather(*(task for _, task in waiting), return_exceptions=True)
         for actor in held.elements():
-            slots.give_back(actor)
+            slots.release(actor)
         assert [taken_at_once(slots, f"new {number}") for number in range(3)] == [3, 1, 1]
 
     for seed in range(20):

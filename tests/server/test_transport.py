@@ -18,7 +18,7 @@ from omnigraph.errors import QueryCancelled, StorageError
 from omnigraph.graph import Graph
 from omnigraph.limits import SERVER_BODY_BYTES_MAX, SERVER_OWN_THREADS
 from omnigraph.server.inputs import from_json
-from omnigraph.server.responses import Answer, Pace
+from omnigraph.server.responses import MinimumRate, Response
 from omnigraph.server.wire import JSON, NDJSON
 from tests.server.live import ADD, PEOPLE, Live
 
@@ -175,7 +175,7 @@ def test_slow_queries_keep_no_write_and_no_question_to_the_server_waiting(
 
 def test_healthz_answers_while_storage_does_not(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     started, finish = threading.Semaphore(0), threading.Event()
-    kernel = live.service.house.hosted["g"].graph.session.kernel
+    kernel = live.service.registry.served["g"].graph.session.kernel
 
     def silent() -> None:
         started.release()
@@ -282,7 +282,7 @@ def test_export_goes_no_faster_than_its_reader_and_ends_with_it(live: Live, monk
     assert second.json()["resource_limit"]["resource"] == "stream_export_slots"
     raw.close()
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.held)
 
 
 @pytest.mark.parametrize("fault", [StorageError, KeyError])
@@ -300,7 +300,7 @@ def test_export_that_fails_midway_has_no_end(
     assert received.count(b"x") >= 3_000_000
     assert not received.endswith(b"0\r\n\r\n")
     assert b"secret" not in received
-    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.held)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["storage.failed" if fault is StorageError else "internal.bug"]
 
@@ -328,20 +328,20 @@ def test_export_whose_close_fails_gives_its_places_back(live: Live, monkeypatch:
     monkeypatch.setattr(Graph, "export", lambda *given, **more: Endless(fails_after=0, close_fails=True))
     streams = live.service.streams._free._value
     assert live.post(f"{G}/export", {}).status == 500
-    assert not live.service.house.hosted["g"].exports.held
+    assert not live.service.registry.served["g"].exports.held
     assert live.service.streams._free._value == streams
 
 
 def test_export_reader_that_takes_nothing_is_cut_off(
     live: Live, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    live.service.pace = Pace(stall_seconds=0.1)
+    live.service.minimum_rate = MinimumRate(stall_seconds=0.1)
     endless = Endless()
     monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     caplog.set_level("INFO", "omnigraph.server")
     raw = begin_export(live)
     wait_for(lambda: endless.is_closed)
-    wait_for(lambda: not live.service.house.hosted["g"].exports.held)
+    wait_for(lambda: not live.service.registry.served["g"].exports.held)
     wait_for(lambda: codes_logged(caplog))
     assert codes_logged(caplog) == ["request.timeout"]
     assert not [one for one in caplog.records if one.getMessage() == "failure"], "it is the reader's failure, not ours"
@@ -349,7 +349,7 @@ def test_export_reader_that_takes_nothing_is_cut_off(
 
 
 def test_export_of_one_actor_leaves_a_slot_for_another(guarded: Live) -> None:
-    exports = guarded.service.house.hosted["g"].exports
+    exports = guarded.service.registry.served["g"].exports
     give_back = exports.take("bob")
     assert guarded.post(f"{G}/export", {}).status == 200
     others = [exports.take(f"other {number}") for number in range(exports.slots_max - 1)]
@@ -364,7 +364,7 @@ def test_export_of_one_actor_leaves_a_slot_for_another(guarded: Live) -> None:
 def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    live.service.pace = Pace(stall_seconds=1, bytes_per_second_min=8_000_000)
+    live.service.minimum_rate = MinimumRate(stall_seconds=1, bytes_per_second_min=8_000_000)
     endless = Endless()
     monkeypatch.setattr(Graph, "export", lambda *given, **more: endless)
     raw = begin_export(live)
@@ -379,8 +379,8 @@ def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(
 
 
 def test_large_json_answer_that_is_not_read_is_dropped(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    live.service.pace = Pace(stall_seconds=0.1)
-    monkeypatch.setattr("omnigraph.server.handlers.reads.json_answer", lambda value: Answer(b"x" * 50_000_000))
+    live.service.minimum_rate = MinimumRate(stall_seconds=0.1)
+    monkeypatch.setattr("omnigraph.server.handlers.reads.json_answer", lambda value: Response(b"x" * 50_000_000))
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     raw.connect((live.host, live.port))

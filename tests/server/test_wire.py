@@ -44,7 +44,7 @@ def test_both_names_of_a_member_at_once_are_refused() -> None:
 
 
 def test_unknown_member_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(UsageError, match=r"unknown member `quarry`.*`query`"):
+    with pytest.raises(UsageError, match=r"unknown field `quarry`.*`query`"):
         from_json(wire.Mutate, b'{"quarry": "a"}')
 
 

@@ -1,6 +1,6 @@
-"""From arguments to a command, and from any failure to a message and an exit status.
+"""Entry point: builds the Typer application, runs the command, and turns errors into messages and exit codes.
 
-Builds the Typer application from the table of commands; the commands import what they need when they run.
+Also adds the shared target options (`--store`, `--server`, …) to commands and passes them the resolved `Target`.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from typer.exceptions import TyperException
 from omnigraph.cli.commands import COMMANDS, GROUPS, find_command
 from omnigraph.cli.completion import VARIABLE
 from omnigraph.cli.output import print_error
-from omnigraph.cli.startup import claim_process
-from omnigraph.cli.target import Capability, Flags, Target, takes, why_not
+from omnigraph.cli.startup import tune_for_short_process
+from omnigraph.cli.target import Capability, Flags, Target, accepts_flag, why_rejected
 from omnigraph.cli.terminal import discard_output, echo, open_missing_streams, output_error
 from omnigraph.errors import Effect, OmniGraphError, OutputError, UsageError
 
 _FLAGS: Final[Mapping[str, tuple[str, str, str]]] = {
-    "store": ("--store", "URI", "The graph, as a path, `file://…` or `s3://…`."),
-    "server": ("--server", "NAME", "The server, by its name in `config.yaml` or by its address."),
-    "graph": ("--graph", "ID", "Which graph of the server."),
-    "profile": ("--profile", "NAME", "The place that `config.yaml` has under this name."),
-    "actor": ("--as", "ACTOR", "Who is doing this; kept in history."),
+    "store": ("--store", "URI", "URI of the graph: a path, `file://…` or `s3://…`."),
+    "server": ("--server", "NAME", "Server, by its name in `config.yaml` or its URL."),
+    "graph": ("--graph", "ID", "ID of the graph on the server."),
+    "profile": ("--profile", "NAME", "Profile of `config.yaml` to use."),
+    "actor": ("--as", "ACTOR", "Actor to record in the commit."),
 }
 _SWITCHES: Final = {
-    "yes": ("--yes", "Do not ask before destructive work on a graph that is not local."),
-    "quiet": ("--quiet", "Do not say on standard error which graph is written."),
+    "yes": ("--yes", "Skip the confirmation of destructive work on a remote graph."),
+    "quiet": ("--quiet", "Do not print the target graph to standard error."),
 }
-# Another word for `--store`.
+# Alias of `--store`.
 _URI: Final = "--uri"
 # Every option that commands share, and how many values it takes.
-SHARED: Final = {
+SHARED_OPTIONS: Final = {
     **{option: 1 for option, _, _ in _FLAGS.values()},
     _URI: 1,
     **{option: 0 for option, _ in _SWITCHES.values()},
@@ -45,48 +45,52 @@ SHARED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wants:
-    """What a command does to its target, and whether it may be named first, without an option."""
+class TargetUse:
+    """How a command uses its target; `uri`: the target may be the first positional argument."""
 
     uri: bool = False
     writes: bool = False
     destroys: bool = False
 
 
-Reads = Annotated[Target, Wants()]
-ReadsUri = Annotated[Target, Wants(uri=True)]
-Writes = Annotated[Target, Wants(writes=True)]
-WritesUri = Annotated[Target, Wants(uri=True, writes=True)]
-Destroys = Annotated[Target, Wants(writes=True, destroys=True)]
-DestroysUri = Annotated[Target, Wants(uri=True, writes=True, destroys=True)]
+Reads = Annotated[Target, TargetUse()]
+ReadsUri = Annotated[Target, TargetUse(uri=True)]
+Writes = Annotated[Target, TargetUse(writes=True)]
+WritesUri = Annotated[Target, TargetUse(uri=True, writes=True)]
+Destroys = Annotated[Target, TargetUse(writes=True, destroys=True)]
+DestroysUri = Annotated[Target, TargetUse(uri=True, writes=True, destroys=True)]
 
 
-def bind(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
-    """Return a command with the flags that it shares with others; of these, it is handed a target."""
+def bind_target(path: str, capability: Capability, run: Callable[..., int]) -> Callable[..., int]:
+    """Add the shared options to a command; it receives them as one `Target`."""
     hints = get_type_hints(run, include_extras=True)
     # Options have names, so their order is for people to read; as keywords they may stand in any.
-    own = [
-        one.replace(annotation=hints[one.name], kind=Parameter.KEYWORD_ONLY)
-        for one in Signature.from_callable(run).parameters.values()
+    parameters = [
+        parameter.replace(annotation=hints[parameter.name], kind=Parameter.KEYWORD_ONLY)
+        for parameter in Signature.from_callable(run).parameters.values()
     ]
-    wants = _wants(hints.get("target"))
-    added = [one for one in _parameters(capability, wants) if _option(one) not in set(map(_option, own))]
+    use = _target_use(hints.get("target"))
+    added = [
+        parameter
+        for parameter in _parameters(capability, use)
+        if _option(parameter) not in set(map(_option, parameters))
+    ]
 
     def call(**values: Any) -> int:
-        given = {one.name.removeprefix("scope_"): values.pop(one.name) for one in added}
-        yes, quiet = given.pop("yes", False), given.pop("quiet", False)
-        given["store"] = _same_store(given.get("store"), given.pop("store_uri", None))
-        if wants is not None:
-            values["target"] = Target(path, capability, Flags(**given), yes, quiet)
-        return _run_watched(run, values) if wants is not None and wants.writes else run(**values)
+        shared = {parameter.name.removeprefix("scope_"): values.pop(parameter.name) for parameter in added}
+        yes, quiet = shared.pop("yes", False), shared.pop("quiet", False)
+        shared["store"] = _single_store(shared.get("store"), shared.pop("store_uri", None))
+        if use is not None:
+            values["target"] = Target(path, capability, Flags(**shared), yes, quiet)
+        return _run_write(run, values) if use is not None and use.writes else run(**values)
 
-    shown = [one for one in own if one.name != "target"]
+    shown = [parameter for parameter in parameters if parameter.name != "target"]
     call.__signature__ = Signature([*shown, *added])  # type: ignore[attr-defined]
     return call
 
 
-def _run_watched(run: Callable[..., int], values: Mapping[str, Any]) -> int:
-    """Run a command that writes; if its output fails, the error says what it had done by then."""
+def _run_write(run: Callable[..., int], values: Mapping[str, Any]) -> int:
+    """Run a write command; if its output fails, the error's `effect` says whether the write was applied."""
     from omnigraph.manifest.publication import Publication, watched
 
     publication = Publication()
@@ -99,27 +103,27 @@ def _run_watched(run: Callable[..., int], values: Mapping[str, Any]) -> int:
         raise
 
 
-def _wants(hint: object) -> Wants | None:
-    return next((one for one in getattr(hint, "__metadata__", ()) if isinstance(one, Wants)), None)
+def _target_use(hint: object) -> TargetUse | None:
+    return next((item for item in getattr(hint, "__metadata__", ()) if isinstance(item, TargetUse)), None)
 
 
-def _parameters(capability: Capability, wants: Wants | None) -> list[Parameter]:
+def _parameters(capability: Capability, use: TargetUse | None) -> list[Parameter]:
     made = []
-    if wants is not None and wants.uri:
+    if use is not None and use.uri:
         hint = typer.Argument(metavar="[URI]", help="The graph: a path, `file://…` or `s3://…`.")
         made.append(_parameter("uri", str | None, hint, None))
     for name, (option, metavar, text) in _FLAGS.items():
-        if wants is not None and (wants.writes if name == "actor" else takes(capability, name)):
+        if use is not None and (use.writes if name == "actor" else accepts_flag(capability, name)):
             made.append(_parameter(name, str | None, typer.Option(option, metavar=metavar, help=text), None))
-    if wants is not None and takes(capability, "store"):
+    if use is not None and accepts_flag(capability, "store"):
         made.append(_parameter("store_uri", str | None, typer.Option(_URI, metavar="URI", hidden=True), None))
     for name, (option, text) in _SWITCHES.items():
-        shown = wants is not None and (wants.destroys if name == "yes" else wants.writes)
+        shown = use is not None and (use.destroys if name == "yes" else use.writes)
         made.append(_parameter(name, bool, typer.Option(option, help=text, hidden=not shown), False))
     return made
 
 
-def _same_store(store: str | None, uri: str | None) -> str | None:
+def _single_store(store: str | None, uri: str | None) -> str | None:
     if store is not None and uri is not None and store != uri:
         raise UsageError(f"two graphs were given, `{store}` and `{uri}`; give one of them")
     return store if store is not None else uri
@@ -130,47 +134,47 @@ def _parameter(name: str, kind: Any, hint: Any, default: Any) -> Parameter:
 
 
 def _option(parameter: Parameter) -> str:
-    """Return the option that a parameter is read from; its own name if there is none."""
-    for one in getattr(parameter.annotation, "__metadata__", ()):
-        if isinstance(getattr(one, "default", None), str):
-            return str(one.default)
+    """Return the option string of a parameter, or its name if it has none."""
+    for item in getattr(parameter.annotation, "__metadata__", ()):
+        if isinstance(getattr(item, "default", None), str):
+            return str(item.default)
     return parameter.name
 
 
-STOPPED: Final = 130
+INTERRUPTED: Final = 130
 # A flag that has a value is not converted, and conversion is what loads pydantic: as long as starting takes otherwise.
-_LIGHT: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
+_NO_CONVERSION: Any = {"context_settings": {"default_map": {"help": False}, "help_option_names": ["--help", "-h"]}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if arguments is None:
         open_missing_streams()
-        claim_process()
-    given = hoist(list(sys.argv[1:] if arguments is None else arguments))
+        tune_for_short_process()
+    command_line = put_command_first(list(sys.argv[1:] if arguments is None else arguments))
     # Asked of the arguments themselves, because a call that does not parse has no other answer.
-    as_json = "--json" in given
+    as_json = "--json" in command_line
     try:
-        status = build(given)(given or ["--help"], standalone_mode=False, prog_name="omnigraph")
+        status = build(command_line)(command_line or ["--help"], standalone_mode=False, prog_name="omnigraph")
     except TyperException as error:
-        return _refuse(_usage_error(error), as_json=as_json)
+        return _print_failure(_usage_error(error), as_json=as_json)
     except OmniGraphError as error:
-        return _refuse(error, as_json=as_json)
+        return _print_failure(error, as_json=as_json)
     except BrokenPipeError:
         # The reader of our output has seen enough.
         discard_output()
         return 1
     except OSError as error:
-        return _refuse(_system_error(error), as_json=as_json)
+        return _print_failure(_system_error(error), as_json=as_json)
     except (typer.Abort, KeyboardInterrupt):
-        status = STOPPED
-    if status == STOPPED:
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         # Typer answers an interrupt with this status and without a word.
         echo("stopped", err=True)
     return status if isinstance(status, int) else 0
 
 
-def _refuse(error: OmniGraphError, *, as_json: bool) -> int:
+def _print_failure(error: OmniGraphError, *, as_json: bool) -> int:
     try:
         return print_error(error, as_json=as_json)
     except OutputError as unprinted:
@@ -179,7 +183,7 @@ def _refuse(error: OmniGraphError, *, as_json: bool) -> int:
 
 
 def _system_error(error: OSError) -> OmniGraphError:
-    """Return the refusal that a system call stands for, where nothing closer to it knew what it was about."""
+    """Convert an `OSError` that no caller handled."""
     if error.filename is None:
         # Typer prints help itself.
         discard_output()
@@ -188,28 +192,28 @@ def _system_error(error: OSError) -> OmniGraphError:
     return UsageError(f"cannot use `{error.filename}`: {reason}; check the path", path=str(error.filename))
 
 
-def hoist(given: Sequence[str]) -> list[str]:
-    """Return arguments with the command under its own name first, and the options before it moved behind it.
+def put_command_first(arguments: Sequence[str]) -> list[str]:
+    """Move options in front of the command behind it, and replace an alias by the command.
 
-    >>> hoist(["--store", "g.omni", "--quiet", "branch", "list", "--json"])
+    >>> put_command_first(["--store", "g.omni", "--quiet", "branch", "list", "--json"])
     ['branch', 'list', '--store', 'g.omni', '--quiet', '--json']
-    >>> hoist(["query", "lint", "--query", "q.gq"])
+    >>> put_command_first(["query", "lint", "--query", "q.gq"])
     ['lint', '--query', 'q.gq']
     """
     end = 0
-    while end < len(given) and given[end].partition("=")[0] in SHARED:
-        end += 1 if "=" in given[end] or SHARED[given[end]] == 0 else 2
-    front, rest = given[:end], given[end:]
+    while end < len(arguments) and arguments[end].partition("=")[0] in SHARED_OPTIONS:
+        end += 1 if "=" in arguments[end] or SHARED_OPTIONS[arguments[end]] == 0 else 2
+    front, rest = arguments[:end], arguments[end:]
     command, count = find_command(rest)
     return [*(command.words if command else ()), *front, *rest[count:]]
 
 
-def build(given: Sequence[str] = ()) -> typer.Typer:
-    """Return the application with every command of the table; only those that could be meant are loaded."""
+def build(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Build the application; only commands that the arguments could mean are imported."""
     # A shell that completes may ask about any command.
     is_asked = VARIABLE in os.environ
     # Rich panels would double the start-up time of `--help`.
-    plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_LIGHT}
+    plain = {"rich_markup_mode": None, "add_completion": is_asked, "pretty_exceptions_enable": False, **_NO_CONVERSION}
     summary = "A typed property graph on open Lance datasets."
     app = typer.Typer(help=summary, **plain)
     app.callback()(lambda: None)
@@ -219,9 +223,9 @@ def build(given: Sequence[str] = ()) -> typer.Typer:
     for command in COMMANDS:
         owner = groups[command.words[0]] if len(command.words) > 1 else app
         text = f"{command.summary}\n\n\b\nExample:\n  {command.example}"
-        is_meant = is_asked or set(command.words) <= set(given)
-        run = bind(command.path, command.capability, command.run) if is_meant else _not_loaded
-        owner.command(command.words[-1], help=text, short_help=command.summary, **_LIGHT)(run)
+        is_meant = is_asked or set(command.words) <= set(arguments)
+        run = bind_target(command.path, command.capability, command.run) if is_meant else _not_loaded
+        owner.command(command.words[-1], help=text, short_help=command.summary, **_NO_CONVERSION)(run)
     return app
 
 
@@ -235,12 +239,12 @@ def _usage_error(error: TyperException) -> UsageError:
     command = next((c for c in COMMANDS if c.path == path), None)
     option = getattr(error, "option_name", None)
     if command and option:
-        reason = command.retired.get(option) or why_not(path, command.capability, option)
+        reason = command.retired.get(option) or why_rejected(path, command.capability, option)
         if reason is not None:
             return UsageError(reason, command=path, option=option)
     next_step = f"Example: {command.example}" if command else f"See `{path} --help`"
     # Typer breaks lines for a terminal, and tells of the library that it converts values with.
     message = " ".join(error.format_message().replace("Value error, ", "").split())
-    if command and "unexpected extra argument" in message and takes(command.capability, "store"):
+    if command and "unexpected extra argument" in message and accepts_flag(command.capability, "store"):
         next_step = f"Name the graph with `--store URI`. {next_step}"
     return UsageError(f"{message}{'' if message.endswith(('.', '?')) else '.'} {next_step}", command=path)

@@ -1,6 +1,6 @@
-"""Files that appear only when they are whole, and then stay.
+"""Atomic, durable file writes for command output.
 
-A surface's own output; what a graph is made of is written by the store.
+Files of a graph are written by the store.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 from omnigraph.errors import UsageError
 
 
-def write_whole(path: Path, chunks: Iterable[bytes]) -> None:
-    """Write a file so that even after a power cut its name stands for all of it, or for what it stood for before."""
+def write_atomically(path: Path, chunks: Iterable[bytes]) -> None:
+    """Write a file atomically: after a crash it has either its old or its complete new content."""
     # Imported here so that `--help` does not pay for them.
     from omnigraph.ids import new_ulid
     from omnigraph.store.objects.durability import Disk

@@ -1,4 +1,4 @@
-"""`omnigraph branch …`: names of branches. Merges have their own module."""
+"""`omnigraph branch …`, `tag …`, `revert` and `cherry-pick`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from omnigraph.cli.app import Destroys, ReadsUri, Writes
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, DryRun, Json, ReadBranch, ResolutionFile
-from omnigraph.cli.output import plural, print_json, table, when
+from omnigraph.cli.output import format_time, plural, print_json, table
 from omnigraph.cli.terminal import echo, echo_styled
 from omnigraph.errors import MergeConflict, UsageError
 from omnigraph.limits import MERGE_CONFLICTS_SHOWN
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 BranchName = Annotated[str, typer.Argument(metavar="NAME", help="The branch.")]
 NewName = Annotated[str, typer.Argument(metavar="NEW", help="Its new name.")]
-From = Annotated[str, typer.Option("--from", metavar="NAME", help="The branch, commit or tag to start from.")]
+From = Annotated[str, typer.Option("--from", metavar="NAME", help="Branch, commit or tag to start from.")]
 
 
 def create_branch(
@@ -42,11 +42,11 @@ def create_branch(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        made = graph.branches.create(name, from_)
+        branch = graph.branches.create(name, from_)
     if as_json:
-        print_json({"uri": graph.uri, "from": from_, "name": made.name, "actor_id": made.actor})
+        print_json({"uri": graph.uri, "from": from_, "name": branch.name, "actor_id": branch.actor})
     else:
-        echo(f"branch {made.name} starts where {from_} is")
+        echo(f"branch {branch.name} starts where {from_} is")
     return 0
 
 
@@ -68,11 +68,11 @@ def rename(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        made = graph.branches.rename(name, new_name)
+        branch = graph.branches.rename(name, new_name)
     if as_json:
-        print_json({"uri": graph.uri, "from": name.strip(), "name": made.name, "actor_id": made.actor})
+        print_json({"uri": graph.uri, "from": name.strip(), "name": branch.name, "actor_id": branch.actor})
     else:
-        echo(f"branch {name.strip()} is now {made.name}")
+        echo(f"branch {name.strip()} is now {branch.name}")
     return 0
 
 
@@ -86,15 +86,15 @@ def delete_branch(
     with target.open_to_write() as graph:
         graph.branches.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name, **target.who})
+        print_json({"uri": graph.uri, "name": name, **target.actor_json})
     else:
         echo(f"branch {name} is gone")
     return 0
 
 
-Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The branch whose changes are taken.")]
-Into = Annotated[str, typer.Option("--into", metavar="NAME", help="The branch that takes them.")]
-DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the source once it is merged.")]
+Source = Annotated[str, typer.Argument(metavar="SOURCE", help="Branch to merge.")]
+Into = Annotated[str, typer.Option("--into", metavar="NAME", help="Branch to merge into.")]
+DeleteBranch = Annotated[bool, typer.Option("--delete-branch", help="Delete the source after the merge.")]
 
 
 def merge(
@@ -109,16 +109,16 @@ def merge(
     as_json: Json = False,
 ) -> int:
     on: EngineName = engine.value
-    given = decided(resolutions)
+    decisions = read_resolutions(resolutions)
     is_here = target.is_served or dry_run
     if is_here and (engine is Engine.SPARK or master is not None):
-        raise UsageError("a dry run, and a merge by a server, run in one process; leave `--engine` and `--master` away")
-    what, words = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
+        raise UsageError("a dry run, and a merge by a server, run in one process; leave out `--engine` and `--master`")
+    what, command = f"merge of {source} into {into}", ("branch", "merge", source, "--into", into, *target.words)
     if is_here or engine is Engine.LOCAL:
-        with opened(target, dry_run=dry_run) as graph:
+        with open_graph_for(target, dry_run=dry_run) as graph:
             merge = graph.branches.merge
-            return report(
-                graph, what, words, lambda: merge(source, into, delete_branch, dry_run, given), as_json=as_json
+            return run_and_report(
+                graph, what, command, lambda: merge(source, into, delete_branch, dry_run, decisions), as_json=as_json
             )
     from omnigraph import pipeline
 
@@ -130,46 +130,46 @@ def merge(
             source,
             into,
             delete_branch=delete_branch,
-            resolutions=given,
+            resolutions=decisions,
             engine=on,
             master=master,
         )
-        return report(stored, what, words, run, as_json=as_json)
+        return run_and_report(stored, what, command, run, as_json=as_json)
 
 
-def decided(file: Path | None) -> Path | bytes | None:
-    """Return the resolutions that were given, as the engine takes them."""
+def read_resolutions(file: Path | None) -> Path | bytes | None:
+    """Return the resolutions as the engine accepts them; `-` reads standard input."""
     return sys.stdin.buffer.read() if str(file) == "-" else file
 
 
-def opened(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
-    """Open a graph for a change, or for a look at what it would be."""
+def open_graph_for(target: Target, *, dry_run: bool) -> Graph | ServedGraph:
+    """Open a graph for a write, or read-only for a dry run."""
     if dry_run:
         return target.open_to_read()
     target.announce()
     return target.open_to_write()
 
 
-def report(
-    graph: Graph | ServedGraph, what: str, words: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
+def run_and_report(
+    graph: Graph | ServedGraph, what: str, command: Sequence[str], run: Callable[[], MergeReceipt], *, as_json: bool
 ) -> int:
-    """Run a merge, revert or cherry-pick, print what came out, and return the exit status: 1 with conflicts."""
+    """Run a merge, revert or cherry-pick, print its receipt, and return the exit status: 1 with conflicts."""
     try:
         receipt = run()
     except MergeConflict as error:
         conflicts = error.context["conflicts"]
         if as_json or not isinstance(conflicts, list):
             raise
-        found = plural(len(conflicts), "conflict")
-        echo_styled(f"error[{error.code}]", "red", f": the {what} has {found}, and nothing was changed")
-        for line in (*conflict_lines(conflicts), *_advice(words)):
+        count = plural(len(conflicts), "conflict")
+        echo_styled(f"error[{error.code}]", "red", f": the {what} has {count}, and nothing was changed")
+        for line in (*conflict_lines(conflicts), *_conflict_hints(command)):
             echo(line, err=True)
         return error.kind.exit_status
     status = 1 if receipt.conflicts else 0
     if as_json:
         print_json({"uri": graph.uri, **receipt.to_json()})
         return status
-    for line in (*_receipt_lines(what, receipt), *(_advice(words) if receipt.conflicts else ())):
+    for line in (*_receipt_lines(what, receipt), *(_conflict_hints(command) if receipt.conflicts else ())):
         echo(line)
     if receipt.branch_delete_error is not None:
         echo(f"warning: {receipt.source} was not deleted: {receipt.branch_delete_error}", err=True)
@@ -183,8 +183,8 @@ def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ['1 OrphanEdge', '  `k1` of `Knows`: `ann` is gone']
     """
     by_kind: dict[str, list[str]] = {}
-    for one in conflicts:
-        by_kind.setdefault(one["kind"], []).append(one["message"])
+    for conflict in conflicts:
+        by_kind.setdefault(conflict["kind"], []).append(conflict["message"])
     for kind, messages in by_kind.items():
         yield f"{len(messages)} {kind}"
         yield from (f"  {message}" for message in messages[:MERGE_CONFLICTS_SHOWN])
@@ -193,13 +193,13 @@ def conflict_lines(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
-    for one in receipt.types:
-        counts = f"{one.inserted} inserted, {one.updated} updated, {one.deleted} deleted"
-        yield f"{one.type_key.replace(':', ' ')}: {counts}"
+    for item in receipt.types:
+        counts = f"{item.inserted} inserted, {item.updated} updated, {item.deleted} deleted"
+        yield f"{item.type_key.replace(':', ' ')}: {counts}"
     outcome = "done" if receipt.outcome == "merged" else receipt.outcome.value.replace("_", " ")
     if receipt.conflicts:
         yield f"the {what} would have {plural(len(receipt.conflicts), 'conflict')}"
-        yield from conflict_lines([one.to_json() for one in receipt.conflicts])
+        yield from conflict_lines([item.to_json() for item in receipt.conflicts])
     elif receipt.commit is not None:
         yield f"{what}: {outcome}, commit {receipt.commit.commit_id}"
     else:
@@ -208,8 +208,8 @@ def _receipt_lines(what: str, receipt: MergeReceipt) -> Iterator[str]:
         yield f"branch {receipt.source} is gone"
 
 
-def _advice(words: Sequence[str]) -> Iterator[str]:
-    yield f"see both sides of each: omnigraph {shlex.join(words)} --dry-run --json"
+def _conflict_hints(command: Sequence[str]) -> Iterator[str]:
+    yield f"see both sides of each: omnigraph {shlex.join(command)} --dry-run --json"
     yield 'decide in a file for --resolutions, one a line: {"type_key": …, "entity_id": …, "take": "ours" or "theirs"}'
 
 
@@ -224,15 +224,7 @@ def revert(
     resolutions: ResolutionFile = None,
     as_json: Json = False,
 ) -> int:
-    given = decided(resolutions)
-    with opened(target, dry_run=dry_run) as graph:
-        return report(
-            graph,
-            f"revert of {commit_id} on {branch}",
-            ("revert", commit_id, "--branch", branch, *target.words),
-            lambda: graph.revert(commit_id, branch, dry_run=dry_run, resolutions=given),
-            as_json=as_json,
-        )
+    return _replay("revert", target, commit_id, branch, dry_run, resolutions, as_json)
 
 
 def cherry_pick(
@@ -243,19 +235,29 @@ def cherry_pick(
     resolutions: ResolutionFile = None,
     as_json: Json = False,
 ) -> int:
-    given = decided(resolutions)
-    with opened(target, dry_run=dry_run) as graph:
-        return report(
-            graph,
-            f"cherry-pick of {commit_id} onto {branch}",
-            ("cherry-pick", commit_id, "--branch", branch, *target.words),
-            lambda: graph.cherry_pick(commit_id, branch, dry_run=dry_run, resolutions=given),
-            as_json=as_json,
-        )
+    return _replay("cherry-pick", target, commit_id, branch, dry_run, resolutions, as_json)
+
+
+def _replay(
+    command: Literal["revert", "cherry-pick"],
+    target: Target,
+    commit_id: str,
+    branch: str,
+    dry_run: bool,
+    resolutions: Path | None,
+    as_json: bool,
+) -> int:
+    decisions = read_resolutions(resolutions)
+    what = f"{command} of {commit_id} {'on' if command == 'revert' else 'onto'} {branch}"
+    words = (command, commit_id, "--branch", branch, *target.words)
+    with open_graph_for(target, dry_run=dry_run) as graph:
+        replay = graph.revert if command == "revert" else graph.cherry_pick
+        run = partial(replay, commit_id, branch, dry_run=dry_run, resolutions=decisions)
+        return run_and_report(graph, what, words, run, as_json=as_json)
 
 
 TagName = Annotated[str, typer.Argument(metavar="NAME", help="The tag.")]
-At = Annotated[str | None, typer.Option("--at", metavar="ID", help="The commit to name; the newest if unset.")]
+At = Annotated[str | None, typer.Option("--at", metavar="ID", help="Commit to tag; default the newest.")]
 
 
 def create_tag(
@@ -267,11 +269,11 @@ def create_tag(
 ) -> int:
     target.announce()
     with target.open_to_write() as graph:
-        made = graph.tags.create(name, at, branch or "main")
+        tag = graph.tags.create(name, at, branch or "main")
     if as_json:
-        print_json({"uri": graph.uri, **_json(made)})
+        print_json({"uri": graph.uri, **_tag_json(tag)})
     else:
-        echo(f"tag {made.name} names commit {made.commit_id}")
+        echo(f"tag {tag.name} names commit {tag.commit_id}")
     return 0
 
 
@@ -279,9 +281,9 @@ def list_tags(target: ReadsUri, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
         tags = graph.tags.list()
     if as_json:
-        print_json({"tags": [_json(one) for one in tags]})
+        print_json({"tags": [_tag_json(tag) for tag in tags]})
         return 0
-    rows = ([one.name, one.commit_id, one.actor, when(one.created_at_us)] for one in tags)
+    rows = ([tag.name, tag.commit_id, tag.actor, format_time(tag.created_at_us)] for tag in tags)
     for line in table(["tag", "commit", "actor", "created"], rows):
         echo(line)
     return 0
@@ -292,13 +294,13 @@ def delete_tag(target: Writes, name: TagName, as_json: Json = False) -> int:
     with target.open_to_write() as graph:
         graph.tags.delete(name)
     if as_json:
-        print_json({"uri": graph.uri, "name": name.strip(), **target.who})
+        print_json({"uri": graph.uri, "name": name.strip(), **target.actor_json})
     else:
         echo(f"tag {name.strip()} is gone")
     return 0
 
 
-def _json(tag: Tag | ServedTag) -> dict[str, object]:
+def _tag_json(tag: Tag | ServedTag) -> dict[str, object]:
     return {
         "name": tag.name,
         "graph_commit_id": tag.commit_id,

@@ -1,4 +1,4 @@
-"""The table of commands: what the command line has, in one place.
+"""The table of all commands of the command line.
 
 `docs/cli.md` is checked against it.
 """
@@ -14,14 +14,14 @@ from omnigraph.cli.target import Capability
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command: the words that call it, the module and function that do it, and an example.
+    """A command: its words, the function that runs it (`module:function`), and an example.
 
-    `aliases` are other words for it, which help does not list. `retired` are options that it does not have, although
-    a user may expect them, each with what to do instead.
+    `aliases` are other spellings, not listed in help. `retired` maps options that users may expect to what to do
+    instead.
     """
 
     words: tuple[str, ...]
-    place: str
+    function: str
     summary: str
     example: str
     capability: Capability = Capability.LOCAL
@@ -30,8 +30,8 @@ class Command:
 
     @property
     def run(self) -> Callable[..., int]:
-        """The function; its module is loaded only now, so that the table costs nothing."""
-        return resolve_name(f"omnigraph.cli.{self.place}")  # type: ignore[no-any-return]
+        """The function; its module is imported here, so that the table loads quickly."""
+        return resolve_name(f"omnigraph.cli.{self.function}")  # type: ignore[no-any-return]
 
     @property
     def path(self) -> str:
@@ -39,17 +39,17 @@ class Command:
 
 
 GROUPS = {
-    "schema": "Look at schemas and change them.",
-    "branch": "Make, list, rename, delete and merge branches.",
-    "tag": "Name commits.",
-    "commit": "Look at history.",
-    "changes": "Follow what happens on a branch.",
+    "schema": "Show and change schemas.",
+    "branch": "Create, list, rename, delete and merge branches.",
+    "tag": "Create, list and delete tags.",
+    "commit": "Show the commit history.",
+    "changes": "Read the change feed of a branch.",
     "blob": "Read blobs.",
-    "audit": "See what was recovered and repaired.",
-    "policy": "Check, test and ask policies.",
-    "queries": "List and check stored queries.",
-    "profile": "Look at the places that are written down.",
-    "graphs": "Look at what a server has.",
+    "audit": "Show the audit log of recoveries and repairs.",
+    "policy": "Validate, test and query policies.",
+    "queries": "List and validate stored queries.",
+    "profile": "Show configured profiles.",
+    "graphs": "List the graphs of a server.",
 }
 
 _SEED_FILES = (
@@ -76,7 +76,7 @@ COMMANDS = (
     Command(
         ("explain",),
         "query:explain",
-        "Show how a query runs, with estimates, and with --profile what really happened.",
+        "Show the plan of a query with estimates; --profile runs it and adds measurements.",
         "omnigraph explain ecosystems --store graph.omni --query queries.gq --profile",
         Capability.ANY,
     ),
@@ -90,7 +90,7 @@ COMMANDS = (
     Command(
         ("load",),
         "load:load",
-        "Write an input of any size, as one commit: NDJSON, Parquet or CSV, in process or on Spark.",
+        "Load NDJSON, Parquet or CSV of any size as one commit, in process or on Spark.",
         "omnigraph load graph.omni --data data.ndjson --mode merge",
         Capability.ANY,
     ),
@@ -105,14 +105,14 @@ COMMANDS = (
     Command(
         ("snapshot",),
         "export:snapshot",
-        "Show which version of which type a branch is made of.",
+        "Show the dataset version of each type on a branch.",
         "omnigraph snapshot graph.omni",
         Capability.ANY,
     ),
     Command(
         ("export",),
         "export:export",
-        "Write a graph as NDJSON that a load takes back.",
+        "Export a graph as NDJSON, Parquet or CSV.",
         "omnigraph export graph.omni --type Package > packages.ndjson",
         Capability.ANY,
     ),
@@ -127,21 +127,21 @@ COMMANDS = (
     Command(
         ("schema", "plan"),
         "schema:plan",
-        "Show the steps from a graph's schema, or from another file, to a new one.",
+        "Show the migration steps from the current schema, or from another file, to a new one.",
         "omnigraph schema plan graph.omni --schema new.pg",
         Capability.DIRECT,
     ),
     Command(
         ("schema", "apply"),
         "schema:apply",
-        "Make a new schema the accepted one, as one commit.",
+        "Migrate a graph to a new schema, as one commit.",
         "omnigraph schema apply graph.omni --schema new.pg --as ada",
         Capability.ANY,
     ),
     Command(
         ("branch", "create"),
         "branch:create_branch",
-        "Make a branch that starts where another is, or at a commit or tag.",
+        "Create a branch from another branch, a commit or a tag.",
         "omnigraph branch create review/ada --store graph.omni",
         Capability.ANY,
     ),
@@ -155,7 +155,7 @@ COMMANDS = (
     Command(
         ("branch", "rename"),
         "branch:rename",
-        "Give a branch another name.",
+        "Rename a branch.",
         "omnigraph branch rename review/ada review/ann --store graph.omni",
         Capability.ANY,
     ),
@@ -176,7 +176,7 @@ COMMANDS = (
     Command(
         ("tag", "create"),
         "branch:create_tag",
-        "Name a commit, and protect it from cleanup.",
+        "Tag a commit, which protects it from cleanup.",
         "omnigraph tag create release-1 --store graph.omni",
         Capability.ANY,
     ),
@@ -191,21 +191,21 @@ COMMANDS = (
     Command(
         ("revert",),
         "branch:revert",
-        "Take the change of a commit back, as a new commit.",
+        "Revert a commit, as a new commit.",
         "omnigraph revert 01JCW0V7Q2M4RRP5K3WBF8E1ZD --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("cherry-pick",),
         "branch:cherry_pick",
-        "Apply the change of a commit of another branch, as a new commit.",
+        "Apply the changes of a commit from another branch, as a new commit.",
         "omnigraph cherry-pick 01JCW0V7Q2M4RRP5K3WBF8E1ZD --branch main --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("diff",),
         "history:diff",
-        "Show what differs between two branches, tags or commits.",
+        "Show the differences between two branches, tags or commits.",
         "omnigraph diff main review/ada --store graph.omni --type Package",
         Capability.ANY,
     ),
@@ -233,14 +233,14 @@ COMMANDS = (
     Command(
         ("changes", "poll"),
         "history:poll",
-        "Show what the commits of a branch changed since a position, and the next position.",
+        "Show the changes on a branch since a cursor, and the next cursor.",
         "omnigraph changes poll graph.omni --start beginning",
         Capability.ANY,
     ),
     Command(
         ("changes", "baseline"),
         "history:baseline",
-        "Write a whole branch to a file, and print the position from which its feed goes on.",
+        "Export a branch to a file, and print the cursor at which its change feed continues.",
         "omnigraph changes baseline graph.omni --out baseline.ndjson",
         Capability.ANY,
     ),
@@ -254,14 +254,14 @@ COMMANDS = (
     Command(
         ("blob", "stat"),
         "export:stat",
-        "Show the length and tag of a blob.",
+        "Show the length and ETag of a blob.",
         "omnigraph blob stat node Package wide-term logo --store graph.omni",
         Capability.ANY,
     ),
     Command(
         ("embed",),
         "embed:embed",
-        "Make the vectors of `@embed` properties that are missing or out of date, as one commit.",
+        "Compute missing or outdated `@embed` vectors, as one commit.",
         "omnigraph embed graph.omni --type Package",
         Capability.DIRECT,
         retired=dict.fromkeys(("--seed", "--input", "--output", "--spec"), _SEED_FILES),
@@ -269,42 +269,42 @@ COMMANDS = (
     Command(
         ("optimize",),
         "maintenance:optimize",
-        "Compact types and bring their indexes up to date, as one commit.",
+        "Compact types and update their indexes, as one commit.",
         "omnigraph optimize graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("verify",),
         "maintenance:verify",
-        "Check that everything published can be read and agrees, without changing anything.",
+        "Check the integrity of a graph; changes nothing.",
         "omnigraph verify graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("clone",),
         "export:clone",
-        "Copy a graph whole, with its history, or bring such a copy up to date.",
+        "Copy a graph with its history, or update such a copy.",
         "omnigraph clone graph.omni backup.omni",
         Capability.LOCAL,
     ),
     Command(
         ("reconcile",),
         "maintenance:reconcile",
-        "Finish what crashed work left, and compact and index what is past a threshold.",
+        "Recover crashed operations, and compact and index types past a threshold.",
         "omnigraph reconcile graph.omni --every 30s",
         Capability.DIRECT,
     ),
     Command(
         ("upgrade",),
         "maintenance:upgrade",
-        "Bring a graph of an older format to the one of this release, with its history.",
+        "Upgrade a graph, with its history, to the storage format of this release.",
         "omnigraph upgrade graph.omni",
         Capability.DIRECT,
     ),
     Command(
         ("repair",),
         "maintenance:repair",
-        "Show what foreign tools wrote by path, and take it over or throw it away.",
+        "Show versions that other tools wrote by path, and adopt or discard them.",
         "omnigraph repair graph.omni --confirm",
         Capability.DIRECT,
     ),
@@ -318,7 +318,7 @@ COMMANDS = (
     Command(
         ("cleanup",),
         "maintenance:cleanup",
-        "Remove old versions.",
+        "Delete old versions and orphan files.",
         "omnigraph cleanup graph.omni --keep 10 --older-than 7d --dry-run",
         Capability.DIRECT,
     ),
@@ -345,13 +345,13 @@ COMMANDS = (
     Command(
         ("policy", "test"),
         "policy:run_tests",
-        "Ask a policy questions whose answers are written down, and tell which do not hold.",
+        "Run the test cases of a policy, and report failures.",
         "omnigraph policy test policy.yaml --tests policy-tests.yaml",
     ),
     Command(
         ("policy", "explain"),
         "policy:explain",
-        "Ask a policy whether somebody may do something, and why.",
+        "Explain whether a policy allows an action, and why.",
         "omnigraph policy explain policy.yaml --actor ann --action change --branch main",
     ),
     Command(
@@ -375,11 +375,11 @@ COMMANDS = (
     Command(
         ("login",),
         "profile:login",
-        "Keep the token for a server.",
+        "Store the token of a server.",
         "omnigraph login lake < token.txt",
         retired={"--token": _NO_TOKEN_OPTION},
     ),
-    Command(("logout",), "profile:logout", "Forget the token for a server.", "omnigraph logout lake"),
+    Command(("logout",), "profile:logout", "Remove the stored token of a server.", "omnigraph logout lake"),
     Command(
         ("graphs", "list"),
         "profile:list_graphs",
@@ -390,23 +390,23 @@ COMMANDS = (
     Command(
         ("alias",),
         "profile:alias",
-        "Run a stored query under a name of your own.",
+        "Run a stored query by its alias.",
         "omnigraph alias needs wide-term",
     ),
     Command(
         ("completion",),
         "completion:completion",
-        "Print a script with which a shell completes commands and options.",
+        "Print the completion script of a shell.",
         'eval "$(omnigraph completion bash)"',
     ),
-    Command(("version",), "completion:version", "Print the release and its format.", "omnigraph version"),
+    Command(("version",), "completion:version", "Print the version and its storage format.", "omnigraph version"),
 )
 
-# What may stand where a command does, and the command that it calls.
+# Flags that act as commands.
 FLAGS: Mapping[str, tuple[str, ...]] = {"--version": ("version",), "-v": ("version",)}
 
 
-def find_command(given: Sequence[str]) -> tuple[Command | None, int]:
+def find_command(arguments: Sequence[str]) -> tuple[Command | None, int]:
     """Return the command that arguments begin with, by its words or an alias, and how many arguments name it.
 
     >>> command, count = find_command(["query", "lint", "--query", "q.gq"])
@@ -418,6 +418,6 @@ def find_command(given: Sequence[str]) -> tuple[Command | None, int]:
     for command in COMMANDS:
         flags = [(flag,) for flag, words in FLAGS.items() if words == command.words]
         for words in (command.words, *command.aliases, *flags):
-            if len(words) > longest and words == tuple(given[: len(words)]):
+            if len(words) > longest and words == tuple(arguments[: len(words)]):
                 called, longest = command, len(words)
     return called, longest

@@ -33,7 +33,7 @@ class Profile:
     default_graph: str | None = None
 
     @property
-    def place(self) -> tuple[str, str]:
+    def location(self) -> tuple[str, str]:
         """What kind of place it is, and which."""
         for kind in ("server", "cluster", "store"):
             if (name := getattr(self, kind)) is not None:
@@ -78,8 +78,8 @@ class Config:
 
 def home() -> Path:
     """Return the directory of an operator's files."""
-    given = settings.read("OMNIGRAPH_HOME")
-    return Path(given) if given else Path("~").expanduser() / ".omnigraph"
+    directory = settings.read("OMNIGRAPH_HOME")
+    return Path(directory) if directory else Path("~").expanduser() / ".omnigraph"
 
 
 def read_config() -> Config:
@@ -126,15 +126,17 @@ def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
     import yaml
 
     try:
-        found = yaml.safe_load(text)
+        document = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(f"`{path}` is not YAML: {' '.join(str(error).split())}", path=path) from None
     reader = _Reader(path, warn)
-    top = reader.mapping(found, "the file", ("operator", "servers", "clusters", "profiles", "defaults", "aliases"))
+    top = reader.mapping(document, "the file", ("operator", "servers", "clusters", "profiles", "defaults", "aliases"))
     operator = reader.mapping(top.get("operator"), "operator", ("actor",))
     return Config(
         reader.text(operator, "operator", "actor"),
-        reader.each(top, "servers", lambda name, one: reader.needed(reader.mapping(one, name, ("url",)), name, "url")),
+        reader.each(
+            top, "servers", lambda name, entry: reader.needed(reader.mapping(entry, name, ("url",)), name, "url")
+        ),
         reader.each(top, "profiles", reader.profile),
         reader.defaults(top.get("defaults")),
         reader.each(top, "aliases", reader.alias),
@@ -161,7 +163,7 @@ class _Reader:
         return value
 
     def each(self, top: Mapping[str, Any], key: str, read: Callable[[str, object], Any]) -> dict[str, Any]:
-        return {name: read(f"{key}.{name}", one) for name, one in self.mapping(top.get(key), key).items()}
+        return {name: read(f"{key}.{name}", value) for name, value in self.mapping(top.get(key), key).items()}
 
     def text(self, owner: Mapping[str, Any], where: str, key: str) -> str | None:
         value = owner.get(key)
@@ -170,55 +172,55 @@ class _Reader:
         return value
 
     def needed(self, owner: Mapping[str, Any], where: str, key: str) -> str:
-        found = self.text(owner, where, key)
-        if not found:
+        text = self.text(owner, where, key)
+        if not text:
             raise self.refuse(f"{where}.{key}", "is missing")
-        return found
+        return text
 
     def chosen(self, owner: Mapping[str, Any], where: str, key: str, choices: tuple[str, ...]) -> str | None:
-        found = self.text(owner, where, key)
-        if found is not None and found not in choices:
-            raise self.refuse(f"{where}.{key}", f"is `{found}`; it may be {', '.join(choices)}")
-        return found
+        word = self.text(owner, where, key)
+        if word is not None and word not in choices:
+            raise self.refuse(f"{where}.{key}", f"is `{word}`; it may be {', '.join(choices)}")
+        return word
 
     def profile(self, where: str, value: object) -> Profile:
         kinds = ("server", "cluster", "store")
-        one = self.mapping(value, where, (*kinds, "default_graph"))
-        places = {kind: self.text(one, where, kind) for kind in kinds}
-        if sum(place is not None for place in places.values()) != 1:
+        fields = self.mapping(value, where, (*kinds, "default_graph"))
+        locations = {kind: self.text(fields, where, kind) for kind in kinds}
+        if sum(location is not None for location in locations.values()) != 1:
             raise self.refuse(where, "has to name exactly one of server, cluster and store")
-        return Profile(**places, default_graph=self.text(one, where, "default_graph"))
+        return Profile(**locations, default_graph=self.text(fields, where, "default_graph"))
 
     def defaults(self, value: object) -> Defaults:
         where = "defaults"
-        one = self.mapping(value, where, tuple(Defaults.__dataclass_fields__))
-        server, store = self.text(one, where, "server"), self.text(one, where, "store")
+        fields = self.mapping(value, where, tuple(Defaults.__dataclass_fields__))
+        server, store = self.text(fields, where, "server"), self.text(fields, where, "store")
         if server is not None and store is not None:
             raise self.refuse(where, "names a server and a store; keep one of them")
-        width = one.get("table_max_column_width")
+        width = fields.get("table_max_column_width")
         if width is not None and (type(width) is not int or width < 1):
             raise self.refuse("defaults.table_max_column_width", "has to be a whole number from 1")
         return Defaults(
             server,
             store,
-            self.text(one, where, "default_graph"),
-            self.chosen(one, where, "output", tuple(Format)) or "table",
+            self.text(fields, where, "default_graph"),
+            self.chosen(fields, where, "output", tuple(Format)) or "table",
             width,
-            self.chosen(one, where, "table_cell_layout", _LAYOUTS) or "truncate",
+            self.chosen(fields, where, "table_cell_layout", _LAYOUTS) or "truncate",
         )
 
     def alias(self, where: str, value: object) -> Alias:
-        one = self.mapping(value, where, tuple(Alias.__dataclass_fields__))
-        args = one.get("args") or []
+        fields = self.mapping(value, where, tuple(Alias.__dataclass_fields__))
+        args = fields.get("args") or []
         if not isinstance(args, list) or not all(isinstance(name, str) for name in args):
             raise self.refuse(f"{where}.args", "has to be a list of names of parameters")
         return Alias(
-            self.needed(one, where, "server"),
-            self.needed(one, where, "query"),
-            self.text(one, where, "graph"),
+            self.needed(fields, where, "server"),
+            self.needed(fields, where, "query"),
+            self.text(fields, where, "graph"),
             tuple(args),
-            self.mapping(one.get("params"), f"{where}.params"),
-            self.chosen(one, where, "format", tuple(Format)),
+            self.mapping(fields.get("params"), f"{where}.params"),
+            self.chosen(fields, where, "format", tuple(Format)),
         )
 
 
@@ -238,18 +240,18 @@ def variable(name: str) -> str:
 
 def server_name(url: str, config: Config) -> str | None:
     """Return the name under which an operator knows a server."""
-    return next((name for name, one in config.servers.items() if one.rstrip("/") == url.rstrip("/")), None)
+    return next((name for name, address in config.servers.items() if address.rstrip("/") == url.rstrip("/")), None)
 
 
 def token_for(url: str, config: Config, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the token to show a server: its own, from the environment or the file, or the one that is for any."""
     name = server_name(url, config)
     if name is not None:
-        own = environment.get(variable(name)) or _read_credentials(home() / CREDENTIALS_NAME).get(
+        token = environment.get(variable(name)) or _read_credentials(home() / CREDENTIALS_NAME).get(
             name, "token", fallback=""
         )
-        if own:
-            return own
+        if token:
+            return token
     return environment.get(ANY_SERVER) or None
 
 

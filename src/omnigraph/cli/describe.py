@@ -1,7 +1,4 @@
-"""Commits and snapshots of opened and of served graphs, as every surface shows them.
-
-Knows both kinds, so that commands need not.
-"""
+"""JSON of commits and snapshots, of opened and of served graphs."""
 
 from __future__ import annotations
 
@@ -17,10 +14,10 @@ if TYPE_CHECKING:
     from omnigraph.manifest.model import Snapshot as StoredSnapshot
 
 
-def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit]) -> list[dict[str, Any]]:
+def commits_json(graph: Graph | ServedGraph, commits: Sequence[StoredCommit | Commit]) -> list[dict[str, Any]]:
     """Return commits as JSON."""
-    served = [one.to_json() for one in found if isinstance(one, Commit)]
-    stored = [one for one in found if not isinstance(one, Commit)]
+    served = [commit.to_json() for commit in commits if isinstance(commit, Commit)]
+    stored = [commit for commit in commits if not isinstance(commit, Commit)]
     if not stored:
         return served
     from omnigraph.engine.history import describe_commits
@@ -30,10 +27,10 @@ def commits_of(graph: Graph | ServedGraph, found: Sequence[StoredCommit | Commit
     return describe_commits(graph.session, stored)
 
 
-def snapshot_of(one: StoredSnapshot | Snapshot) -> dict[str, Any]:
+def snapshot_json(snapshot: StoredSnapshot | Snapshot) -> dict[str, Any]:
     """Return the state of a branch as JSON."""
-    if isinstance(one, Snapshot):
-        return one.to_json()
+    if isinstance(snapshot, Snapshot):
+        return snapshot.to_json()
     from omnigraph.engine.history import describe_snapshot
 
-    return describe_snapshot(one)
+    return describe_snapshot(snapshot)

@@ -1,4 +1,4 @@
-"""`omnigraph embed`: vectors for what is stored, as one commit."""
+"""`omnigraph embed`: compute vectors of stored entities, as one commit."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from omnigraph.cli.output import print_json, table
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
-All = Annotated[bool, typer.Option("--reembed-all", help="Replace vectors of other models and of other hands, too.")]
-Clean = Annotated[bool, typer.Option("--clean", help="Take the vectors away.")]
+All = Annotated[bool, typer.Option("--reembed-all", help="Also replace vectors of other models and manually set ones.")]
+Clean = Annotated[bool, typer.Option("--clean", help="Delete the vectors.")]
 Select = Annotated[
     list[str] | None,
-    typer.Option("--select", metavar="[TYPE:]FIELD=VALUE", help="Only entities with this value; again to narrow more."),
+    typer.Option("--select", metavar="[TYPE:]FIELD=VALUE", help="Only entities with this value; repeatable."),
 ]
 
 
@@ -34,13 +34,13 @@ def embed(
 ) -> int:
     from omnigraph import pipeline
     from omnigraph.engine.embed.plan import Mode
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
     if reembed_all and clean:
         raise UsageError("`--reembed-all` and `--clean` contradict each other; give one of them")
     mode: Mode = "clean" if clean else "reembed_all" if reembed_all else "fill_missing"
     target.announce()
-    with target.store_to_write() as graph, bar() as watcher:
+    with target.store_to_write() as graph, progress_bar() as watcher:
         receipt = pipeline.embed(
             graph,
             branch,
@@ -56,8 +56,14 @@ def embed(
         return 0
     columns = ["property", "filled", "cleared", "texts asked", "texts cached"]
     rows = (
-        [f"{one.type_name}.{one.property_name}", one.tally.filled, one.tally.cleared, one.tally.asked, one.tally.cached]
-        for one in receipt.properties
+        [
+            f"{embedded.type_name}.{embedded.property_name}",
+            embedded.tally.filled,
+            embedded.tally.cleared,
+            embedded.tally.asked,
+            embedded.tally.cached,
+        ]
+        for embedded in receipt.properties
     )
     for line in table(columns, rows):
         echo(line)

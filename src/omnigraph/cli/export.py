@@ -1,4 +1,4 @@
-"""`omnigraph snapshot` and `omnigraph export`: a graph as it stands."""
+"""`omnigraph snapshot`, `export`, `clone` and `blob …`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_whole
-from omnigraph.cli.describe import snapshot_of
+from omnigraph.cli.atomic_file import write_atomically
+from omnigraph.cli.describe import snapshot_json
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Json, Names, Naming, ReadBranch, Snapshot, Types
-from omnigraph.cli.output import bar, plural, print_json, table
+from omnigraph.cli.output import plural, print_json, progress_bar, table
 from omnigraph.cli.terminal import echo, echo_bytes
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
@@ -38,20 +38,20 @@ class FileFormat(StrEnum):
 FileShape = Annotated[FileFormat, typer.Option("--format", metavar="NAME", help="ndjson, parquet or csv.")]
 Jsonl = Annotated[bool, typer.Option("--jsonl", hidden=True, help="NDJSON, which is the default.")]
 Out = Annotated[
-    str | None, typer.Option("--out", metavar="DIR", help="Write files to this new directory or `s3://…` address.")
+    str | None, typer.Option("--out", metavar="DIR", help="New directory or `s3://…` prefix for the files.")
 ]
 
 
 def snapshot(target: ReadsUri, branch: ReadBranch = None, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        found = snapshot_of(graph.snapshot(branch or "main"))
+        document = snapshot_json(graph.snapshot(branch or "main"))
     if as_json:
-        print_json(found)
+        print_json(document)
         return 0
-    state = f"commit {found['graph_commit_id']}, manifest version {found['graph_manifest_version']}"
-    echo(f"branch {found['graph_branch']}, {state}")
+    head = f"commit {document['graph_commit_id']}, manifest version {document['graph_manifest_version']}"
+    echo(f"branch {document['graph_branch']}, {head}")
     shown = ("entity_kind", "type_name", "entity_count", "published_dataset_version", "dataset_path")
-    rows = ([one.get(name, "") for name in shown] for one in found["datasets"])
+    rows = ([dataset.get(name, "") for name in shown] for dataset in document["datasets"])
     for line in table(["kind", "type", "entities", "version", "dataset"], rows):
         echo(line)
     return 0
@@ -94,10 +94,10 @@ def _export_files(
     master: str | None,
 ) -> int:
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
     # Executors open versions by path, so what was just published may have to be put in its place first.
-    with target.store_to_write() as graph, bar() as watcher:
+    with target.store_to_write() as graph, progress_bar() as watcher:
         report = pipeline.export(
             graph,
             out,
@@ -119,11 +119,9 @@ Entity = Annotated[str, typer.Argument(metavar="ENTITY", help="`node` or `edge`.
 TypeName = Annotated[str, typer.Argument(metavar="TYPE", help="The type.")]
 EntityId = Annotated[str, typer.Argument(metavar="ID", help="The id of the entity.")]
 PropertyName = Annotated[str, typer.Argument(metavar="PROPERTY", help="The property that holds the blob.")]
-Offset = Annotated[int, typer.Option("--offset", metavar="N", help="The first byte to read.")]
-Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Most bytes to read; all if unset.")]
-BlobOut = Annotated[
-    Path | None, typer.Option("--out", metavar="FILE", help="A file for the bytes, not standard output.")
-]
+Offset = Annotated[int, typer.Option("--offset", metavar="N", help="First byte to read.")]
+Length = Annotated[int | None, typer.Option("--length", metavar="N", help="Maximum number of bytes; default all.")]
+BlobOut = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Output file; default standard output.")]
 
 _OFFSET_MAX = 2**63 - 1
 
@@ -149,10 +147,10 @@ def get(
             length=length,
         )
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
-        chunks = _chunks(found, offset, length)
+        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+        chunks = _chunks(blob, offset, length)
         if out is not None:
-            write_whole(out, chunks)
+            write_atomically(out, chunks)
             return 0
         echo_bytes(chunks)
     return 0
@@ -170,19 +168,19 @@ def stat(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        found = _find(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
-    shown = {"snapshot_commit_id": found.snapshot_commit_id, "etag": found.etag, "length": found.length}
+        blob = _find_blob(graph, entity, type_name, entity_id, property_name, branch, snapshot, names)
+    shown = {"snapshot_commit_id": blob.snapshot_commit_id, "etag": blob.etag, "length": blob.length}
     if as_json:
         asked = {"branch": branch, "snapshot": snapshot}
         print_json(
             {
                 "selector": {"entity": entity, "type": type_name, "id": entity_id, "property": property_name},
                 "kind": "managed",
-                "size": found.length,
+                "size": blob.length,
                 **shown,
                 "target": {
                     **{name: value for name, value in asked.items() if value is not None},
-                    "resolved_snapshot": found.snapshot_commit_id,
+                    "resolved_snapshot": blob.snapshot_commit_id,
                 },
             }
         )
@@ -192,7 +190,7 @@ def stat(
     return 0
 
 
-def _find(
+def _find_blob(
     graph: Graph | ServedGraph,
     entity: str,
     type_name: str,
@@ -216,7 +214,7 @@ def _find(
 
 
 def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterator[bytes]:
-    """Yield the bytes of a range whose end may lie past that of the blob."""
+    """Yield the bytes of a range; its end may be past the end of the blob."""
     end = blob.length if length is None else min(blob.length, offset + length)
     if offset >= blob.length and (offset or blob.length):
         raise GraphError(
@@ -231,16 +229,14 @@ def _chunks(blob: Blob | ServedBlob, offset: int, length: int | None) -> Iterato
 
 
 Source = Annotated[str, typer.Argument(metavar="SOURCE", help="The graph: a path, `file://…` or `s3://…`.")]
-Destination = Annotated[
-    str, typer.Argument(metavar="TARGET", help="Where the copy goes: a path, `file://…` or `s3://…`.")
-]
-Update = Annotated[bool, typer.Option("--update", help="Bring an earlier clone up to date; copies only what is new.")]
+Destination = Annotated[str, typer.Argument(metavar="TARGET", help="URI of the copy: a path, `file://…` or `s3://…`.")]
+Update = Annotated[bool, typer.Option("--update", help="Update an earlier clone; copies only new files.")]
 
 
 def clone(source: Source, destination: Destination, update: Update = False, as_json: Json = False) -> int:
     from omnigraph.graph import open as open_graph
 
-    with open_graph(source, read_only=True) as graph, bar():
+    with open_graph(source, read_only=True) as graph, progress_bar():
         report = graph.clone(destination, update=update)
     if as_json:
         print_json(report.to_json())

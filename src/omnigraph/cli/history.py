@@ -1,4 +1,4 @@
-"""`omnigraph commit …`: history, and what one commit of it changed."""
+"""`omnigraph commit …`, `diff` and `changes …`: history, differences and the change feed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from typing import Annotated, Any
 import typer
 
 from omnigraph.cli.app import Reads, ReadsUri
-from omnigraph.cli.atomic_file import write_whole
-from omnigraph.cli.describe import commits_of
+from omnigraph.cli.atomic_file import write_atomically
+from omnigraph.cli.describe import commits_json
 from omnigraph.cli.options import Json, Kinds, Limit, Names, Naming, Ops, PageToken, ReadBranch, Types
-from omnigraph.cli.output import cut, plain, plural, print_json, table, when
+from omnigraph.cli.output import format_time, format_value, plural, print_json, table, truncate
 from omnigraph.cli.terminal import echo
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 
 
 def block_lines(block: Mapping[str, Any], *, is_continued: bool = False) -> Iterator[str]:
-    """Yield a line about a commit, unless an earlier page had it, and one for each of its changes."""
+    """Yield the line of a commit, unless an earlier page had it, and one line per change."""
     if not is_continued:
         cause = block["cause"]
         actor = f" by {cause['actor_id']}" if "actor_id" in cause else ""
-        place = f"on {cause['authored_branch']} at {when(cause['authored_at'])}"
-        yield f"commit {cause['graph_commit_id']}{actor} {place}"
-    yield from (f"  {change_line(one)}" for one in block["changes"])
+        position = f"on {cause['authored_branch']} at {format_time(cause['authored_at'])}"
+        yield f"commit {cause['graph_commit_id']}{actor} {position}"
+    yield from (f"  {change_line(change)}" for change in block["changes"])
 
 
 def change_line(change: Mapping[str, Any]) -> str:
     """Return one change as a line: what an insert brings, and what an update changes.
 
     >>> before, after = {"properties": {"age": 40, "name": "ann"}}, {"properties": {"age": 41, "name": "ann"}}
-    >>> one = {"kind": "node", "type": {"id": "t1", "name": "Person"}, "id": "ann", "op": "update"}
-    >>> change_line({**one, "before": before, "after": after})
+    >>> change = {"kind": "node", "type": {"id": "t1", "name": "Person"}, "id": "ann", "op": "update"}
+    >>> change_line({**change, "before": before, "after": after})
     'update node Person ann: age 40 → 41'
     """
     before, after = change.get("before"), change.get("after")
@@ -43,35 +43,35 @@ def change_line(change: Mapping[str, Any]) -> str:
     line = f"{change['op']} {change['kind']} {change['type']['name']} {change['id']}"
     if ends is not None:
         line += f" ({ends['from']} → {ends['to']})"
-    told = _updated(before, after) if before and after else _inserted(after)
-    return f"{line}: {', '.join(told)}" if told else line
+    values = _updated_values(before, after) if before and after else _inserted_values(after)
+    return f"{line}: {', '.join(values)}" if values else line
 
 
-def _inserted(after: Mapping[str, Any] | None) -> list[str]:
+def _inserted_values(after: Mapping[str, Any] | None) -> list[str]:
     members = after["properties"].items() if after else ()
     return [f"{name} {_value(value)}" for name, value in members if value is not None]
 
 
-def _updated(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    old, new = _members(before), _members(after)
+def _updated_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    old, new = _values(before), _values(after)
     # A commit that changed the shape of a type has no images, so both have the same members.
     return [f"{name} {_value(old[name])} → {_value(new[name])}" for name in new if old[name] != new[name]]
 
 
-def _members(image: Mapping[str, Any]) -> dict[str, Any]:
+def _values(image: Mapping[str, Any]) -> dict[str, Any]:
     return {**image.get("endpoints", {}), **image["properties"]}
 
 
 def _value(value: object) -> str:
-    return cut(json.dumps(value, ensure_ascii=False))
+    return truncate(json.dumps(value, ensure_ascii=False))
 
 
 CommitId = Annotated[str, typer.Argument(metavar="ID", help="The commit.")]
 
 
-CommitsMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The most commits to list.")]
+CommitsMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of commits.")]
 Before = Annotated[
-    str | None, typer.Option("--before", metavar="ID", help="List those before this commit: the next page.")
+    str | None, typer.Option("--before", metavar="ID", help="List commits before this one: the next page.")
 ]
 
 
@@ -83,12 +83,14 @@ def list_commits(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        commits = commits_of(graph, graph.commits(branch or "main", limit=limit, before=before))
+        commits = commits_json(graph, graph.commits(branch or "main", limit=limit, before=before))
     if as_json:
         print_json({"commits": commits})
         return 0
     shown = ("graph_commit_id", "kind", "graph_branch", "actor_id", "created_at")
-    rows = ([when(one[name]) if name == "created_at" else one[name] for name in shown] for one in commits)
+    rows = (
+        [format_time(commit[name]) if name == "created_at" else commit[name] for name in shown] for commit in commits
+    )
     for line in table(["commit", "kind", "branch", "actor", "created"], rows):
         echo(line)
     return 0
@@ -96,13 +98,13 @@ def list_commits(
 
 def show(target: Reads, commit_id: CommitId, as_json: Json = False) -> int:
     with target.open_to_read() as graph:
-        [found] = commits_of(graph, [graph.commit(commit_id)])
+        [commit] = commits_json(graph, [graph.commit(commit_id)])
     if as_json:
-        print_json(found)
+        print_json(commit)
         return 0
-    width = max(map(len, found))
-    for name, value in found.items():
-        echo(f"{name:<{width}}  {when(value) if name == 'created_at' else plain(value)}")
+    width = max(map(len, commit))
+    for name, value in commit.items():
+        echo(f"{name:<{width}}  {format_time(value) if name == 'created_at' else format_value(value)}")
     return 0
 
 
@@ -117,7 +119,7 @@ def changes(
     names: Names = Naming.NOW,
     as_json: Json = False,
 ) -> int:
-    # Whoever asks for a page gets one page; a person who asks for a commit gets all of it.
+    # With paging options or JSON output return one page, otherwise the whole commit.
     is_one_page = as_json or limit is not None or page_token is not None
     size = CHANGE_PAGE_CHANGES if limit is None else limit
     is_begun = False
@@ -146,7 +148,7 @@ def changes(
 
 
 A = Annotated[str, typer.Argument(metavar="A", help="A branch, tag or commit.")]
-B = Annotated[str, typer.Argument(metavar="B", help="The branch, tag or commit to get to.")]
+B = Annotated[str, typer.Argument(metavar="B", help="Branch, tag or commit to compare with.")]
 
 
 def diff(
@@ -160,27 +162,27 @@ def diff(
     as_json: Json = False,
 ) -> int:
     with target.open_to_read() as graph:
-        found = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
+        difference = graph.diff(a, b, kinds=kinds, types=types, ops=ops, names=names.value)
     if as_json:
-        print_json(found.to_json())
+        print_json(difference.to_json())
         return 0
-    changes = found.changes.select(["op", "kind", "type_name", "id", "from", "to"]).to_pylist()
+    changes = difference.changes.select(["op", "kind", "type_name", "id", "from", "to"]).to_pylist()
     if changes:
         rows = (["" if value is None else value for value in row.values()] for row in changes)
         for line in table(["op", "kind", "type", "id", "from", "to"], rows):
             echo(line)
-    stats = found.stats()
+    stats = difference.stats()
     counts = ", ".join(plural(stats[f"{op}s"], op) for op in ("insert", "update", "delete"))
     echo(f"{counts} in {plural(stats['types_affected'], 'type')}")
     return 0
 
 
-Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Go on after this position.")]
+Cursor = Annotated[str | None, typer.Option("--cursor", metavar="CURSOR", help="Continue after this cursor.")]
 Start = Annotated[
-    str | None, typer.Option("--start", metavar="PLACE", help="`now`, `beginning` or `after:COMMIT`; `now` if unset.")
+    str | None, typer.Option("--start", metavar="PLACE", help="`now`, `beginning` or `after:COMMIT`; default `now`.")
 ]
-FeedCommitsMax = Annotated[int, typer.Option("--max-commits", metavar="N", help="Most commits to walk in this poll.")]
-Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write; it appears only when whole.")]
+FeedCommitsMax = Annotated[int, typer.Option("--max-commits", metavar="N", help="Maximum number of commits to read.")]
+Out = Annotated[Path, typer.Option("--out", metavar="FILE", help="Output file; written atomically.")]
 
 
 def poll(
@@ -251,11 +253,11 @@ def baseline(
             handshake = chunk
 
     with target.open_to_read() as graph:
-        write_whole(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
-    found = json.loads(handshake)["baseline"]
+        write_atomically(out, records(graph.baseline(branch or "main", kinds=kinds, types=types, ops=ops)))
+    position = json.loads(handshake)["baseline"]
     if as_json:
-        print_json({"path": str(out), **found})
+        print_json({"path": str(out), **position})
     else:
-        echo(f"{branch or 'main'} at commit {found['snapshot_commit_id']} is in {out}")
-        echo(f"cursor {found['resume_cursor']}")
+        echo(f"{branch or 'main'} at commit {position['snapshot_commit_id']} is in {out}")
+        echo(f"cursor {position['resume_cursor']}")
     return 0

@@ -26,7 +26,7 @@ class Engine(StrEnum):
 
 
 class OnError(StrEnum):
-    """What becomes of wrong entities."""
+    """How invalid entities are handled."""
 
     FAIL = "fail"
     QUARANTINE = "quarantine"
@@ -34,27 +34,25 @@ class OnError(StrEnum):
 
 Data = Annotated[
     list[str] | None,
-    typer.Option("--data", metavar="FILE", help="NDJSON: a file, directory, pattern or `s3://…`; again for more."),
+    typer.Option("--data", metavar="FILE", help="NDJSON file, directory, glob or `s3://…`; repeatable."),
 ]
 Nodes = Annotated[
     list[str] | None,
-    typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; again for more."),
+    typer.Option("--node", metavar="TYPE=FILE", help="Parquet or CSV with nodes of one type; repeatable."),
 ]
 Edges = Annotated[
     list[str] | None,
-    typer.Option(
-        "--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges, with the columns that hold their ends."
-    ),
+    typer.Option("--edge", metavar="TYPE=FILE[:FROM->TO]", help="The same for edges, with their endpoint columns."),
 ]
-Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Do the load of this name only once.")]
-Errors = Annotated[OnError, typer.Option("--on-error", metavar="NAME", help="fail, or quarantine wrong entities.")]
-MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Most entities to put into quarantine.")]
+Job = Annotated[str | None, typer.Option("--job-id", metavar="ID", help="Idempotency key: applied at most once.")]
+Errors = Annotated[OnError, typer.Option("--on-error", metavar="NAME", help="fail, or quarantine invalid entities.")]
+MaxErrors = Annotated[int, typer.Option("--max-errors", metavar="N", help="Maximum number of quarantined entities.")]
 Report = Annotated[
-    Path | None, typer.Option("--report", metavar="DIR", help="Where to write the report and rejected entities.")
+    Path | None, typer.Option("--report", metavar="DIR", help="Directory for the report and rejected entities.")
 ]
-Embed = Annotated[bool, typer.Option("--embed", help="Make `@embed` vectors that the input does not give.")]
+Embed = Annotated[bool, typer.Option("--embed", help="Compute `@embed` vectors missing in the input.")]
 Where = Annotated[Engine, typer.Option("--engine", metavar="NAME", help="auto, local or spark.")]
-Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="The Spark master; `local[*]` if unset.")]
+Master = Annotated[str | None, typer.Option("--master", metavar="URL", help="Spark master; default `local[*]`.")]
 
 
 def load(
@@ -78,17 +76,19 @@ def load(
     if mode is Mode.OVERWRITE:
         target.confirm("overwriting types", as_json=as_json)
     if target.is_served:
-        own_engine, own_quarantine = engine is not Engine.AUTO, on_error is not OnError.FAIL
-        if any((node, edge, job_id, report, embed, master, own_engine, own_quarantine, max_errors != LOAD_ERRORS_MAX)):
+        is_engine_set, is_quarantining = engine is not Engine.AUTO, on_error is not OnError.FAIL
+        if any(
+            (node, edge, job_id, report, embed, master, is_engine_set, is_quarantining, max_errors != LOAD_ERRORS_MAX)
+        ):
             raise UsageError(
                 "a server takes NDJSON alone, as a whole; leave out all but `--data`, or add `--store URI`"
             )
         return ingest_file(target, data or [], mode, branch, from_branch, as_json=as_json)
     from omnigraph import pipeline
-    from omnigraph.pipeline.spark.progress import bar
+    from omnigraph.pipeline.spark.progress import progress_bar
 
-    nodes, edges = _by_type("--node", node), _by_type("--edge", edge)
-    with target.store_to_write() as graph, bar() as watcher:
+    nodes, edges = _files_by_type("--node", node), _files_by_type("--edge", edge)
+    with target.store_to_write() as graph, progress_bar() as watcher:
         result = pipeline.load(
             graph,
             data or [],
@@ -109,23 +109,23 @@ def load(
     if as_json:
         print_json({"uri": graph.uri, **result.to_json()})
     else:
-        _print(result, report)
+        _print_report(result, report)
     return 0
 
 
-def _by_type(option: str, given: list[str] | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given or ():
+def _files_by_type(option: str, options: list[str] | None) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for text in options or ():
         name, sign, source = text.partition("=")
         if not sign or not name or not source:
             raise UsageError(f"`{option} {text}` does not say what it is; write `{option} Type=FILE`", option=option)
-        if name in found:
+        if name in files:
             raise UsageError(f"`{option}` gives `{name}` twice; give a directory or a pattern", option=option)
-        found[name] = source
-    return found
+        files[name] = source
+    return files
 
 
-def _print(result: object, report: Path | None) -> None:
+def _print_report(result: object, report: Path | None) -> None:
     from omnigraph.pipeline import LoadReport
 
     assert isinstance(result, LoadReport)
@@ -140,8 +140,8 @@ def _print(result: object, report: Path | None) -> None:
         echo(f"embedded {name}: {tally.filled}, {plural(tally.asked, 'text')} asked, {tally.cached} known")
     for code, count in result.rejected_by_code.items():
         echo(f"rejected {code}: {count}, see {report}")
-    made = f" (new, from {result.base_branch})" if result.branch_created else ""
+    new_branch = f" (new, from {result.base_branch})" if result.branch_created else ""
     rate = f"{result.seconds:.1f} s, {result.total_entities / max(result.seconds, 1e-9):,.0f} a second"
     total = plural(result.total_entities, "entity")
     commit = f"commit {result.commit.commit_id}" if result.commit else EMPTY
-    echo(f"{total} on {result.branch}{made} in {rate}, {commit}")
+    echo(f"{total} on {result.branch}{new_branch} in {rate}, {commit}")

@@ -1,4 +1,4 @@
-"""`omnigraph optimize`: fewer fragments and whole indexes, as one commit."""
+"""Maintenance commands: optimize, cleanup, repair, verify, reconcile, upgrade and `audit list`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import typer
 from omnigraph.cli.app import DestroysUri, ReadsUri, WritesUri
 from omnigraph.cli.load import Engine, Master, Where
 from omnigraph.cli.options import Branch, Json
-from omnigraph.cli.output import bar, plural, print_json, table, when
-from omnigraph.cli.startup import stay
+from omnigraph.cli.output import format_time, plural, print_json, progress_bar, table
+from omnigraph.cli.startup import restore_gc
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
@@ -32,31 +32,31 @@ def optimize(
     from omnigraph import pipeline
 
     target.announce()
-    with target.store_to_write() as graph, bar():
+    with target.store_to_write() as graph, progress_bar():
         report = pipeline.optimize(graph, branch, engine=engine.value, master=master)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
         return 0
     columns = ["type", "fragments removed", "added", "indexes built", "skipped"]
     rows = (
-        [one.type_key, one.fragments_removed, one.fragments_added, one.indexes_built, one.skipped or ""]
-        for one in report.types
+        [item.type_key, item.fragments_removed, item.fragments_added, item.indexes_built, item.skipped or ""]
+        for item in report.types
     )
     for line in table(columns, rows):
         echo(line)
-    for one in report.types:
-        for pending in one.pending:
-            echo(f"pending: the index of {one.type_key}.{pending.spec.column}: {pending.reason}")
+    for item in report.types:
+        for pending in item.pending:
+            echo(f"pending: the index of {item.type_key}.{pending.spec.column}: {pending.reason}")
     echo(f"commit {report.commit.commit_id}" if report.commit else "nothing to do")
     return 0
 
 
-Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest commits of each branch.")]
+Keep = Annotated[int | None, typer.Option("--keep", metavar="N", help="Keep the newest N commits of each branch.")]
 OlderThan = Annotated[
-    str | None, typer.Option("--older-than", metavar="AGE", help="Keep what was current since: 90s, 15m, 6h, 7d, 2w.")
+    str | None, typer.Option("--older-than", metavar="AGE", help="Keep states newer than this: 90s, 15m, 6h, 7d, 2w.")
 ]
-Confirm = Annotated[bool, typer.Option("--confirm", help="Really remove; without it, only the policy is shown.")]
-Preview = Annotated[bool, typer.Option("--dry-run", help="Say what would go and how large it is; remove nothing.")]
+Confirm = Annotated[bool, typer.Option("--confirm", help="Delete; without it, only show the retention policy.")]
+Preview = Annotated[bool, typer.Option("--dry-run", help="Report what would be deleted and its size; delete nothing.")]
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 
@@ -68,7 +68,7 @@ def cleanup(
     confirmed: Confirm = False,
     as_json: Json = False,
 ) -> int:
-    age = None if older_than is None else duration(older_than)
+    age = None if older_than is None else parse_duration(older_than)
     if keep is None and age is None:
         raise UsageError("say what stays: `--keep N`, `--older-than AGE` or both")
     if keep is not None and keep < 1:
@@ -82,14 +82,14 @@ def cleanup(
     if not dry_run:
         target.announce()
         target.confirm("cleanup", as_json=as_json)
-    with target.store_to_read() if dry_run else target.store_to_write() as graph, bar():
+    with target.store_to_read() if dry_run else target.store_to_write() as graph, progress_bar():
         report = graph.cleanup(keep, age, dry_run=dry_run)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
     else:
         rows = (
-            [one.type_key, one.versions_removed, one.files_removed, one.bytes_removed, one.error or ""]
-            for one in report.datasets
+            [item.type_key, item.versions_removed, item.files_removed, item.bytes_removed, item.error or ""]
+            for item in report.datasets
         )
         for line in table(["dataset", "versions", "files", "bytes", "error"], rows):
             echo(line)
@@ -100,7 +100,7 @@ def cleanup(
         for purged in report.purged:
             echo(_purged_line(purged, dry_run=dry_run))
         echo(f"{report.bytes_removed} bytes {verb}, {report.swept.bytes_removed} of them named by nothing")
-    errors = [*(one.error for one in report.datasets), *(one.error for one in report.purged)]
+    errors = [*(item.error for item in report.datasets), *(item.error for item in report.purged)]
     return 1 if any(errors) else 0
 
 
@@ -113,23 +113,21 @@ def _purged_line(purged: Purged, *, dry_run: bool) -> str:
     return f"{purged.name} was dropped for good: its bytes are gone from {plural(purged.files, 'file')}{later}"
 
 
-def duration(text: str) -> timedelta:
-    """Return an age as people write it.
+def parse_duration(text: str) -> timedelta:
+    """Parse an age.
 
-    >>> duration("90s"), duration("7d")
+    >>> parse_duration("90s"), parse_duration("7d")
     (datetime.timedelta(seconds=90), datetime.timedelta(days=7))
     """
-    found = re.fullmatch(r"(\d+)([smhdw])", text.strip())
-    if found is None:
+    match = re.fullmatch(r"(\d+)([smhdw])", text.strip())
+    if match is None:
         raise UsageError(f"`{text}` is not an age; write for example `90s`, `15m`, `6h`, `7d` or `2w`", age=text)
-    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+    return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
-RepairConfirm = Annotated[
-    bool, typer.Option("--confirm", help="Take verified maintenance over; without it, only look.")
-]
-Force = Annotated[bool, typer.Option("--force", help="With --confirm: take all other changes over as well.")]
-Discard = Annotated[bool, typer.Option("--discard", help="With --confirm: throw away what was written by path.")]
+RepairConfirm = Annotated[bool, typer.Option("--confirm", help="Adopt verified maintenance; without it, only report.")]
+Force = Annotated[bool, typer.Option("--force", help="With --confirm: adopt all other changes, too.")]
+Discard = Annotated[bool, typer.Option("--discard", help="With --confirm: discard what was written by path.")]
 
 
 def repair(
@@ -150,21 +148,28 @@ def repair(
     else:
         columns = ["type", "published", "by path", "classification", "action", "operations"]
         rows = (
-            [one.type_key, one.published_version, one.head_version, one.classification, one.action, *_told(one)]
-            for one in report.types
+            [
+                item.type_key,
+                item.published_version,
+                item.head_version,
+                item.classification,
+                item.action,
+                *_format_operations(item),
+            ]
+            for item in report.types
         )
         for line in table(columns, rows):
             echo(line)
     return 1 if report.is_refused else 0
 
 
-def _told(one: object) -> list[str]:
-    operations = ", ".join(getattr(one, "operations", ()))
-    error = getattr(one, "error", None)
+def _format_operations(item: object) -> list[str]:
+    operations = ", ".join(getattr(item, "operations", ()))
+    error = getattr(item, "error", None)
     return [f"{operations} ({error})" if error else operations]
 
 
-Data = Annotated[bool, typer.Option("--data", help="Also compare the bytes of all files with their checksums.")]
+Data = Annotated[bool, typer.Option("--data", help="Also compare all files with their checksums.")]
 
 
 def verify(
@@ -176,13 +181,16 @@ def verify(
 ) -> int:
     from omnigraph import pipeline
 
-    with target.store_to_read() as graph, bar():
+    with target.store_to_read() as graph, progress_bar():
         report = pipeline.verify(graph, engine=engine.value, master=master, data=data)
     if as_json:
         print_json({"uri": graph.uri, **report.to_json()})
     else:
         columns = ["severity", "branch", "type", "finding"]
-        for line in table(columns, ([one.severity, one.branch, one.type_key, one.message] for one in report.findings)):
+        for line in table(
+            columns,
+            ([finding.severity, finding.branch, finding.type_key, finding.message] for finding in report.findings),
+        ):
             echo(line)
         left = f"{plural(report.unreferenced_files, 'file')} of {report.unreferenced_bytes} bytes that nothing names"
         if report.checked_files is not None:
@@ -193,31 +201,31 @@ def verify(
 
 
 Every = Annotated[
-    str | None, typer.Option("--every", metavar="TIME", help="Go on until stopped, with this pause: 30s, 5m, 1h.")
+    str | None, typer.Option("--every", metavar="TIME", help="Repeat until stopped, with this interval: 30s, 5m, 1h.")
 ]
 
 
 def reconcile(target: WritesUri, every: Every = None, as_json: Json = False) -> int:
-    pause = None if every is None else duration(every)
+    pause = None if every is None else parse_duration(every)
     target.announce()
     with target.store_to_write() as graph:
         if pause is None:
-            _tell(graph.uri, graph.reconcile(), as_json)
+            _print_report(graph.uri, graph.reconcile(), as_json)
             return 0
         reconciler = graph.reconciler(pause)
-        stay()
+        restore_gc()
         while True:
             reconciler.tick()
             if (error := reconciler.last_error) is not None:
                 echo(f"this round failed: {str(error) or repr(error)}", err=True)
             elif reconciler.last is not None:
-                _tell(graph.uri, reconciler.last, as_json)
+                _print_report(graph.uri, reconciler.last, as_json)
             reconciler.pause()
 
 
-def _tell(uri: str, report: ReconcileReport, as_json: bool) -> None:
+def _print_report(uri: str, report: ReconcileReport, as_json: bool) -> None:
     if as_json:
-        # One line for each round, so that whoever follows can read them one by one.
+        # One line per round (JSON lines), so that a consumer can parse them one by one.
         echo(json.dumps({"uri": uri, **report.to_json()}))
         return
     if report.is_claimed:
@@ -226,12 +234,12 @@ def _tell(uri: str, report: ReconcileReport, as_json: bool) -> None:
     settled = f"{report.rolled_forward} rolled forward, {report.rolled_back} rolled back"
     echo(f"{plural(report.links_finished, 'link')} finished; dead operations: {settled}")
     for verb, types in (("compacted", report.compacted), ("indexed", report.folded)):
-        for one in types:
-            echo(f"{verb} {one}")
-    for one in report.left:
-        echo(f"too large for this: {one}; run `omnigraph optimize`")
-    for one in report.drifted:
-        echo(f"written by path: {one}; run `omnigraph repair`")
+        for type_key in types:
+            echo(f"{verb} {type_key}")
+    for type_key in report.left:
+        echo(f"too large for this: {type_key}; run `omnigraph optimize`")
+    for type_key in report.drifted:
+        echo(f"written by path: {type_key}; run `omnigraph repair`")
     if report.deferred:
         echo(f"{plural(report.deferred, 'type')} left for the next round")
 
@@ -260,13 +268,13 @@ KindName = Annotated[
         help="rolled_forward, rolled_back, branch_discarded, repaired, discarded or upgraded.",
     ),
 ]
-By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only what concerns the work of this actor.")]
+By = Annotated[str | None, typer.Option("--actor", metavar="NAME", help="Only entries about operations of this actor.")]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="WHEN", help="Only since this time, or this long ago: 90s, 15m, 6h, 7d."),
+    typer.Option("--since", metavar="WHEN", help="Only since this timestamp or age: 90s, 15m, 6h, 7d."),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this time, or this long ago.")]
-EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="The most entries to list.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="WHEN", help="Only before this timestamp or age.")]
+EntriesMax = Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Maximum number of entries.")]
 
 
 def list_entries(
@@ -278,25 +286,32 @@ def list_entries(
     limit: EntriesMax = None,
     as_json: Json = False,
 ) -> int:
-    begins, ends = moment(since), moment(until)
+    begins, ends = parse_time(since), parse_time(until)
     with target.store_to_read() as graph:
         entries = graph.audit(kind=kind, actor=by, since=begins, until=ends, limit=limit)
     if as_json:
-        print_json({"uri": graph.uri, "entries": [one.to_json() for one in entries]})
+        print_json({"uri": graph.uri, "entries": [entry.to_json() for entry in entries]})
         return 0
     rows = (
-        [when(one.created_at_us), one.kind, one.operation, one.actor, one.commit_id, one.operation_id]
-        for one in entries
+        [
+            format_time(entry.created_at_us),
+            entry.kind,
+            entry.operation,
+            entry.actor,
+            entry.commit_id,
+            entry.operation_id,
+        ]
+        for entry in entries
     )
     for line in table(["when", "kind", "operation", "actor", "commit", "operation id"], rows):
         echo(line)
     return 0
 
 
-def moment(text: str | None) -> datetime | None:
-    """Return a point in time that is written in ISO 8601, in UTC unless it says otherwise, or as an age.
+def parse_time(text: str | None) -> datetime | None:
+    """Parse an ISO 8601 timestamp, UTC by default, or an age.
 
-    >>> moment("2026-01-31"), moment("2026-01-31T12:00:00+02:00").hour
+    >>> parse_time("2026-01-31"), parse_time("2026-01-31T12:00:00+02:00").hour
     (datetime.datetime(2026, 1, 31, 0, 0, tzinfo=datetime.timezone.utc), 12)
     """
     if text is None:
@@ -310,8 +325,8 @@ def moment(text: str | None) -> datetime | None:
     from omnigraph import clock
 
     try:
-        return datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC) - duration(text)
+        return datetime.fromtimestamp(clock.now_us() / 1_000_000, UTC) - parse_duration(text)
     except UsageError:
         raise UsageError(
-            f"`{text}` is no time; write one such as `2026-01-31` or `2026-01-31T12:00:00Z`, or an age such as `7d`"
+            f"`{text}` is not a timestamp; write for example `2026-01-31`, `2026-01-31T12:00:00Z` or an age like `7d`"
         ) from None

@@ -1,6 +1,6 @@
-"""Options that several commands share, each said once.
+"""Options that several commands share.
 
-Nothing here may import more than Typer: every command loads it, `--help` included.
+Imports nothing but Typer, because every command loads it, `--help` included.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import typer
 
 
 class Format(StrEnum):
-    """The ways to print the rows of a query."""
+    """Output formats of query results."""
 
     TABLE = "table"
     KV = "kv"
@@ -23,70 +23,63 @@ class Format(StrEnum):
 
 
 class Naming(StrEnum):
-    """The schema that an older state is read with."""
+    """Which type and property names a past state is read with."""
 
     NOW = "now"
     THEN = "then"
 
 
 class Mode(StrEnum):
-    """What an ingest does to entities that exist."""
+    """How an ingest treats existing entities."""
 
     APPEND = "append"
     MERGE = "merge"
     OVERWRITE = "overwrite"
 
 
-Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="The graph, given as an option.")]
-Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch to work on.")]
-ReadBranch = Annotated[
-    str | None, typer.Option("--branch", metavar="NAME", help="The branch to read; `main` if unset.")
-]
-Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite; merge if unset.")]
+Store = Annotated[str | None, typer.Option("--store", metavar="URI", help="URI of the graph.")]
+Branch = Annotated[str, typer.Option("--branch", metavar="NAME", help="Branch to work on.")]
+ReadBranch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch to read; default `main`.")]
+Merging = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite; default merge.")]
 How = Annotated[Mode, typer.Option("--mode", metavar="NAME", help="append, merge or overwrite.")]
-From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
-FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Make a missing branch from this one.")]
-Snapshot = Annotated[
-    str | None, typer.Option("--snapshot", metavar="ID", help="Read the graph as this commit or tag left it.")
-]
+From = Annotated[str | None, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
+FromMain = Annotated[str, typer.Option("--from", metavar="NAME", help="Create a missing branch from this one.")]
+Snapshot = Annotated[str | None, typer.Option("--snapshot", metavar="ID", help="Read the state at this commit or tag.")]
 Names = Annotated[
     Naming,
-    typer.Option("--names", metavar="WHEN", help="Read an older state with the names of `now`, or of `then`."),
+    typer.Option("--names", metavar="WHEN", help="Read a past state with the names of `now` or of `then`."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print the result, or the error, as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result or error as JSON.")]
 Shape = Annotated[Format | None, typer.Option("--format", metavar="NAME", help="table, kv, csv, jsonl or json.")]
 
-Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which query of the source to run.")]
-QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="A file of queries.")]
-QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="The text of a query.")]
+Name = Annotated[str | None, typer.Argument(metavar="[NAME]", help="Name of the query to run.")]
+QueryFile = Annotated[Path | None, typer.Option("--query", metavar="FILE", help="File with queries.")]
+QueryText = Annotated[str | None, typer.Option("-e", "--query-string", metavar="GQ", help="Query text.")]
 Params = Annotated[str | None, typer.Option("--params", metavar="JSON", help="Parameters, as a JSON object.")]
 ParamsFile = Annotated[
     Path | None,
-    typer.Option("--params-file", metavar="FILE", help="A file with the parameters; `-` is standard input."),
+    typer.Option("--params-file", metavar="FILE", help="File with the parameters; `-` reads standard input."),
 ]
-SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The schema to go to.")]
-Against = Annotated[
-    Path | None, typer.Option("--schema", metavar="FILE", help="The schema that the queries are written for.")
-]
+SchemaFile = Annotated[Path, typer.Option("--schema", metavar="FILE", help="The new schema.")]
+Against = Annotated[Path | None, typer.Option("--schema", metavar="FILE", help="Schema to check the queries against.")]
 DataLoss = Annotated[
     bool,
-    typer.Option("--allow-data-loss", help="Make drops final: unreadable at every commit; cleanup removes the bytes."),
+    typer.Option("--allow-data-loss", help="Drop data for good, also from history; cleanup deletes the bytes."),
 ]
 
 Kinds = Annotated[list[str] | None, typer.Option("--kind", metavar="NAME", help="Only `node` or only `edge` entities.")]
-Types = Annotated[
-    list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; give the option again for more.")
-]
+Types = Annotated[list[str] | None, typer.Option("--type", metavar="NAME", help="Only this type; repeatable.")]
 Ops = Annotated[
     list[str] | None,
-    typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; give the option again for more."),
+    typer.Option("--op", metavar="NAME", help="Only `insert`, `update` or `delete`; repeatable."),
 ]
-Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="One page of at most this many changes.")]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Return one page of at most N changes.")]
 PageToken = Annotated[
-    str | None, typer.Option("--page-token", metavar="TOKEN", help="Go on where a page ended inside a commit.")
+    str | None,
+    typer.Option("--page-token", metavar="TOKEN", help="Continue inside a commit, from the token of the last page."),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would come out, and write nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Report what would happen; write nothing.")]
 ResolutionFile = Annotated[
     Path | None,
-    typer.Option("--resolutions", metavar="FILE", help="What was decided about conflicts; `-` is standard input."),
+    typer.Option("--resolutions", metavar="FILE", help="File with conflict resolutions; `-` reads standard input."),
 ]

@@ -1,6 +1,6 @@
-"""What the command line prints: text for people, JSON for programs.
+"""Formats output: tables and text for people, JSON for programs.
 
-Results go to standard output, refusals to standard error; with `--json` all goes to standard output.
+Results go to standard output, errors to standard error; with `--json` both go to standard output.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
         for code, message in findings[:FINDINGS_SHOWN_MAX]:
             echo_styled(f"error[{code}]", "red", f": {message}")
         is_cut = bool(error.context.get("violations_truncated"))
-        echo_rest([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
+        echo_remaining([code for code, _ in findings[FINDINGS_SHOWN_MAX:]], is_cut=is_cut)
     if error.code == "request.unauthorized":
         echo("give a token: set OMNIGRAPH_BEARER_TOKEN, or keep one with `omnigraph login NAME`", err=True)
     if error.effect is not Effect.NONE:
@@ -61,14 +61,14 @@ def print_error(error: OmniGraphError, *, as_json: bool) -> int:
 
 
 def _findings(error: OmniGraphError) -> list[tuple[str, str]]:
-    """Return code and message of all that is known to be wrong; bad data is told by rule and line."""
+    """Return the code and message of each finding; violations of data rules have their rule and line."""
     violations = error.context.get("violations")
     if not isinstance(violations, list) or not violations:
         return [(str(error.context.get("rule", error.code)), error.message)]
-    return [(one["rule"], f"{_place(one)}{one['message']}") for one in violations]
+    return [(violation["rule"], f"{_violation_position(violation)}{violation['message']}") for violation in violations]
 
 
-def _place(violation: Mapping[str, object]) -> str:
+def _violation_position(violation: Mapping[str, object]) -> str:
     if violation.get("line") is None:
         return ""
     file = f"`{violation['file']}` " if "file" in violation else ""
@@ -80,10 +80,12 @@ def print_diagnostics(diagnostics: Sequence[Diagnostic]) -> None:
     for diagnostic in diagnostics[:FINDINGS_SHOWN_MAX]:
         head, *rest = diagnostic.render().split("\n")
         echo_styled(head, _COLOURS[diagnostic.severity], "\n".join(["", *rest, ""]))
-    echo_rest([one.code for one in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX)
+    echo_remaining(
+        [diagnostic.code for diagnostic in diagnostics[FINDINGS_SHOWN_MAX:]], is_cut=len(diagnostics) >= DIAGNOSTICS_MAX
+    )
 
 
-def echo_rest(codes: Sequence[str], *, is_cut: bool) -> None:
+def echo_remaining(codes: Sequence[str], *, is_cut: bool) -> None:
     """Say how many findings are not shown, by code; `is_cut` when even these are not all."""
     if codes:
         counts = ", ".join(f"{count} × {code}" for code, count in sorted(Counter(codes).items()))
@@ -114,17 +116,17 @@ class Cells:
 
     def lines(self, value: object) -> list[str]:
         # A line break or a control character inside a cell would tear the table apart.
-        text = "".join(one if one.isprintable() else " " for one in plain(value))
+        text = "".join(character if character.isprintable() else " " for character in format_value(value))
         if not self.wraps:
-            return [cut(text, self.width)]
+            return [truncate(text, self.width)]
         return [text[start : start + self.width] for start in range(0, max(len(text), 1), self.width)]
 
 
-CUT: Final = Cells()
+TRUNCATED: Final = Cells()
 
 
 def render(
-    shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = CUT
+    shape: Format, columns: Sequence[str], rows: Sequence[Row], metadata: Metadata, cells: Cells = TRUNCATED
 ) -> Iterator[str]:
     """Yield the lines of a result in one format; `cells` are those of a table."""
     if shape is Format.TABLE:
@@ -132,7 +134,7 @@ def render(
     return _RENDERERS[shape](columns, rows, metadata)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = CUT) -> Iterator[str]:
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells = TRUNCATED) -> Iterator[str]:
     """Yield aligned columns; numbers to the right, long values cut or wrapped.
 
     >>> print("\\n".join(table(["name", "n"], [["ann", 5], ["bo", None]])))
@@ -143,8 +145,8 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
     """
     values = [list(row) for row in rows]
     texts = [[cells.lines(value) for value in row] for row in values]
-    told = ([max(map(_width, one)) for one in row] for row in texts)
-    widths = list(map(max, zip(map(_width, columns), *told, strict=True)))
+    cell_widths = ([max(map(_width, lines_of_cell)) for lines_of_cell in row] for row in texts)
+    widths = list(map(max, zip(map(_width, columns), *cell_widths, strict=True)))
     yield "  ".join(map(_left, columns, widths)).rstrip()
     yield "  ".join("-" * width for width in widths)
     for row, lines in zip(values, texts, strict=True):
@@ -152,20 +154,20 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], cells: Cells
             yield "  ".join(map(_aligned, row, parts, widths)).rstrip()
 
 
-def plain(value: object) -> str:
-    """Return a value as people read it: text as it is, anything else as JSON."""
+def format_value(value: object) -> str:
+    """Format a value: strings unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def cut(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
-    """Return a text, or the beginning of a long one."""
+def truncate(text: str, width: int = TABLE_CELL_CHARACTERS_MAX) -> str:
+    """Shorten a text to a width."""
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
-def when(microseconds: object) -> str:
-    """Return a point in time as people read it.
+def format_time(microseconds: object) -> str:
+    """Format a timestamp in ISO 8601.
 
-    >>> when(1_700_000_000_000_000)
+    >>> format_time(1_700_000_000_000_000)
     '2023-11-14T22:13:20.000+00:00'
     """
     assert isinstance(microseconds, int)
@@ -182,14 +184,14 @@ def _kv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iter
     for number, row in enumerate(rows):
         if number:
             yield ""
-        yield from (f"{_left(name, width)}  {plain(row[name])}" for name in columns)
+        yield from (f"{_left(name, width)}  {format_value(row[name])}" for name in columns)
 
 
 def _csv(columns: Sequence[str], rows: Sequence[Row], metadata: Metadata) -> Iterator[str]:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(["" if row[name] is None else plain(row[name]) for name in columns] for row in rows)
+    writer.writerows(["" if row[name] is None else format_value(row[name]) for name in columns] for row in rows)
     yield lines.getvalue().removesuffix("\n")
 
 
@@ -212,7 +214,10 @@ _RENDERERS: Final[Mapping[Format, Callable[[Sequence[str], Sequence[Row], Metada
 
 
 def _width(text: str) -> int:
-    return sum(0 if unicodedata.combining(one) else 1 + (unicodedata.east_asian_width(one) in "WF") for one in text)
+    return sum(
+        0 if unicodedata.combining(character) else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
 
 
 def _left(text: str, width: int) -> str:
@@ -225,8 +230,8 @@ def _aligned(value: object, text: str, width: int) -> str:
 
 
 @contextmanager
-def bar() -> Iterator[None]:
-    """Show how far the work inside is."""
+def progress_bar() -> Iterator[None]:
+    """Show a progress bar for the work inside."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,4 +1,4 @@
-"""`omnigraph policy …`: check a bundle of rules, test it, and ask it."""
+"""`omnigraph policy …`: validate, test and query policy bundles."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 
 class Scope(StrEnum):
-    """What a bundle is for."""
+    """What a bundle applies to."""
 
     GRAPH = "graph"
     SERVER = "server"
 
 
 Bundle = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The bundle, a YAML file.")]
-For = Annotated[Scope, typer.Option("--for", help="Whether it is the bundle of a graph or of a server.")]
-Tests = Annotated[Path, typer.Option("--tests", metavar="FILE", help="Questions with the answers that are expected.")]
-Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Who asks.")]
-Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="What they want to do.")]
-Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="The branch that is read or written.")]
+For = Annotated[Scope, typer.Option("--for", help="Kind of bundle: graph or server.")]
+Tests = Annotated[Path, typer.Option("--tests", metavar="FILE", help="Test cases with their expected decisions.")]
+Actor = Annotated[str, typer.Option("--actor", metavar="NAME", help="Actor to decide for.")]
+Action = Annotated[str, typer.Option("--action", metavar="ACTION", help="Action to decide on.")]
+Branch = Annotated[str | None, typer.Option("--branch", metavar="NAME", help="Branch that is read or written.")]
 Target = Annotated[
     str | None,
-    typer.Option("--target-branch", metavar="NAME", help="The branch that comes, goes or changes as a whole."),
+    typer.Option("--target-branch", metavar="NAME", help="Branch that is created, deleted or merged into."),
 ]
 
 
@@ -49,11 +49,14 @@ def run_tests(bundle: Bundle, tests: Tests, scope: For = Scope.GRAPH, as_json: J
     from omnigraph.policy import load_cases, run_cases
 
     outcomes = run_cases(_load(bundle, scope), load_cases(tests))
-    failed = [one for one in outcomes if not one.passed]
+    failed = [outcome for outcome in outcomes if not outcome.passed]
     if as_json:
-        print_json({"ok": not failed, "cases": [one.to_json() for one in outcomes]})
+        print_json({"ok": not failed, "cases": [outcome.to_json() for outcome in outcomes]})
     else:
-        rows = ([one.case.id, "ok" if one.passed else "failed", one.decision.message] for one in (failed or outcomes))
+        rows = (
+            [outcome.case.id, "ok" if outcome.passed else "failed", outcome.decision.message]
+            for outcome in (failed or outcomes)
+        )
         for line in table(["case", "result", "decision"], rows):
             echo(line)
         echo(f"{plural(len(outcomes), 'case')}, {len(failed)} failed")

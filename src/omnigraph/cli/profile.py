@@ -27,22 +27,22 @@ Values = Annotated[list[str] | None, typer.Argument(metavar="[VALUE]...", help="
 def list_profiles(as_json: Json = False) -> int:
     profiles = sorted(read_config().profiles.items())
     if as_json:
-        print_json({"profiles": [_listed(name, one) for name, one in profiles]})
+        print_json({"profiles": [_listed(name, profile) for name, profile in profiles]})
         return 0
-    rows = ([name, *one.place, one.default_graph or ""] for name, one in profiles)
+    rows = ([name, *profile.location, profile.default_graph or ""] for name, profile in profiles)
     for line in table(["profile", "kind", "place", "graph"], rows):
         echo(line)
     return 0
 
 
 def _listed(name: str, profile: Profile) -> dict[str, object]:
-    kind, place = profile.place
+    kind, location = profile.location
     return {
         "name": name,
-        **_told(profile),
-        "binding": f"{kind}: {place}",
+        **_profile_json(profile),
+        "binding": f"{kind}: {location}",
         "scope_kind": kind,
-        "target": place,
+        "target": location,
         # A file with a malformed profile is refused as a whole.
         "valid": True,
         "error": None,
@@ -52,21 +52,21 @@ def _listed(name: str, profile: Profile) -> dict[str, object]:
 
 
 def show_profile(name: ProfileName = None, as_json: Json = False) -> int:
-    config, wanted = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
-    if not wanted:
+    config, profile_name = read_config(), name or settings.read("OMNIGRAPH_PROFILE")
+    if not profile_name:
         raise UsageError("no profile was given; name one of `omnigraph profile list`")
-    if wanted not in config.profiles:
-        raise UsageError(f"there is no profile `{wanted}`; see `omnigraph profile list`", profile=wanted)
-    profile = config.profiles[wanted]
-    found = {"name": wanted, **_told(profile)}
+    if profile_name not in config.profiles:
+        raise UsageError(f"there is no profile `{profile_name}`; see `omnigraph profile list`", profile=profile_name)
+    profile = config.profiles[profile_name]
+    document = {"name": profile_name, **_profile_json(profile)}
     if as_json:
-        kind, place = profile.place
-        endpoint = config.servers.get(place) if kind == "server" else place if kind == "store" else None
+        kind, location = profile.location
+        endpoint = config.servers.get(location) if kind == "server" else location if kind == "store" else None
         graph = profile.default_graph or config.defaults.default_graph
-        about = {"scope_kind": kind, "target": place, "endpoint": endpoint, "default_graph": graph}
-        print_json({**found, **about, "output_format": config.defaults.output})
+        about = {"scope_kind": kind, "target": location, "endpoint": endpoint, "default_graph": graph}
+        print_json({**document, **about, "output_format": config.defaults.output})
         return 0
-    for member, value in found.items():
+    for member, value in document.items():
         echo(f"{member:<13}  {value}")
     return 0
 
@@ -106,13 +106,13 @@ def logout(name: ServerName, as_json: Json = False) -> int:
 def list_graphs(target: Reads, as_json: Json = False) -> int:
     from omnigraph.client import served_graphs
 
-    place = target.place
-    assert isinstance(place, Served), "a command that asks a server was given one"
-    found = served_graphs(place.url, token=token_for(place.url, read_config()))
+    location = target.location
+    assert isinstance(location, Served), "a command that asks a server was given one"
+    graphs = served_graphs(location.url, token=token_for(location.url, read_config()))
     if as_json:
-        print_json({"graphs": found})
+        print_json({"graphs": graphs})
         return 0
-    for line in table(["graph", "uri"], ([one["graph_id"], one["uri"]] for one in found)):
+    for line in table(["graph", "uri"], ([graph["graph_id"], graph["uri"]] for graph in graphs)):
         echo(line)
     return 0
 
@@ -122,19 +122,21 @@ def alias(name: AliasName, values: Values = None, shape: Shape = None, as_json: 
 
     config = read_config()
     if name not in config.aliases:
-        known = ", ".join(f"`{one}`" for one in sorted(config.aliases)) or "none"
+        known = ", ".join(f"`{known_alias}`" for known_alias in sorted(config.aliases)) or "none"
         raise UsageError(f"there is no alias `{name}` in `config.yaml`, which knows {known}", alias=name)
-    found, given = config.aliases[name], values or []
-    if len(given) > len(found.args):
-        raise UsageError(f"alias `{name}` takes {len(found.args)} values, and {len(given)} were given", alias=name)
-    params = {**found.params, **dict(zip(found.args, given, strict=False))}
-    graph = found.graph or config.defaults.default_graph
-    target = Target("omnigraph alias", Capability.ANY, Flags(server=found.server, graph=graph))
+    definition, arguments = config.aliases[name], values or []
+    if len(arguments) > len(definition.args):
+        raise UsageError(
+            f"alias `{name}` takes {len(definition.args)} values, and {len(arguments)} were given", alias=name
+        )
+    params = {**definition.params, **dict(zip(definition.args, arguments, strict=False))}
+    graph = definition.graph or config.defaults.default_graph
+    target = Target("omnigraph alias", Capability.ANY, Flags(server=definition.server, graph=graph))
     with target.connect() as served:
-        result = served.invoke(found.query, params)
-    wanted = shape or (Format(found.format) if found.format else None)
-    return print_result(result, {"branch": result.branch}, wanted, as_json)
+        result = served.invoke(definition.query, params)
+    format_ = shape or (Format(definition.format) if definition.format else None)
+    return print_result(result, {"branch": result.branch}, format_, as_json)
 
 
-def _told(profile: Profile) -> dict[str, str]:
+def _profile_json(profile: Profile) -> dict[str, str]:
     return {name: value for name, value in asdict(profile).items() if value is not None}

@@ -1,4 +1,4 @@
-"""`omnigraph query` and `omnigraph explain`."""
+"""`omnigraph query`, `explain`, `lint` and `queries …`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ from omnigraph.cli.options import (
     Snapshot,
 )
 from omnigraph.cli.output import Cells, plural, print_diagnostics, print_json, render, table
-from omnigraph.cli.query_source import catalog_of, named, parameters, query_source, stored
+from omnigraph.cli.query_source import (
+    connect_stored_queries,
+    name_diagnostics,
+    query_source,
+    read_catalog,
+    read_parameters,
+)
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import TABLE_CELL_CHARACTERS_MAX
@@ -50,15 +56,15 @@ def print_result(result: Result, target: dict[str, object], shape: Format | None
         "row_count": len(rows),
         "graph_commit_id": result.graph_commit_id,
     }
-    wanted = Format.JSON if as_json else shape or Format(defaults.output)
+    format_ = Format.JSON if as_json else shape or Format(defaults.output)
     width = defaults.table_max_column_width or TABLE_CELL_CHARACTERS_MAX
     cells = Cells(width, defaults.table_cell_layout == "wrap")
-    for line in render(wanted, list(result.columns), rows, metadata, cells):
+    for line in render(format_, list(result.columns), rows, metadata, cells):
         echo(line)
     return 0
 
 
-Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add what really happened.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Run the query, and add measurements.")]
 
 
 def query(
@@ -76,8 +82,8 @@ def query(
     shape: Shape = None,
     as_json: Json = False,
 ) -> int:
-    values = parameters(params, params_file)
-    on_branch = _one_target(branch, snapshot)
+    values = read_parameters(params, params_file)
+    on_branch = _branch_to_read(branch, snapshot)
     on_spark = engine is Engine.SPARK or master is not None
     if name is not None and query_file is None and text is None:
         if on_spark:
@@ -85,7 +91,7 @@ def query(
                 "a stored query runs on its server; leave `--engine` and `--master` out, or give the query with"
                 " `--query FILE` and the storage with `--store URI`"
             )
-        with stored(target, name) as served:
+        with connect_stored_queries(target, name) as served:
             result = served.invoke(name, values, on_branch, snapshot, names=names.value)
         return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
     source = query_source(query_file, text)
@@ -93,7 +99,7 @@ def query(
         from omnigraph.pipeline.query import collect
         from omnigraph.pipeline.spark.session import session
 
-        with target.store_to_read() as graph, named(source):
+        with target.store_to_read() as graph, name_diagnostics(source):
             result = collect(
                 graph,
                 source.text,
@@ -105,7 +111,7 @@ def query(
                 spark=session(master),
             )
     else:
-        with target.open_to_read() as opened, named(source):
+        with target.open_to_read() as opened, name_diagnostics(source):
             result = opened.query(source.text, name, values, branch=on_branch, at=snapshot, names=names.value)
     return print_result(result, {"snapshot": snapshot} if snapshot else {"branch": on_branch}, shape, as_json)
 
@@ -124,9 +130,9 @@ def explain(
     as_json: Json = False,
 ) -> int:
     source = query_source(query_file, text)
-    values = parameters(params, params_file)
-    on_branch = _one_target(branch, snapshot)
-    with target.open_to_read() as graph, named(source):
+    values = read_parameters(params, params_file)
+    on_branch = _branch_to_read(branch, snapshot)
+    with target.open_to_read() as graph, name_diagnostics(source):
         explanation = graph.explain(
             source.text, name, values, branch=on_branch, at=snapshot, names=names.value, profile=profile
         )
@@ -137,7 +143,7 @@ def explain(
     return 0
 
 
-def _one_target(branch: str | None, snapshot: str | None) -> str:
+def _branch_to_read(branch: str | None, snapshot: str | None) -> str:
     if branch is not None and snapshot is not None:
         raise UsageError("`--branch` and `--snapshot` both say what to read; use one of them")
     return branch or "main"
@@ -149,24 +155,29 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="A directory of `
 def list_queries(target: Reads, directory: Directory, schema: Against = None, as_json: Json = False) -> int:
     from omnigraph.stored_queries import check_queries, read_queries
 
-    found = check_queries(read_queries(directory), catalog_of(target, schema))
+    checked = check_queries(read_queries(directory), read_catalog(target, schema))
     if as_json:
-        broken = [one.to_json() for one in found.broken]
-        print_json({"queries": [_listed(one) for one in found.queries], "broken": broken})
+        broken = [query.to_json() for query in checked.broken]
+        print_json({"queries": [_query_json(query) for query in checked.queries], "broken": broken})
         return 0
     rows = [
-        [one.name, "mutation" if one.mutation else "read", _told(one.params), one.description or ""]
-        for one in found.queries
+        [
+            query.name,
+            "mutation" if query.mutation else "read",
+            _format_parameters(query.params),
+            query.description or "",
+        ]
+        for query in checked.queries
     ]
-    rows += [[one.name, "broken", "", one.diagnostics[0].message] for one in found.broken]
+    rows += [[query.name, "broken", "", query.diagnostics[0].message] for query in checked.broken]
     for line in table(["query", "kind", "parameters", "description"], rows):
         echo(line)
     return 0
 
 
-def _listed(query: StoredQuery) -> dict[str, object]:
+def _query_json(query: StoredQuery) -> dict[str, object]:
     # A tool names the type of a parameter as the query does; every stored query is offered to tools.
-    params = [{**one.to_json(), "type": one.type} for one in query.params]
+    params = [{**param.to_json(), "type": param.type} for param in query.params]
     return {**query.to_json(), "params": params, "mcp_expose": True}
 
 
@@ -178,11 +189,11 @@ def validate(target: Reads, directory: Directory, schema: Against = None, as_jso
     except LanguageError as error:
         if not as_json:
             raise
-        breakages = [_issue(one) for one in error.diagnostics]
+        breakages = [_issue_json(diagnostic) for diagnostic in error.diagnostics]
         print_json({**error.to_json(), "ok": False, "breakages": breakages, "warnings": []})
         return error.kind.exit_status
     if as_json:
-        warnings = [{**one.to_json(), **_issue(one)} for one in stored.warnings]
+        warnings = [{**diagnostic.to_json(), **_issue_json(diagnostic)} for diagnostic in stored.warnings]
         print_json({"ok": True, "queries": len(stored.queries), "breakages": [], "warnings": warnings})
         return 0
     print_diagnostics(stored.warnings)
@@ -190,24 +201,22 @@ def validate(target: Reads, directory: Directory, schema: Against = None, as_jso
     return 0
 
 
-def _issue(finding: Diagnostic) -> dict[str, str]:
+def _issue_json(finding: Diagnostic) -> dict[str, str]:
     return {"query": getattr(finding, "query", None) or finding.source.name, "message": finding.message}
 
 
-def _told(params: Sequence[StoredParameter]) -> str:
-    return ", ".join(f"{one.name}: {one.kind}" for one in params)
+def _format_parameters(params: Sequence[StoredParameter]) -> str:
+    return ", ".join(f"{param.name}: {param.kind}" for param in params)
 
 
 def _load(target: Target, directory: Path, schema: Path | None) -> StoredQueries:
     # The compilers are imported here so that `--help` and `version` do not pay for them.
     from omnigraph.stored_queries import load_queries
 
-    return load_queries(directory, catalog_of(target, schema))
+    return load_queries(directory, read_catalog(target, schema))
 
 
-Queries = Annotated[
-    list[Path], typer.Option("--query", metavar="FILE", help="A file of queries; give the option again for more files.")
-]
+Queries = Annotated[list[Path], typer.Option("--query", metavar="FILE", help="File with queries; repeatable.")]
 
 
 def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json = False) -> int:
@@ -215,7 +224,7 @@ def lint(target: ReadsUri, query: Queries, schema: Against = None, as_json: Json
     from omnigraph.lang.query import lint_queries
     from omnigraph.source_files import read_source
 
-    catalog = catalog_of(target, schema)
+    catalog = read_catalog(target, schema)
     report = lint_queries([read_source(path, "Q000") for path in query], catalog)
     refused = report.status == "error"
     if as_json:

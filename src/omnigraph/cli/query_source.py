@@ -1,7 +1,4 @@
-"""The query that a command was given, with its parameters, and what queries are checked against.
-
-Reads files and options; what they mean is for the engine.
-"""
+"""Reads the query, parameters and catalog that the options of a command name."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ def query_source(file: Path | None, text: str | None) -> Source:
     return Source("-e", text)
 
 
-def stored(target: Target, name: str) -> ServedGraph:
-    """Connect to the server that keeps a query under a name; storage keeps none."""
+def connect_stored_queries(target: Target, name: str) -> ServedGraph:
+    """Connect to the server that has the stored query; raises for graphs on storage, which have none."""
     if not target.is_served:
         raise UsageError(
             f"no query was given, and `{target.address}` is storage, which keeps none as `{name}`; name a file with"
@@ -45,14 +42,14 @@ def stored(target: Target, name: str) -> ServedGraph:
     return target.connect()
 
 
-def parameters(text: str | None, file: Path | None) -> dict[str, object]:
+def read_parameters(text: str | None, file: Path | None) -> dict[str, object]:
     """Return the parameters of a query, from the command line or from a file."""
     import orjson
 
     if text is not None and file is not None:
         raise UsageError("`--params` and `--params-file` both give parameters; use one of them")
     if file is not None:
-        text = _read(file)
+        text = _read_text(file)
     if text is None:
         return {}
     try:
@@ -64,8 +61,8 @@ def parameters(text: str | None, file: Path | None) -> dict[str, object]:
     return members
 
 
-def catalog_of(target: Target, schema: Path | None) -> Catalog:
-    """Return what queries are checked against: the types of a schema file, or those of a graph."""
+def read_catalog(target: Target, schema: Path | None) -> Catalog:
+    """Return the catalog of a schema file or of a graph."""
     from omnigraph.ids import new_ulid
     from omnigraph.lang.schema import compile_schema
     from omnigraph.source_files import read_source
@@ -78,7 +75,7 @@ def catalog_of(target: Target, schema: Path | None) -> Catalog:
         return graph.session.view().catalog
 
 
-def _read(file: Path) -> str:
+def _read_text(file: Path) -> str:
     try:
         return sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
@@ -87,14 +84,15 @@ def _read(file: Path) -> str:
 
 
 @contextmanager
-def named(source: Source) -> Iterator[None]:
-    """Let diagnostics speak of the file that was given; the engine knows only its text."""
+def name_diagnostics(source: Source) -> Iterator[None]:
+    """Attribute diagnostics to the query file; the engine knows only its text."""
     from omnigraph.lang.diagnostic import LanguageError
 
     try:
         yield
     except LanguageError as error:
-        found = tuple(
-            replace(one, source=source) if one.source.text == source.text else one for one in error.diagnostics
+        diagnostics = tuple(
+            replace(diagnostic, source=source) if diagnostic.source.text == source.text else diagnostic
+            for diagnostic in error.diagnostics
         )
-        raise LanguageError(error.message, effect=error.effect, diagnostics=found) from None
+        raise LanguageError(error.message, effect=error.effect, diagnostics=diagnostics) from None

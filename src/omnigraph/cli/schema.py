@@ -1,4 +1,4 @@
-"""`omnigraph schema …`: what the schema is, what a new one would change, and the change itself."""
+"""`omnigraph schema …` and `omnigraph init`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ if TYPE_CHECKING:
 
 StoredQueriesOf = Annotated[
     Path | None,
-    typer.Option("--queries", metavar="DIR", help="Refuse a schema that would break a stored query of this folder."),
+    typer.Option("--queries", metavar="DIR", help="Reject a schema that breaks a stored query of this directory."),
 ]
-Old = Annotated[Path | None, typer.Option("--against", metavar="FILE", help="Plan against this schema, not a graph's.")]
+Old = Annotated[
+    Path | None, typer.Option("--against", metavar="FILE", help="Plan from this schema instead of a graph's.")
+]
 
 
 def plan(

@@ -12,35 +12,37 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from omnigraph.cli.options import Store
-from omnigraph.cli.startup import claim_process, stay
+from omnigraph.cli.startup import restore_gc, tune_for_short_process
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 from omnigraph.limits import SERVER_RECONCILE_SECONDS
 
 if TYPE_CHECKING:
-    from omnigraph.server.registry import Place
+    from omnigraph.server.registry import GraphConfig
 
 Graphs = Annotated[
     list[str] | None,
-    typer.Option("--graph", metavar="ID=URI", help="A graph to serve, and its id; give the option again for more."),
+    typer.Option("--graph", metavar="ID=URI", help="Graph to serve, with its ID; repeatable."),
 ]
-Bind = Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where to listen; port 0 is any free one.")]
-Unauthenticated = Annotated[bool, typer.Option("--unauthenticated", help="Start without tokens, open to everybody.")]
+Bind = Annotated[
+    str, typer.Option("--bind", metavar="HOST:PORT", help="Address to listen on; port 0 picks a free port.")
+]
+Unauthenticated = Annotated[bool, typer.Option("--unauthenticated", help="Allow anonymous access without tokens.")]
 Policies = Annotated[
     list[str] | None,
-    typer.Option("--policy", metavar="[ID=]FILE", help="The policy of a graph; of the only one if no id is given."),
+    typer.Option("--policy", metavar="[ID=]FILE", help="Policy bundle of a graph; the ID is optional with one graph."),
 ]
 ServerPolicy = Annotated[
-    Path | None, typer.Option("--server-policy", metavar="FILE", help="The policy of the server itself.")
+    Path | None, typer.Option("--server-policy", metavar="FILE", help="Policy bundle of the server itself.")
 ]
 Queries = Annotated[
     list[str] | None,
-    typer.Option("--queries", metavar="[ID=]DIR", help="The stored queries of a graph; of the only one without id."),
+    typer.Option("--queries", metavar="[ID=]DIR", help="Stored queries of a graph; the ID is optional with one graph."),
 ]
 
-Reconcile = Annotated[bool, typer.Option("--reconcile", help="Finish and tidy up in the background.")]
+Reconcile = Annotated[bool, typer.Option("--reconcile", help="Run recovery and maintenance in the background.")]
 
-# What a graph is called that was given without an id.
+# ID of a graph that was given without one.
 _ONLY = "graph"
 
 
@@ -54,7 +56,7 @@ def serve(
     queries: Queries = None,
     reconcile: Reconcile = False,
 ) -> int:
-    places = _places(store, graphs or [], policies or [], queries or [])
+    configs = _places(store, graphs or [], policies or [], queries or [])
     try:
         from omnigraph.server import run
     except ImportError as error:
@@ -62,12 +64,12 @@ def serve(
             f"a server needs `{error.name}`; install it with `pip install 'omnigraph[server]'`", missing=error.name
         ) from None
     from omnigraph.server.auth import read_tokens, token_files
-    from omnigraph.server.observability import to_standard_error
-    from omnigraph.server.registry import open_house
+    from omnigraph.server.observability import log_to_stderr
+    from omnigraph.server.registry import open_registry
 
     is_open = unauthenticated or is_set(os.environ.get("OMNIGRAPH_UNAUTHENTICATED", ""))
-    house = open_house(
-        places,
+    registry = open_registry(
+        configs,
         read_tokens(),
         is_unauthenticated=is_open,
         server_policy=server_policy,
@@ -75,10 +77,10 @@ def serve(
         token_files=token_files(),
     )
     listening = run.bind(bind)
-    to_standard_error()
+    log_to_stderr()
     every = timedelta(seconds=SERVER_RECONCILE_SECONDS) if reconcile else None
-    stay()
-    if not run.serve(house, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
+    restore_gc()
+    if not run.serve(registry, listening, lambda address: echo(f"OMNIGRAPH_LISTEN_ADDR={address}"), every=every):
         # Threads that wait for a silent store would keep the process; what they do now was answered as it stands.
         os._exit(0)
     return 0
@@ -89,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from omnigraph.cli import app
 
     if arguments is None:
-        claim_process()
+        tune_for_short_process()
     return app.main(["serve", *(sys.argv[1:] if arguments is None else arguments)])
 
 
@@ -102,33 +104,35 @@ def is_set(flag: str) -> bool:
     return flag.strip().lower() not in ("", "0", "false")
 
 
-def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[Place]:
-    from omnigraph.server.registry import Place
+def _places(store: str | None, graphs: list[str], policies: list[str], queries: list[str]) -> list[GraphConfig]:
+    from omnigraph.server.registry import GraphConfig
 
     uris = {} if store is None else {_ONLY: store}
-    for one in graphs:
-        graph_id, found, uri = one.partition("=")
-        if not found or not graph_id or not uri:
-            raise UsageError(f"`--graph {one}` has to name an id and an address, as in `--graph supply=supply.omni`")
+    for text in graphs:
+        graph_id, sign, uri = text.partition("=")
+        if not sign or not graph_id or not uri:
+            raise UsageError(f"`--graph {text}` has to name an id and an address, as in `--graph supply=supply.omni`")
         if graph_id in uris:
             raise UsageError(f"there are two graphs `{graph_id}`; give each an id of its own")
         uris[graph_id] = uri
     bundles, folders = _by_graph("policy", policies, uris), _by_graph("queries", queries, uris)
-    return [Place(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
+    return [GraphConfig(graph_id, uri, bundles.get(graph_id), folders.get(graph_id)) for graph_id, uri in uris.items()]
 
 
-def _by_graph(option: str, given: list[str], uris: dict[str, str]) -> dict[str, Path]:
+def _by_graph(option: str, options: list[str], uris: dict[str, str]) -> dict[str, Path]:
     """Return files by the graph that they belong to."""
-    found: dict[str, Path] = {}
-    for one in given:
-        graph_id, is_named, path = one.partition("=")
+    files: dict[str, Path] = {}
+    for text in options:
+        graph_id, is_named, path = text.partition("=")
         if not is_named and len(uris) != 1:
-            raise UsageError(f"`--{option} {one}` does not say of which graph it is; write it as `--{option} ID={one}`")
-        graph_id, path = (graph_id, path) if is_named else (next(iter(uris)), one)
-        if graph_id not in uris or graph_id in found:
+            raise UsageError(
+                f"`--{option} {text}` does not say of which graph it is; write it as `--{option} ID={text}`"
+            )
+        graph_id, path = (graph_id, path) if is_named else (next(iter(uris)), text)
+        if graph_id not in uris or graph_id in files:
             known = ", ".join(uris) or "none"
             raise UsageError(
-                f"`--{option} {one}` has to name each graph that is served at most once; they are: {known}"
+                f"`--{option} {text}` has to name each graph that is served at most once; they are: {known}"
             )
-        found[graph_id] = Path(path)
-    return found
+        files[graph_id] = Path(path)
+    return files

@@ -1,6 +1,6 @@
-"""Makes the process of a command start and end quickly: pandas stays out, and garbage waits.
+"""Shortens start-up and exit of CLI processes: keeps pandas unloaded, and postpones garbage collection.
 
-Only for a process that is ours: a library must not change how Arrow works for whoever imports it.
+Active only in CLI processes, because a library must not change global state of its importer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 
 class _NoPandas(MetaPathFinder):
-    """Says that there is no pandas."""
+    """Import hook that hides pandas."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -27,25 +27,25 @@ class _NoPandas(MetaPathFinder):
         return None
 
 
-_ours: Final = Event()
+_is_cli_process: Final = Event()
 # Loading modules makes hundreds of thousands of objects and hardly any garbage: looking for it is a tenth of a start.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
-_USUAL: Final = gc.get_threshold()
+_DEFAULT_THRESHOLD: Final = gc.get_threshold()
 
 
-def claim_process() -> None:
-    """Say that this process is there for a command alone."""
-    _ours.set()
+def tune_for_short_process() -> None:
+    """Postpone garbage collection, and skip it at exit; for processes that run one command."""
+    _is_cli_process.set()
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    # What is left at the end goes with the process; collecting it first takes as long as a query.
+    # Collecting at exit would take as long as a query, and the memory is freed with the process.
     atexit.register(gc.freeze)
 
 
-def stay() -> None:
-    """Say that this process will stay: garbage no longer waits, and what the start has made is not looked at again."""
-    if _ours.is_set():
+def restore_gc() -> None:
+    """Restore garbage collection for a long-running process; objects made at start-up are frozen."""
+    if _is_cli_process.is_set():
         gc.freeze()
-        gc.set_threshold(*_USUAL)
+        gc.set_threshold(*_DEFAULT_THRESHOLD)
 
 
 def keep_pandas_out() -> None:
@@ -53,7 +53,7 @@ def keep_pandas_out() -> None:
 
     Arrow asks once whether pandas is there, and later loads it all the same when a call really needs it.
     """
-    if not _ours.is_set():
+    if not _is_cli_process.is_set():
         return
     import pyarrow.lib
 

@@ -1,4 +1,4 @@
-"""The graph that a command works on: found, opened, announced and, before destruction, confirmed.
+"""The target graph of a command: resolved from options and `config.yaml`, opened, announced and confirmed.
 
 Imports the engine or the client only when a graph is opened.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Capability(StrEnum):
-    """What a command can work on."""
+    """Which kinds of targets a command supports."""
 
     ANY = "any"
     SERVED = "served"
@@ -35,7 +35,7 @@ class Capability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What was said on the command line about the place, and about who is there."""
+    """Target options of the command line."""
 
     uri: str | None = None
     store: str | None = None
@@ -60,15 +60,15 @@ class Served:
     graph: str | None
 
 
-Place = Direct | Served
+Location = Direct | Served
 
-_TAKES: Final[Mapping[Capability, frozenset[str]]] = {
+_ACCEPTED_FLAGS: Final[Mapping[Capability, frozenset[str]]] = {
     Capability.ANY: frozenset({"store", "server", "graph", "profile"}),
     Capability.SERVED: frozenset({"server", "profile"}),
     Capability.DIRECT: frozenset({"store", "profile"}),
     Capability.LOCAL: frozenset(),
 }
-_WHY: Final[Mapping[Capability, str]] = {
+_WORKS_ON: Final[Mapping[Capability, str]] = {
     Capability.ANY: "works on one graph",
     Capability.SERVED: "asks a server; name it with `--server NAME`",
     Capability.DIRECT: "works on the storage of a graph; name that with `--store URI`",
@@ -76,43 +76,44 @@ _WHY: Final[Mapping[Capability, str]] = {
 }
 
 
-def takes(capability: Capability, flag: str) -> bool:
-    """Tell whether commands of a capability can use a flag."""
-    return flag in _TAKES[capability]
+def accepts_flag(capability: Capability, flag: str) -> bool:
+    """Return True if commands of a capability accept a flag."""
+    return flag in _ACCEPTED_FLAGS[capability]
 
 
-def why_not(command: str, capability: Capability, option: str) -> str | None:
-    """Return why a command does not take an option that others take; None for an option that nobody takes.
+def why_rejected(command: str, capability: Capability, option: str) -> str | None:
+    """Explain why a command rejects a target option; None for other options.
 
-    >>> why_not("omnigraph optimize", Capability.DIRECT, "--server")
+    >>> why_rejected("omnigraph optimize", Capability.DIRECT, "--server")
     '`omnigraph optimize` works on the storage of a graph; name that with `--store URI`. Leave `--server` out'
     """
     if option == "--as":
         return f"`--as` says who writes, and `{command}` writes to no graph; leave it out"
     if option == "--uri":
         option = "--store"
-    if option.removeprefix("--") in _TAKES[Capability.ANY]:
-        return f"`{command}` {_WHY[capability]}. Leave `{option}` out"
+    if option.removeprefix("--") in _ACCEPTED_FLAGS[Capability.ANY]:
+        return f"`{command}` {_WORKS_ON[capability]}. Leave `{option}` out"
     return None
 
 
-def resolve(command: str, capability: Capability, flags: Flags, config: Config) -> Place:
-    """Return the place of a command: what was named, else that of a profile, else the default."""
-    place = _named(flags, config) or _of_profile(flags, config) or _default(flags, config)
-    if place is None:
+def resolve_location(command: str, capability: Capability, flags: Flags, config: Config) -> Location:
+    """Return the target of a command: from its options, else the profile, else the default."""
+    location = _from_flags(flags, config) or _from_profile(flags, config) or _from_defaults(flags, config)
+    if location is None:
         raise UsageError(
-            f"no graph was given; add {_ways(capability)}, or write a default into `config.yaml`", command=command
+            f"no graph was given; add {_target_options(capability)}, or write a default into `config.yaml`",
+            command=command,
         )
-    if isinstance(place, Served) and capability is Capability.DIRECT:
-        raise UsageError(f"`{command}` {_WHY[capability]}, and `{place.url}` is a server", url=place.url)
-    if isinstance(place, Direct) and capability is Capability.SERVED:
-        raise UsageError(f"`{command}` {_WHY[capability]}, and `{place.uri}` is storage", uri=place.uri)
-    if isinstance(place, Served) and flags.actor is not None:
+    if isinstance(location, Served) and capability is Capability.DIRECT:
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.url}` is a server", url=location.url)
+    if isinstance(location, Direct) and capability is Capability.SERVED:
+        raise UsageError(f"`{command}` {_WORKS_ON[capability]}, and `{location.uri}` is storage", uri=location.uri)
+    if isinstance(location, Served) and flags.actor is not None:
         raise UsageError("on a server the token says who writes; leave `--as` out", flag="--as")
-    return place
+    return location
 
 
-def url_of(server: str, config: Config) -> str:
+def server_url(server: str, config: Config) -> str:
     """Return the address of a server that is given by name or by address."""
     if "://" in server:
         return server.rstrip("/")
@@ -125,12 +126,12 @@ def url_of(server: str, config: Config) -> str:
     return config.servers[server].rstrip("/")
 
 
-def _named(flags: Flags, config: Config) -> Place | None:
-    stores = [one for one in (flags.uri, flags.store) if one is not None]
-    for one in stores:
-        if one.strip().lower().startswith(("http://", "https://")):
+def _from_flags(flags: Flags, config: Config) -> Location | None:
+    stores = [store for store in (flags.uri, flags.store) if store is not None]
+    for store in stores:
+        if store.strip().lower().startswith(("http://", "https://")):
             raise UsageError(
-                f"`{one}` is the address of a server; name it with `--server {one}` and `--graph ID`", uri=one
+                f"`{store}` is the address of a server; name it with `--server {store}` and `--graph ID`", uri=store
             )
     if len(set(stores)) > 1:
         raise UsageError(f"two graphs were given, `{stores[0]}` and `{stores[1]}`; give one of them")
@@ -140,10 +141,10 @@ def _named(flags: Flags, config: Config) -> Place | None:
         if flags.graph is not None:
             raise UsageError("`--graph` names a graph of a server, and storage holds one graph; leave it out")
         return Direct(stores[0])
-    return None if flags.server is None else Served(url_of(flags.server, config), flags.graph)
+    return None if flags.server is None else Served(server_url(flags.server, config), flags.graph)
 
 
-def _of_profile(flags: Flags, config: Config) -> Place | None:
+def _from_profile(flags: Flags, config: Config) -> Location | None:
     if flags.profile is None:
         return None
     profile = config.profiles.get(flags.profile)
@@ -154,20 +155,20 @@ def _of_profile(flags: Flags, config: Config) -> Place | None:
             " list`",
             profile=flags.profile,
         )
-    return _place(profile, flags, config, f"profile `{flags.profile}`")
+    return _profile_location(profile, flags, config, f"profile `{flags.profile}`")
 
 
-def _default(flags: Flags, config: Config) -> Place | None:
+def _from_defaults(flags: Flags, config: Config) -> Location | None:
     defaults = config.defaults
     if defaults.server is None and defaults.store is None:
         return None
     profile = Profile(server=defaults.server, store=defaults.store, default_graph=defaults.default_graph)
-    return _place(profile, flags, config, "the default")
+    return _profile_location(profile, flags, config, "the default")
 
 
-def _place(profile: Profile, flags: Flags, config: Config, what: str) -> Place:
+def _profile_location(profile: Profile, flags: Flags, config: Config, what: str) -> Location:
     if profile.server is not None:
-        return Served(url_of(profile.server, config), flags.graph or profile.default_graph)
+        return Served(server_url(profile.server, config), flags.graph or profile.default_graph)
     if profile.store is None:
         raise UsageError(f"{what} is a cluster, which is not a graph; name a server or a store")
     if flags.graph is not None:
@@ -175,16 +176,16 @@ def _place(profile: Profile, flags: Flags, config: Config, what: str) -> Place:
     return Direct(profile.store)
 
 
-def _ways(capability: Capability) -> str:
+def _target_options(capability: Capability) -> str:
     if capability is Capability.SERVED:
         return "`--server NAME` with its name or address"
     store = "`--store URI` with its path or `s3://` address"
-    return f"{store} or `--server NAME --graph ID`" if takes(capability, "server") else store
+    return f"{store} or `--server NAME --graph ID`" if accepts_flag(capability, "server") else store
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a command was told about its graph, and what its operator has written down."""
+    """The target of a command, from its options and `config.yaml`."""
 
     command: str
     capability: Capability
@@ -193,15 +194,15 @@ class Target:
     quiet: bool = False
 
     @property
-    def place(self) -> Place:
+    def location(self) -> Location:
         flags = replace(self.flags, profile=self.flags.profile or settings.read("OMNIGRAPH_PROFILE") or None)
-        return resolve(self.command, self.capability, flags, read_config())
+        return resolve_location(self.command, self.capability, flags, read_config())
 
     @property
     def is_named(self) -> bool:
         """Whether a graph was named on the command line."""
         flags = self.flags
-        return any(one is not None for one in (flags.uri, flags.store, flags.server, flags.profile))
+        return any(flag is not None for flag in (flags.uri, flags.store, flags.server, flags.profile))
 
     @property
     def is_known(self) -> bool:
@@ -211,33 +212,33 @@ class Target:
 
     @property
     def address(self) -> str:
-        """The graph as people name it: a path, an address of storage, or one of a server."""
-        place = self.place
-        if isinstance(place, Direct):
-            return place.uri
-        return place.url if place.graph is None else f"{place.url}/graphs/{place.graph}"
+        """The graph's URI, or its URL on a server."""
+        location = self.location
+        if isinstance(location, Direct):
+            return location.uri
+        return location.url if location.graph is None else f"{location.url}/graphs/{location.graph}"
 
     @property
     def is_served(self) -> bool:
-        return isinstance(self.place, Served)
+        return isinstance(self.location, Served)
 
     @property
     def actor(self) -> str | None:
-        """Who writes: as was said, or as is written down; a server knows by itself."""
+        """The actor: from `--as` or `config.yaml`; None on a server, where the token decides."""
         return self.flags.actor or (None if self.is_served else read_config().actor)
 
     @property
-    def who(self) -> dict[str, str | None]:
-        """Who writes, as answers tell it; what a server knows by itself is not told."""
+    def actor_json(self) -> dict[str, str | None]:
+        """The actor as JSON output has it; empty on a server."""
         return {} if self.is_served else {"actor_id": self.actor}
 
     @property
     def words(self) -> tuple[str, ...]:
         """The options that name this graph, for a command to type next."""
-        place = self.place
-        if isinstance(place, Direct):
-            return "--store", place.uri
-        return ("--server", place.url, *(() if place.graph is None else ("--graph", place.graph)))
+        location = self.location
+        if isinstance(location, Direct):
+            return "--store", location.uri
+        return ("--server", location.url, *(() if location.graph is None else ("--graph", location.graph)))
 
     def open_to_read(self) -> Graph | ServedGraph:
         """Open the graph so that nothing can change it, or connect to its server."""
@@ -249,10 +250,10 @@ class Target:
 
     def connect(self) -> ServedGraph:
         """Connect to the server of the graph."""
-        place = self.place
-        if isinstance(place, Direct):
-            raise UsageError(f"this needs a server, and `{place.uri}` is storage; add `--server NAME --graph ID`")
-        return _connect(place, read_config())
+        location = self.location
+        if isinstance(location, Direct):
+            raise UsageError(f"this needs a server, and `{location.uri}` is storage; add `--server NAME --graph ID`")
+        return _connect(location, read_config())
 
     def store_to_read(self) -> Graph:
         """Open a graph on storage so that nothing can change it."""
@@ -269,14 +270,14 @@ class Target:
         return open_graph(self._storage(), actor=self.actor)
 
     def announce(self) -> None:
-        """Say which graph is about to be written; a wrong one is then noticed at once."""
+        """Print the target graph to standard error, so that a wrong one is noticed."""
         if self.quiet:
             return
         how = "served" if self.is_served else "direct, local" if is_local(self.address) else "direct, remote"
         echo(f"{self.command} → {self.address} ({how})", err=True)
 
     def confirm(self, what: str, *, as_json: bool) -> None:
-        """Ask before destructive work on a graph that is not local; where nobody can be asked, refuse."""
+        """Ask before destructive work on a remote graph; without a terminal, raise."""
         address = self.address
         if self.yes or (not self.is_served and is_local(address)):
             return
@@ -287,29 +288,29 @@ class Target:
             raise UsageError(f"{what} was not confirmed; nothing was changed")
 
     def _storage(self) -> str:
-        place = self.place
-        if isinstance(place, Served):
-            raise UsageError(f"this needs the storage of a graph, and `{place.url}` is a server; add `--store URI`")
-        return place.uri
+        location = self.location
+        if isinstance(location, Served):
+            raise UsageError(f"this needs the storage of a graph, and `{location.url}` is a server; add `--store URI`")
+        return location.uri
 
 
-def _connect(place: Served, config: Config) -> ServedGraph:
+def _connect(location: Served, config: Config) -> ServedGraph:
     from omnigraph.client import connect, served_graphs
 
-    token = token_for(place.url, config)
-    if place.graph is not None or "/graphs/" in place.url:
-        return connect(place.url, token=token, graph=place.graph)
+    token = token_for(location.url, config)
+    if location.graph is not None or "/graphs/" in location.url:
+        return connect(location.url, token=token, graph=location.graph)
     try:
-        ids = ", ".join(f"`{one['graph_id']}`" for one in served_graphs(place.url, token=token))
+        ids = ", ".join(f"`{graph['graph_id']}`" for graph in served_graphs(location.url, token=token))
     except OmniGraphError as error:
         if error.code == "server.unreachable":
             raise
         ids = "graphs that it does not list for you"
-    raise UsageError(f"`{place.url}` has {ids}; choose one with `--graph ID`", url=place.url)
+    raise UsageError(f"`{location.url}` has {ids}; choose one with `--graph ID`", url=location.url)
 
 
 def is_local(uri: str) -> bool:
-    """Tell whether an address is a path or `file://` one.
+    """Return True for paths and `file://` URIs.
 
     >>> is_local("graphs/a.omni"), is_local("file:///a.omni"), is_local("S3://lake/a.omni")
     (True, True, False)

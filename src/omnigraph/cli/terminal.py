@@ -1,4 +1,4 @@
-"""The one place through which the command line prints: what comes from data cannot steer a terminal.
+"""Terminal output: every print of the command line, with control characters escaped.
 
 Files and pipes get data as it is. A terminal gets control characters as `\\u001b`, which is also how JSON spells them;
 so do messages of errors, wherever they go.
@@ -27,7 +27,7 @@ def escape_controls(text: str) -> str:
     >>> escape_controls("a\\x1b[31mb\\x9bc\\td")
     'a\\\\u001b[31mb\\\\u009bc\\td'
     """
-    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def echo(text: str = "", *, err: bool = False, nl: bool = True) -> None:
@@ -88,7 +88,7 @@ def echo_styled(head: str, colour: str, rest: str = "") -> None:
 
 
 def is_colourless() -> bool:
-    """Tell whether the environment asks for plain text."""
+    """Return True if the environment asks for no colours."""
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 

@@ -12,20 +12,19 @@ import typer
 from omnigraph.cli.app import DestroysUri, Writes
 from omnigraph.cli.options import Branch, FromMain, Json, Merging, Mode, Name, Params, ParamsFile, QueryFile, QueryText
 from omnigraph.cli.output import plural, print_json
-from omnigraph.cli.query_source import named, parameters, query_source, stored
+from omnigraph.cli.query_source import connect_stored_queries, name_diagnostics, query_source, read_parameters
 from omnigraph.cli.terminal import echo
 from omnigraph.errors import UsageError
 
 if TYPE_CHECKING:
     from omnigraph.cli.target import Target
 
-# What is said of an input without entities.
 EMPTY = "the input has no entities to write, no commit"
 IfCommit = Annotated[
     str | None,
-    typer.Option("--if-commit", metavar="ID", help="Write only while this is the newest commit of the branch."),
+    typer.Option("--if-commit", metavar="ID", help="Write only if this is the head of the branch."),
 ]
-Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="The NDJSON file to read; `-` is standard input.")]
+Data = Annotated[Path, typer.Option("--data", metavar="FILE", help="NDJSON file; `-` reads standard input.")]
 
 
 def mutate(
@@ -39,13 +38,13 @@ def mutate(
     if_commit: IfCommit = None,
     as_json: Json = False,
 ) -> int:
-    values = parameters(params, params_file)
+    values = read_parameters(params, params_file)
     if name is not None and query_file is None and text is None:
-        with stored(target, name) as served:
+        with connect_stored_queries(target, name) as served:
             receipt = served.invoke_mutation(name, values, branch, if_commit)
     else:
         source = query_source(query_file, text)
-        with target.open_to_write() as graph, named(source):
+        with target.open_to_write() as graph, name_diagnostics(source):
             receipt = graph.mutate(source.text, name, values, branch=branch, if_commit=if_commit)
     if as_json:
         print_json(receipt.to_json())
@@ -73,7 +72,7 @@ def ingest(
 def ingest_file(
     target: Target, files: Sequence[str], mode: Mode, branch: str, from_branch: str | None, *, as_json: bool
 ) -> int:
-    """Write one NDJSON file in one piece, and print what was written."""
+    """Ingest one NDJSON file, and print the receipt."""
     if len(files) != 1:
         raise UsageError("this takes one file; give one with `--data FILE`")
     records = sys.stdin.buffer.read() if files[0] == "-" else Path(files[0])

@@ -1,6 +1,6 @@
 """A graph over HTTP: the methods of an opened graph, blocking and asynchronous.
 
-A surface: may import the ground, the shapes of the wire, and the values that an opened graph answers with.
+Imports no engine code until a response needs it.
 """
 
 from omnigraph.client.graph import AsyncGraph, Graph, connect, connect_async, served_graphs

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 from omnigraph.client import responses
-from omnigraph.client.request import AsOf, Call, Request, encode, get, moment, once, post, send
+from omnigraph.client.request import AsOf, Call, Request, encode, get, post, post_data, target_fields, with_operation_id
 from omnigraph.client.values import BlobCalls, Branch, Commit, Operation, SchemaPlan, Snapshot, Tag, find_blob
 from omnigraph.server import wire
 
@@ -49,8 +49,10 @@ class GraphCalls:
 
         An older state is asked with the names of today; with `names="then"`, with its own.
         """
-        given = wire.Query(query=source, name=name, params=_dict(params), names=names, **moment(branch, at))
-        return Call(post("/query", given, _ROWS), responses.result, source=source)
+        request_input = wire.Query(
+            query=source, name=name, params=_optional_dict(params), names=names, **target_fields(branch, at)
+        )
+        return Call(post("/query", request_input, _ROWS), responses.parse_result, source=source)
 
     def explain(
         self,
@@ -64,10 +66,15 @@ class GraphCalls:
         profile: bool = False,
     ) -> Call[Explanation]:
         """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
-        given = wire.Explain(
-            query=source, name=name, params=_dict(params), names=names, profile=profile, **moment(branch, at)
+        request_input = wire.Explain(
+            query=source,
+            name=name,
+            params=_optional_dict(params),
+            names=names,
+            profile=profile,
+            **target_fields(branch, at),
         )
-        return Call(post("/explain", given), responses.explanation, source=source)
+        return Call(post("/explain", request_input), responses.parse_explanation, source=source)
 
     def mutate(
         self,
@@ -78,13 +85,18 @@ class GraphCalls:
         if_commit: str | None = None,
     ) -> Call[MutationReceipt]:
         """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
-        given = wire.Mutate(query=source, name=name, params=_dict(params), branch=branch)
-        path, headers = _conditional("/mutate", if_commit)
-        return Call(once(post(path, given, headers)), responses.mutated, is_write=True, source=source)
+        request_input = wire.Mutate(query=source, name=name, params=_optional_dict(params), branch=branch)
+        path, headers = _conditional_path("/mutate", if_commit)
+        return Call(
+            with_operation_id(post(path, request_input, headers)),
+            responses.parse_mutation,
+            is_write=True,
+            source=source,
+        )
 
     def queries(self) -> Call[list[dict[str, Any]]]:
         """Return the stored queries of the graph, with their parameters."""
-        return Call(get("/queries"), lambda reply: list(reply.json()["queries"]))
+        return Call(get("/queries"), lambda response: list(response.json()["queries"]))
 
     def invoke(
         self,
@@ -96,16 +108,18 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[Result]:
         """Run a stored read."""
-        given = wire.Invoke(params=_dict(params), expect_mutation=False, names=names, **moment(branch, at))
-        return Call(post(f"/queries/{_part(name)}", given, _ROWS), responses.result)
+        request_input = wire.Invoke(
+            params=_optional_dict(params), expect_mutation=False, names=names, **target_fields(branch, at)
+        )
+        return Call(post(f"/queries/{_escape(name)}", request_input, _ROWS), responses.parse_result)
 
     def invoke_mutation(
         self, name: str, params: Params = None, branch: str = MAIN, if_commit: str | None = None
     ) -> Call[MutationReceipt]:
         """Run a stored mutation as one commit."""
-        given = wire.Invoke(params=_dict(params), branch=branch, expect_mutation=True)
-        path, headers = _conditional(f"/queries/{_part(name)}", if_commit)
-        return Call(once(post(path, given, headers)), responses.mutated, is_write=True)
+        request_input = wire.Invoke(params=_optional_dict(params), branch=branch, expect_mutation=True)
+        path, headers = _conditional_path(f"/queries/{_escape(name)}", if_commit)
+        return Call(with_operation_id(post(path, request_input, headers)), responses.parse_mutation, is_write=True)
 
     def ingest(
         self,
@@ -115,31 +129,33 @@ class GraphCalls:
         from_branch: str | None = None,
     ) -> Call[IngestReceipt]:
         """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
-        given = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
-        request = send("/load/ndjson", given, wire.NDJSON, _lines(data))
-        return Call(once(request), responses.ingested, is_write=True)
+        request_input = wire.LoadLines(branch=branch, from_=from_branch, mode=mode)
+        request = post_data("/load/ndjson", request_input, wire.NDJSON, _ndjson_bytes(data))
+        return Call(with_operation_id(request), responses.parse_ingest, is_write=True)
 
     def snapshot(self, branch: str = MAIN) -> Call[Snapshot]:
         """Return the newest state of a branch."""
-        return Call(get("/snapshot", wire.OfBranch(branch=branch)), lambda reply: Snapshot.of(reply.json()))
+        return Call(
+            get("/snapshot", wire.BranchInput(branch=branch)), lambda response: Snapshot.from_json(response.json())
+        )
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> Call[list[Commit]]:
         """Return the commits that a branch is made of, newest first; at most `limit`, those `before` one of them."""
         request = get("/commits", wire.Commits(branch=branch, limit=limit, before=before))
-        return Call(request, lambda reply: [Commit.of(one) for one in reply.json()["commits"]])
+        return Call(request, lambda response: [Commit.from_json(item) for item in response.json()["commits"]])
 
     def commit(self, commit_id: str) -> Call[Commit]:
         """Return one commit of any branch."""
-        return Call(get(f"/commits/{_part(commit_id)}"), lambda reply: Commit.of(reply.json()))
+        return Call(get(f"/commits/{_escape(commit_id)}"), lambda response: Commit.from_json(response.json()))
 
     def operation(self, operation_id: str) -> Call[Operation]:
-        """Tell what became of a write whose outcome was unknown."""
-        return Call(get(f"/operations/{_part(operation_id)}"), _operation)
+        """Look up the outcome of a write by its operation id."""
+        return Call(get(f"/operations/{_escape(operation_id)}"), _parse_operation)
 
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> Call[MergeReceipt]:
-        """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
+        """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
         return _replay("/revert", commit_id, branch, dry_run, resolutions)
 
     def cherry_pick(
@@ -157,7 +173,7 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Request:
         """Return the graph as NDJSON that a load takes back, in chunks of whole lines."""
-        return post("/export", wire.Export(type_names=_list(types), names=names, **moment(branch, at)))
+        return post("/export", wire.Export(type_names=_optional_list(types), names=names, **target_fields(branch, at)))
 
     def baseline(self, branch: str = MAIN, *, kinds: Names = None, types: Names = None, ops: Names = None) -> Request:
         """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
@@ -175,8 +191,8 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[ChangeSet]:
         """Return what differs between two branches, tags, commits, or manifest versions of `branch`."""
-        given = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
-        return Call(post("/diff", given), responses.difference)
+        request_input = wire.Diff(from_=a, to=b, branch=branch, names=names, **_selection(kinds, types, ops))
+        return Call(post("/diff", request_input), responses.parse_diff)
 
     def commit_changes(
         self,
@@ -190,8 +206,10 @@ class GraphCalls:
         names: wire.Naming = "now",
     ) -> Call[CommitPage]:
         """Return a page of what a commit changed against its first parent, with images before and after."""
-        given = wire.CommitChanges(page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops))
-        return Call(get(f"/commits/{_part(commit_id)}/changes", given), responses.commit_page)
+        request_input = wire.CommitChanges(
+            page_token=page_token, limit=limit, names=names, **_selection(kinds, types, ops)
+        )
+        return Call(get(f"/commits/{_escape(commit_id)}/changes", request_input), responses.parse_commit_page)
 
     def changes(
         self,
@@ -207,7 +225,7 @@ class GraphCalls:
         commits_max: int | None = None,
     ) -> Call[FeedPage]:
         """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
-        given = wire.Changes(
+        request_input = wire.Changes(
             branch=branch,
             start=start,
             cursor=cursor,
@@ -216,7 +234,7 @@ class GraphCalls:
             max_commits=commits_max,
             **_selection(kinds, types, ops),
         )
-        return Call(get("/changes", given), responses.feed_page)
+        return Call(get("/changes", request_input), responses.parse_feed_page)
 
     def blob(
         self,
@@ -232,7 +250,7 @@ class GraphCalls:
         """Find a blob: its length, its tag, and ranges of its bytes."""
         which = {"entity": entity, "type": type_name, "id": entity_id, "property": property_name}
         # Ranges are read from the commit that it was found at; the newest state has been asked with its own names.
-        return find_blob({**which, "names": "then" if at is None else names}, moment(branch, at))
+        return find_blob({**which, "names": "then" if at is None else names}, target_fields(branch, at))
 
 
 class BranchCalls:
@@ -240,21 +258,21 @@ class BranchCalls:
 
     def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Call[Branch]:
         """Make a branch from the newest state of another, or from a commit, a tag, or a moment of a branch."""
-        named = {member: value for member, value in moment(from_, at).items() if member != "branch"}
+        named = {member: value for member, value in target_fields(from_, at).items() if member != "branch"}
         request = post("/branches", wire.NewBranch(name=name, from_=from_, **named))
-        return Call(request, _branch, is_write=True)
+        return Call(request, _parse_branch, is_write=True)
 
     def list(self) -> Call[list[str]]:
         """Return the names of all branches, sorted; `main` is always among them."""
-        return Call(get("/branches"), lambda reply: list(reply.json()["branches"]))
+        return Call(get("/branches"), lambda response: list(response.json()["branches"]))
 
     def rename(self, name: str, new_name: str) -> Call[Branch]:
-        """Give a branch another name; whoever works on it goes on under the new one."""
-        return Call(post("/branches/rename", wire.Rename(name=name, new_name=new_name)), _branch, is_write=True)
+        """Rename a branch."""
+        return Call(post("/branches/rename", wire.Rename(name=name, new_name=new_name)), _parse_branch, is_write=True)
 
     def delete(self, name: str) -> Call[None]:
-        """Take a branch away; refused while other branches or tags stand on it."""
-        return Call(Request("DELETE", f"/branches/{_part(name)}"), lambda reply: None, is_write=True)
+        """Delete a branch; raises while other branches or tags depend on it."""
+        return Call(Request("DELETE", f"/branches/{_escape(name)}"), lambda response: None, is_write=True)
 
     def merge(
         self,
@@ -265,14 +283,16 @@ class BranchCalls:
         resolutions: ResolutionsInput = None,
     ) -> Call[MergeReceipt]:
         """Merge a branch into another, as one commit; `dry_run` only says what would come out."""
-        given = wire.Merge(
+        request_input = wire.Merge(
             source=source,
             target=into,
             delete_branch=delete_branch,
             dry_run=dry_run,
             resolutions=_resolutions(resolutions),
         )
-        return Call(once(post("/branches/merge", given)), responses.merged, is_write=not dry_run)
+        return Call(
+            with_operation_id(post("/branches/merge", request_input)), responses.parse_merge, is_write=not dry_run
+        )
 
 
 class TagCalls:
@@ -280,17 +300,17 @@ class TagCalls:
 
     def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Call[Tag]:
         """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
-        named = moment(branch, at)
-        given = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
-        return Call(post("/tags", given), lambda reply: Tag.of(reply.json()), is_write=True)
+        named = target_fields(branch, at)
+        request_input = wire.NewTag(name=name, branch=branch, at=named.get("snapshot"), as_of=named.get("as_of"))
+        return Call(post("/tags", request_input), lambda response: Tag.from_json(response.json()), is_write=True)
 
     def list(self) -> Call[list[Tag]]:
         """Return all tags, by name."""
-        return Call(get("/tags"), lambda reply: [Tag.of(one) for one in reply.json()["tags"]])
+        return Call(get("/tags"), lambda response: [Tag.from_json(item) for item in response.json()["tags"]])
 
     def delete(self, name: str) -> Call[None]:
-        """Take a tag away; its commit stays, but loses its protection."""
-        return Call(Request("DELETE", f"/tags/{_part(name)}"), lambda reply: None, is_write=True)
+        """Delete a tag; its commit stays, but loses its protection from cleanup."""
+        return Call(Request("DELETE", f"/tags/{_escape(name)}"), lambda response: None, is_write=True)
 
 
 class SchemaCalls:
@@ -298,55 +318,60 @@ class SchemaCalls:
 
     def source(self) -> Call[str]:
         """The text of the accepted schema."""
-        return Call(get("/schema"), lambda reply: str(reply.json()["schema_source"]))
+        return Call(get("/schema"), lambda response: str(response.json()["schema_source"]))
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaPlan]:
         """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing."""
         text = _schema_text(schema)
-        given = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
-        return Call(post("/schema/plan", given), responses.schema_plan, source=text)
+        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        return Call(post("/schema/plan", request_input), responses.parse_schema_plan, source=text)
 
     def apply(self, schema: str | Path, *, allow_data_loss: bool = False) -> Call[SchemaReceipt]:
-        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported."""
+        """Migrate to a new schema, as one commit; raises if a step is not supported."""
         text = _schema_text(schema)
-        given = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
-        return Call(once(post("/schema/apply", given)), responses.schema_applied, is_write=True, source=text)
+        request_input = wire.NewSchema(schema_source=text, allow_data_loss=allow_data_loss)
+        return Call(
+            with_operation_id(post("/schema/apply", request_input)),
+            responses.parse_schema_receipt,
+            is_write=True,
+            source=text,
+        )
 
 
 def _replay(path: str, commit_id: str, branch: str, dry_run: bool, resolutions: ResolutionsInput) -> Call[MergeReceipt]:
     settled = _resolutions(resolutions)
-    given = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
-    return Call(once(post(path, given)), responses.merged, is_write=not dry_run)
+    request_input = wire.Replay(commit=commit_id, branch=branch, dry_run=dry_run, resolutions=settled)
+    return Call(with_operation_id(post(path, request_input)), responses.parse_merge, is_write=not dry_run)
 
 
-def _branch(reply: Any) -> Branch:
-    told = reply.json()
-    return Branch(told["name"], told["actor_id"])
+def _parse_branch(response: Any) -> Branch:
+    data = response.json()
+    return Branch(data["name"], data["actor_id"])
 
 
-def _operation(reply: Any) -> Operation:
-    told = reply.json()
-    commit = None if told["commit"] is None else Commit.of(told["commit"])
-    return Operation(told["operation_id"], told["outcome"], commit)
+def _parse_operation(response: Any) -> Operation:
+    data = response.json()
+    commit = None if data["commit"] is None else Commit.from_json(data["commit"])
+    return Operation(data["operation_id"], data["outcome"], commit)
 
 
-def _conditional(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:
+def _conditional_path(path: str, if_commit: str | None) -> tuple[str, dict[str, str]]:
     return (path, {}) if if_commit is None else (f"{path}/if-graph-commit", {wire.IF_COMMIT: if_commit})
 
 
 def _selection(kinds: Names, types: Names, ops: Names) -> dict[str, Any]:
-    return {"kind": _list(kinds), "type": _list(types), "op": _list(ops)}
+    return {"kind": _optional_list(kinds), "type": _optional_list(types), "op": _optional_list(ops)}
 
 
-def _list(names: Names) -> list[str] | None:
+def _optional_list(names: Names) -> list[str] | None:
     return None if names is None else list(names)
 
 
-def _dict(params: Params) -> dict[str, Any] | None:
+def _optional_dict(params: Params) -> dict[str, Any] | None:
     return None if params is None else dict(params)
 
 
-def _part(name: str) -> str:
+def _escape(name: str) -> str:
     return quote(name, safe="")
 
 
@@ -356,17 +381,17 @@ def _schema_text(schema: str | Path) -> str:
     return schema_source(schema).text
 
 
-def _resolutions(given: ResolutionsInput) -> list[dict[str, Any]] | None:
+def _resolutions(resolutions: ResolutionsInput) -> list[dict[str, Any]] | None:
     from omnigraph.engine.merge.conflicts import resolution_objects
 
-    return None if given is None else resolution_objects(given)
+    return None if resolutions is None else resolution_objects(resolutions)
 
 
-def _lines(data: Any) -> bytes:
+def _ndjson_bytes(data: Any) -> bytes:
     import orjson
 
     from omnigraph.engine.write.ndjson.reader import is_records, read_blocks, records
 
     if is_records(data):
-        return b"".join(encode(one, orjson.OPT_APPEND_NEWLINE) for one in records(data))
+        return b"".join(encode(record, orjson.OPT_APPEND_NEWLINE) for record in records(data))
     return b"".join(read_blocks(data))

@@ -1,6 +1,6 @@
-"""One call as data: what is sent, how its answer is read, and when it may be sent again.
+"""Requests as data: what is sent, how the response is parsed, and whether it may be retried.
 
-Pure: the same calls serve blocking and asynchronous graphs.
+Pure; shared by the blocking and asynchronous clients.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AsOf = str | int | datetime
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What goes out; `path` is below the address of the graph, its parts already escaped."""
+    """An HTTP request; `path` is relative to the graph's URL and escaped."""
 
     method: str
     path: str
@@ -34,8 +34,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What came back; `headers` are lower-case."""
+class Response:
+    """An HTTP response; header names are lower-case."""
 
     status: int
     headers: Mapping[str, str]
@@ -47,71 +47,70 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """A request and the reading of its reply. `source` is the text that diagnostics of a refusal speak of.
+    """A request and the parser of its response. `source` is the query text that error diagnostics refer to.
 
-    `also` are statuses of refusals that are answers here. A read may be sent again whenever no answer came; a write
-    only when it surely did nothing, or when it has an id under which it is done only once.
+    `accepted_statuses` are error statuses that `read` parses, too.
     """
 
     request: Request
-    read: Callable[[Reply], T]
+    read: Callable[[Response], T]
     is_write: bool = False
     source: str | None = None
-    also: frozenset[int] = frozenset()
+    accepted_statuses: frozenset[int] = frozenset()
 
     @property
     def operation_id(self) -> str | None:
-        """The id under which a write is done at most once."""
+        """The idempotency key of a write."""
         return self.request.headers.get(OPERATION_ID)
 
 
-def members(value: Any) -> dict[str, Any]:
-    """Return an input of the wire as the members that travel; what is unset stays at home.
+def wire_fields(value: Any) -> dict[str, Any]:
+    """Convert a request dataclass to a JSON-ready dict, omitting `None` fields.
 
     >>> from omnigraph.server.wire import NewBranch
-    >>> members(NewBranch(name="b", from_="main"))
+    >>> wire_fields(NewBranch(name="b", from_="main"))
     {'name': 'b', 'from': 'main'}
     """
-    given = ((one.name, getattr(value, one.name)) for one in fields(value))
-    return {TO_WIRE.get(name, name): member for name, member in given if member is not None}
+    values = ((member.name, getattr(value, member.name)) for member in fields(value))
+    return {TO_WIRE.get(name, name): member for name, member in values if member is not None}
 
 
 def get(path: str, value: Any = None, headers: Mapping[str, str] | None = None) -> Request:
-    """Return a request that asks; members of lists are given again and again."""
-    return Request("GET", path, _pairs(value), headers or {})
+    """Return a GET request; lists become repeated query parameters."""
+    return Request("GET", path, _query_pairs(value), headers or {})
 
 
 def post(path: str, value: Any, headers: Mapping[str, str] | None = None) -> Request:
-    """Return a request with a JSON body."""
-    return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(members(value)))
+    """Return a POST request with a JSON body."""
+    return Request("POST", path, (), {"content-type": JSON, **(headers or {})}, encode(wire_fields(value)))
 
 
-def send(path: str, value: Any, media: str, body: bytes) -> Request:
-    """Return a request whose body is data, and whose input is in the address."""
-    return Request("POST", path, _pairs(value), {"content-type": media}, body)
+def post_data(path: str, value: Any, media: str, body: bytes) -> Request:
+    """Return a POST request with a data body and its input in the query string."""
+    return Request("POST", path, _query_pairs(value), {"content-type": media}, body)
 
 
 def encode(value: Any, option: int = 0) -> bytes:
-    """Return a value as JSON; bytes travel as a blob's do.
+    """Encode a value as JSON; bytes as base64 blobs.
 
     >>> encode({"photo": b"hi"})
     b'{"photo":"base64:aGk="}'
     """
     try:
-        return orjson.dumps(value, default=_spell, option=option | orjson.OPT_SERIALIZE_NUMPY)
+        return orjson.dumps(value, default=_encode_value, option=option | orjson.OPT_SERIALIZE_NUMPY)
     except TypeError as error:
         raise UsageError(f"the request cannot be written as JSON: {error}; give it as text") from None
 
 
-def once(request: Request) -> Request:
-    """Return a request with an id of its own, under which the server does it at most once."""
+def with_operation_id(request: Request) -> Request:
+    """Add a new operation id, so that the server applies the request at most once."""
     return replace(request, headers={**request.headers, OPERATION_ID: new_ulid()})
 
 
-def moment(branch: str, at: AsOf | None) -> dict[str, Any]:
-    """Return a branch, or a moment of it, as requests name it; a commit or tag stands for itself.
+def target_fields(branch: str, at: AsOf | None) -> dict[str, Any]:
+    """Return the fields that name a branch or a state of it; a commit or tag needs no branch.
 
-    >>> moment("main", "release-1"), moment("main", 7)
+    >>> target_fields("main", "release-1"), target_fields("main", 7)
     ({'snapshot': 'release-1'}, {'branch': 'main', 'snapshot': 7})
     """
     if isinstance(at, str):
@@ -122,17 +121,17 @@ def moment(branch: str, at: AsOf | None) -> dict[str, Any]:
     return {"branch": branch} if at is None else {"branch": branch, "snapshot": at}
 
 
-def _pairs(value: Any) -> tuple[tuple[str, str], ...]:
+def _query_pairs(value: Any) -> tuple[tuple[str, str], ...]:
     if value is None:
         return ()
     return tuple(
-        (name, str(one))
-        for name, member in members(value).items()
-        for one in (member if isinstance(member, list) else [member])
+        (name, str(item))
+        for name, member in wire_fields(value).items()
+        for item in (member if isinstance(member, list) else [member])
     )
 
 
-def _spell(value: object) -> object:
+def _encode_value(value: object) -> object:
     if isinstance(value, bytes):
         return f"base64:{b64encode(value).decode()}"
     raise TypeError(f"{type(value).__name__} has no form in JSON")

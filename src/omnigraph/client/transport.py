@@ -1,6 +1,6 @@
-"""Connections: the one place that speaks HTTP, once blocking and once awaited.
+"""HTTP transports on httpx, blocking and asynchronous.
 
-`httpx` is loaded when somebody connects.
+httpx is imported on the first connection.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from omnigraph.client.request import Call, Reply, Request
-from omnigraph.client.responses import refusal
-from omnigraph.client.retry import Lost, Pause, converse
+from omnigraph.client.request import Call, Request, Response
+from omnigraph.client.responses import parse_error
+from omnigraph.client.retry import NoResponse, Pause, retry_steps
 from omnigraph.errors import GraphError, UsageError
 
 if TYPE_CHECKING:
     import httpx
 
 
-class Lines:
-    """Takes chunks as they arrive.
+class LineBuffer:
+    """Splits a stream of chunks at line ends.
 
-    >>> lines = Lines()
+    >>> lines = LineBuffer()
     >>> [*lines.take(b"a\\nb"), *lines.take(b"c\\nd\\n"), *lines.rest()]
     [b'a\\nbc\\n', b'd\\n']
     """
@@ -32,7 +32,7 @@ class Lines:
         self._held = b""
 
     def take(self, chunk: bytes) -> Iterator[bytes]:
-        """Yield the lines that are whole, less the last of them: a stream may end with a record of another kind."""
+        """Yield complete lines except the last: a stream may end with a record of another kind."""
         held = self._held + chunk
         cut = held.rfind(b"\n", 0, max(held.rfind(b"\n"), 0)) + 1
         self._held = held[cut:]
@@ -40,7 +40,7 @@ class Lines:
             yield held[:cut]
 
     def rest(self) -> Iterator[bytes]:
-        """Yield what is left when the stream has ended."""
+        """Yield the rest at the end of the stream."""
         if self._held:
             yield self._held
 
@@ -56,13 +56,13 @@ def _httpx() -> Any:
     return httpx
 
 
-def _options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
+def _client_options(url: str, token: str | None, timeout: float | None) -> dict[str, Any]:
     headers = {} if token is None else {"authorization": f"Bearer {token}"}
-    # Loading certificates takes longer than a request, and without TLS there is nothing to check with them.
+    # Loading certificates takes longer than a request; skip it without TLS.
     return {"base_url": url, "headers": headers, "timeout": timeout, "verify": not url.startswith("http://")}
 
 
-def _sent(request: Request) -> dict[str, Any]:
+def _request_arguments(request: Request) -> dict[str, Any]:
     return {
         "method": request.method,
         "url": request.path,
@@ -72,55 +72,55 @@ def _sent(request: Request) -> dict[str, Any]:
     }
 
 
-def _lost(error: httpx.TransportError) -> Lost:
+def _no_response(error: httpx.TransportError) -> NoResponse:
     httpx = _httpx()
     unsent = httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout
-    return Lost("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
+    return NoResponse("unsent" if isinstance(error, unsent) else "unanswered", str(error) or type(error).__name__)
 
 
-def _reply(response: httpx.Response, body: bytes) -> Reply:
-    return Reply(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
+def _response(response: httpx.Response, body: bytes) -> Response:
+    return Response(response.status_code, {name.lower(): value for name, value in response.headers.items()}, body)
 
 
-def _broken(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
+def _stream_error(error: httpx.TransportError, *, has_begun: bool) -> GraphError:
     what = "the stream broke off" if has_begun else "the server did not answer"
-    return GraphError(f"{what}: {_lost(error).reason}; begin it again", code="server.unreachable")
+    return GraphError(f"{what}: {_no_response(error).reason}; start again", code="server.unreachable")
 
 
-class Line:
-    """A connection that blocks."""
+class Transport:
+    """A blocking transport."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
-        self._failures = _httpx().TransportError
-        self._client = _httpx().Client(**_options(url, token, timeout))
+        self._transport_errors = _httpx().TransportError
+        self._client = _httpx().Client(**_client_options(url, token, timeout))
 
     def run(self, call: Call[T]) -> T:
-        talk = converse(call)
-        step = next(talk)
+        steps = retry_steps(call)
+        step = next(steps)
         while True:
-            came = None
+            outcome = None
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
             else:
-                came = self._send(step)
+                outcome = self._send(step)
             try:
-                step = talk.send(came)
+                step = steps.send(outcome)
             except StopIteration as end:
-                answer: T = end.value
-                return answer
+                result: T = end.value
+                return result
 
     def stream(self, request: Request) -> Iterator[bytes]:
-        lines, has_begun = Lines(), False
+        lines, has_begun = LineBuffer(), False
         try:
-            with self._client.stream(**_sent(request)) as response:
+            with self._client.stream(**_request_arguments(request)) as response:
                 has_begun = True
                 if response.status_code >= 400:
-                    raise refusal(_reply(response, response.read()))
+                    raise parse_error(_response(response, response.read()))
                 for chunk in response.iter_bytes():
                     yield from lines.take(chunk)
-        except self._failures as error:
-            raise _broken(error, has_begun=has_begun) from error
+        except self._transport_errors as error:
+            raise _stream_error(error, has_begun=has_begun) from error
         yield from lines.rest()
 
     def close(self) -> None:
@@ -134,58 +134,58 @@ class Line:
     ) -> None:
         self.close()
 
-    def _send(self, request: Request) -> Reply | Lost:
+    def _send(self, request: Request) -> Response | NoResponse:
         try:
-            response = self._client.request(**_sent(request))
-        except self._failures as error:
-            return _lost(error)
-        return _reply(response, response.content)
+            response = self._client.request(**_request_arguments(request))
+        except self._transport_errors as error:
+            return _no_response(error)
+        return _response(response, response.content)
 
 
-class AsyncLine:
-    """A connection that is awaited."""
+class AsyncTransport:
+    """An asynchronous transport."""
 
     def __init__(self, url: str, token: str | None, timeout: float | None) -> None:
         self.url = url
-        self._failures = _httpx().TransportError
-        self._client = _httpx().AsyncClient(**_options(url, token, timeout))
+        self._transport_errors = _httpx().TransportError
+        self._client = _httpx().AsyncClient(**_client_options(url, token, timeout))
 
     async def run(self, call: Call[T]) -> T:
-        talk = converse(call)
-        step = next(talk)
+        steps = retry_steps(call)
+        step = next(steps)
         while True:
-            came = None
+            outcome = None
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
             else:
-                came = await self._send(step)
+                outcome = await self._send(step)
             try:
-                step = talk.send(came)
+                step = steps.send(outcome)
             except StopIteration as end:
-                answer: T = end.value
-                return answer
+                result: T = end.value
+                return result
 
     async def stream(self, request: Request) -> AsyncIterator[bytes]:
-        lines, has_begun = Lines(), False
+        lines, has_begun = LineBuffer(), False
         try:
-            async with self._client.stream(**_sent(request)) as response:
+            async with self._client.stream(**_request_arguments(request)) as response:
                 has_begun = True
                 if response.status_code >= 400:
-                    raise refusal(_reply(response, await response.aread()))
+                    raise parse_error(_response(response, await response.aread()))
                 async for chunk in response.aiter_bytes():
-                    for whole in lines.take(chunk):
-                        yield whole
-        except self._failures as error:
-            raise _broken(error, has_begun=has_begun) from error
-        for whole in lines.rest():
-            yield whole
+                    for lines_chunk in lines.take(chunk):
+                        yield lines_chunk
+        except self._transport_errors as error:
+            raise _stream_error(error, has_begun=has_begun) from error
+        for lines_chunk in lines.rest():
+            yield lines_chunk
 
     async def close(self) -> None:
         await self._client.aclose()
 
-    async def _send(self, request: Request) -> Reply | Lost:
+    async def _send(self, request: Request) -> Response | NoResponse:
         try:
-            response = await self._client.request(**_sent(request))
-        except self._failures as error:
-            return _lost(error)
-        return _reply(response, response.content)
+            response = await self._client.request(**_request_arguments(request))
+        except self._transport_errors as error:
+            return _no_response(error)
+        return _response(response, response.content)

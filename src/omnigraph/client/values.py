@@ -1,15 +1,12 @@
-"""What a served graph answers with, where an opened graph has values that do not travel whole.
-
-Pure values and their JSON forms, which are those of every surface.
-"""
+"""Values that a served graph returns where those of an opened graph hold more than the wire carries."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from omnigraph.client.request import Call, Reply, Request
+from omnigraph.client.request import Call, Request, Response
 from omnigraph.server.wire import SNAPSHOT_ID
 
 
@@ -29,34 +26,27 @@ class Commit:
     properties: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Commit:
-        return cls(
-            told["graph_commit_id"],
-            told["graph_branch"],
-            told["graph_manifest_version"],
-            told["parent_commit_id"],
-            told["merged_parent_commit_id"],
-            told["actor_id"],
-            told["created_at"],
-            told["kind"],
-            told["operation_id"],
-            told["properties"],
-        )
+    def from_json(cls, data: Mapping[str, Any]) -> Commit:
+        return cls(**{attribute: data[name] for name, attribute in _COMMIT_FIELDS.items()})
 
     def to_json(self, branch_name: str | None = None) -> dict[str, object]:
-        """Return the commit as every surface shows it; a served one knows the name of its branch."""
-        return {
-            "graph_commit_id": self.commit_id,
-            "graph_branch": self.branch,
-            "graph_manifest_version": self.manifest_version,
-            "parent_commit_id": self.parent,
-            "merged_parent_commit_id": self.merged_parent,
-            "actor_id": self.actor,
-            "created_at": self.created_at_us,
-            "kind": self.kind,
-            "operation_id": self.operation_id,
-            "properties": dict(self.properties),
-        }
+        """Return the commit as JSON; `branch_name` is ignored, because `branch` is the name already."""
+        return {name: getattr(self, attribute) for name, attribute in _COMMIT_FIELDS.items()}
+
+
+# The attributes of a commit by their JSON names.
+_COMMIT_FIELDS: Final = {
+    "graph_commit_id": "commit_id",
+    "graph_branch": "branch",
+    "graph_manifest_version": "manifest_version",
+    "parent_commit_id": "parent",
+    "merged_parent_commit_id": "merged_parent",
+    "actor_id": "actor",
+    "created_at": "created_at_us",
+    "kind": "kind",
+    "operation_id": "operation_id",
+    "properties": "properties",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +67,8 @@ class Tag:
     actor: str | None
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Tag:
-        return cls(told["name"], told["graph_commit_id"], told["created_at"], told["actor_id"])
+    def from_json(cls, data: Mapping[str, Any]) -> Tag:
+        return cls(data["name"], data["graph_commit_id"], data["created_at"], data["actor_id"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,18 +78,18 @@ class Snapshot:
     branch: str
     head: str
     version: int
-    told: Mapping[str, Any]
+    data: Mapping[str, Any]
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Snapshot:
-        return cls(told["graph_branch"], told["graph_commit_id"], told["graph_manifest_version"], told)
+    def from_json(cls, data: Mapping[str, Any]) -> Snapshot:
+        return cls(data["graph_branch"], data["graph_commit_id"], data["graph_manifest_version"], data)
 
     @property
     def datasets(self) -> list[Mapping[str, Any]]:
-        return list(self.told["datasets"])
+        return list(self.data["datasets"])
 
     def to_json(self) -> dict[str, object]:
-        return dict(self.told)
+        return dict(self.data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +105,7 @@ class SchemaPlan:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What became of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
+    """The outcome of a write: `applied` with its commit, `pending`, or `absent`, which is final."""
 
     operation_id: str
     outcome: str
@@ -123,13 +113,13 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
-class BlobPlace:
-    """What is known of a blob before any of it is read."""
+class BlobInfo:
+    """Length, ETag and state of a blob."""
 
     snapshot_commit_id: str | None
     length: int
     etag: str
-    which: Mapping[str, str]
+    selector: Mapping[str, str]
 
     def range(self, start: int, end: int | None) -> Call[bytes] | None:
         """Return the call for a range of bytes; None for a range without any."""
@@ -138,37 +128,43 @@ class BlobPlace:
         end = end_of_range(self.length, start, end)
         if start == end:
             return None
-        return Call(_ask(self.which, {"snapshot": self.snapshot_commit_id}, start, end), lambda reply: reply.body)
+        return Call(
+            _range_request(self.selector, {"snapshot": self.snapshot_commit_id}, start, end),
+            lambda response: response.body,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class BlobCalls:
-    """The calls that find a blob: `look` answers None to a refusal, which has no words; `ask` then brings them."""
+    """The calls that find a blob: `head` returns None on an error, since HEAD has no body; `probe` then raises it."""
 
-    look: Call[BlobPlace | None]
-    ask: Call[BlobPlace]
+    head: Call[BlobInfo | None]
+    probe: Call[BlobInfo]
 
 
-def find_blob(which: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
+def find_blob(selector: Mapping[str, str], moment: Mapping[str, Any]) -> BlobCalls:
     """Return the calls that find a blob, and read none of it."""
 
-    def known(reply: Reply, length: str) -> BlobPlace:
-        headers = reply.headers
-        return BlobPlace(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), which)
+    def parse_info(response: Response, length: str) -> BlobInfo:
+        headers = response.headers
+        return BlobInfo(headers.get(SNAPSHOT_ID.lower()), int(length), headers.get("etag", ""), selector)
 
-    def looked(reply: Reply) -> BlobPlace | None:
-        return None if reply.status >= 400 else known(reply, reply.headers.get("content-length", "0"))
+    def parse_head(response: Response) -> BlobInfo | None:
+        return None if response.status >= 400 else parse_info(response, response.headers.get("content-length", "0"))
 
-    look = Request("HEAD", "/blob", _query(which, moment))
+    head = Request("HEAD", "/blob", _query_pairs(selector, moment))
     return BlobCalls(
-        Call(look, looked, also=frozenset(range(400, 600))),
-        Call(_ask(which, moment, 0, 1), lambda reply: known(reply, reply.headers["content-range"].rpartition("/")[2])),
+        Call(head, parse_head, accepted_statuses=frozenset(range(400, 600))),
+        Call(
+            _range_request(selector, moment, 0, 1),
+            lambda response: parse_info(response, response.headers["content-range"].rpartition("/")[2]),
+        ),
     )
 
 
-def _ask(which: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
-    return Request("GET", "/blob", _query(which, moment), {"range": f"bytes={start}-{end - 1}"})
+def _range_request(selector: Mapping[str, str], moment: Mapping[str, Any], start: int, end: int) -> Request:
+    return Request("GET", "/blob", _query_pairs(selector, moment), {"range": f"bytes={start}-{end - 1}"})
 
 
-def _query(which: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple((name, str(value)) for name, value in {**which, **moment}.items() if value is not None)
+def _query_pairs(selector: Mapping[str, str], moment: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, str(value)) for name, value in {**selector, **moment}.items() if value is not None)

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Final
 
 from omnigraph.engine.authorization import PolicyBranch, Scope
-from omnigraph.engine.session import Lru
 from omnigraph.errors import PolicyDenied, UsageError
 from omnigraph.limits import CATALOG_CACHE_MAX, POLICY_ANSWERS_MAX
+from omnigraph.lru import LruCache
 from omnigraph.policy.bundle import ACTIONS, Bundle, BundleScope, actions_of, parse_bundle
 from omnigraph.policy.cedar import AccessRequest, CompiledBundle
 from omnigraph.policy.yaml_document import read_text
@@ -79,8 +79,8 @@ class Policy:
         self._actors = bundle.actors
         self._samples = _sample_actors(bundle)
         self._limits_types = any(rule.types is not None for rule in bundle.rules)
-        self._rule_cache: Lru[AccessRequest, str | None] = Lru(POLICY_ANSWERS_MAX)
-        self._hidden_cache: Lru[tuple[object, ...], frozenset[str]] = Lru(CATALOG_CACHE_MAX)
+        self._rule_cache: LruCache[AccessRequest, str | None] = LruCache(POLICY_ANSWERS_MAX)
+        self._hidden_cache: LruCache[tuple[object, ...], frozenset[str]] = LruCache(CATALOG_CACHE_MAX)
 
     def decide(
         self, actor: str | None, action: str, *, branch: str | None = None, target: str | None = None
@@ -117,7 +117,7 @@ class Policy:
         if not self._limits_types:
             return frozenset()
         key = (actor, action, branch is None, branch is not None and self.is_protected(branch), names)
-        return self._hidden_cache.get(
+        return self._hidden_cache.get_or_create(
             key, lambda: frozenset(name for name in names if self._rule(actor, action, branch, None, name) is None)
         )
 
@@ -151,7 +151,7 @@ class Policy:
             branch is not None and self.is_protected(branch),
             target is not None and self.is_protected(target),
         )
-        return self._rule_cache.get(request, lambda: self._compiled.rule_for(request))
+        return self._rule_cache.get_or_create(request, lambda: self._compiled.rule_for(request))
 
 
 def load_bundle(path_or_text: str | Path, *, scope: BundleScope = "graph", graph_id: str = "graph") -> Policy:

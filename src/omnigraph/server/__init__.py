@@ -1,4 +1,4 @@
-"""The HTTP server: routes over the facade, and what stands before them: tokens, limits, admission, metrics, logs.
+"""The HTTP server: routes over the graph API, with authentication, limits, admission control, metrics and logs.
 
-A surface: it decides nothing that the graph or its policy does not. FastAPI is imported only to serve.
+Makes no decisions about data: the graph and its policy do.
 """

@@ -29,7 +29,7 @@ ANONYMOUS = "anonymous"
 
 @dataclass(slots=True)
 class Admission:
-    """The writes under way, by actor."""
+    """Limits on in-flight writes, by actor."""
 
     inflight_max: int
     bytes_max: int
@@ -38,7 +38,7 @@ class Admission:
 
     @contextmanager
     def admit(self, actor: str | None, size: int) -> Iterator[None]:
-        """Hold a place for a write of so many bytes; refused when the actor has too many."""
+        """Admit a write of `size` bytes; raises `request.too_many` beyond the actor's limits."""
         name = ANONYMOUS if actor is None else actor
         self._enter(name, size)
         try:
@@ -52,7 +52,7 @@ class Admission:
             for what, now, most in (("requests", count + 1, self.inflight_max), ("bytes", held + size, self.bytes_max)):
                 if now > most:
                     raise GraphError(
-                        f"this actor may have {most} {what} of writes under way; try again when some have ended",
+                        f"this actor may have {most} {what} of writes in flight; retry later",
                         code="request.too_many",
                         resource=what,
                         limit=most,
@@ -69,7 +69,7 @@ class Admission:
 
     @property
     def inflight(self) -> int:
-        """How many writes are under way, over all actors."""
+        """Number of in-flight writes of all actors."""
         with self._lock:
             return sum(count for count, _ in self._held.values())
 
@@ -81,7 +81,7 @@ def read_admission() -> Admission:
 
 
 class FairSlots:
-    """A number of slots, and the callers that wait for one."""
+    """Slots shared fairly by actors: a free slot goes to the waiting actor that holds the fewest."""
 
     def __init__(
         self, slots: int, *, waiting_max: int = SERVER_QUEUE_MAX, seconds_max: float = SERVER_QUEUE_SECONDS_MAX
@@ -94,12 +94,12 @@ class FairSlots:
         self._seconds_max = seconds_max
 
     async def take(self, actor: str) -> None:
-        """Wait for a slot; refused when the actor has too many requests waiting, or waits for too long."""
+        """Wait for a slot; raises `request.too_many` if the queue of the actor is full, or on timeout."""
         if self.take_now(actor):
             return
         queue = self._waiting.setdefault(actor, deque())
         if len(queue) >= self._waiting_max:
-            raise _too_many(f"{self._waiting_max} requests of this actor wait already")
+            raise _too_many(f"{self._waiting_max} requests of this actor are queued already")
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         queue.append((next(self._arrivals), turn))
         self._serve_waiting()
@@ -109,7 +109,7 @@ class FairSlots:
         except BaseException as error:
             self._forget(actor, turn)
             if isinstance(error, TimeoutError):
-                raise _too_many(f"this request got no turn within {self._seconds_max:g} seconds") from None
+                raise _too_many(f"this request got no slot within {self._seconds_max:g} seconds") from None
             raise
 
     def take_now(self, actor: str) -> bool:
@@ -119,7 +119,7 @@ class FairSlots:
         self._grant(actor)
         return True
 
-    def give_back(self, actor: str) -> None:
+    def release(self, actor: str) -> None:
         """Return a slot, and let the next caller have it."""
         self._free += 1
         self._held[actor] -= 1
@@ -136,10 +136,12 @@ class FairSlots:
 
     def _serve_waiting(self) -> None:
         while self._free:
-            eligible = [one for one in self._waiting if self._may_take(one)]
+            eligible = [waiting_actor for waiting_actor in self._waiting if self._may_take(waiting_actor)]
             if not eligible:
                 return
-            actor = min(eligible, key=lambda one: (self._held[one], self._waiting[one][0][0]))
+            actor = min(
+                eligible, key=lambda waiting_actor: (self._held[waiting_actor], self._waiting[waiting_actor][0][0])
+            )
             _, turn = self._pop(actor)
             if not turn.done():
                 self._grant(actor)
@@ -152,13 +154,13 @@ class FairSlots:
         return first
 
     def _forget(self, actor: str, turn: asyncio.Future[None]) -> None:
-        """Take a caller that gave up out of its queue, or return the slot that it was just granted."""
+        """Remove a cancelled caller from its queue, or release the slot it was just granted."""
         if turn.done() and not turn.cancelled():
-            self.give_back(actor)
+            self.release(actor)
             return
         queue = self._waiting.get(actor)
         if queue is not None:
-            kept = deque(one for one in queue if one[1] is not turn)
+            kept = deque(entry for entry in queue if entry[1] is not turn)
             if kept:
                 self._waiting[actor] = kept
             else:
@@ -166,9 +168,7 @@ class FairSlots:
 
 
 def _too_many(reason: str) -> GraphError:
-    return GraphError(
-        f"{reason}; nothing was done, send it again when some have ended", code="request.too_many", resource="requests"
-    )
+    return GraphError(f"{reason}; nothing was done, retry later", code="request.too_many", resource="requests")
 
 
 Message = MutableMapping[str, Any]
@@ -176,20 +176,20 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
-class Gone(Exception):
-    """The caller has hung up; nobody waits for an answer."""
+class ClientDisconnected(Exception):
+    """The client has disconnected; no response is needed."""
 
 
-class Overflow(LimitExceeded):
-    """A body that did not say how long it is has become too long; nobody knows when it ends."""
+class BodyTooLarge(LimitExceeded):
+    """A body of undeclared length exceeds its limit."""
 
 
 def check_length(declared: str | None, limit: int, resource: str) -> int | None:
-    """Return the length that a request declares for its body; refused when it is too large."""
+    """Return the declared `Content-Length`; raises if it exceeds the limit."""
     if declared is None or not (declared.isascii() and declared.isdigit()):
         return None
     if len(declared) > 18 or int(declared) > limit:
-        raise too_large(resource, limit, int(declared[:18]))
+        raise body_too_large(resource, limit, int(declared[:18]))
     return int(declared)
 
 
@@ -202,11 +202,13 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
-                    raise Gone
+                    raise ClientDisconnected
                 part = message.get("body", b"")
                 size += len(part)
                 if size > limit:
-                    raise Overflow(str(too_large(resource, limit, size)), resource=resource, limit=limit, actual=size)
+                    raise BodyTooLarge(
+                        str(body_too_large(resource, limit, size)), resource=resource, limit=limit, actual=size
+                    )
                 parts.append(part)
                 if not message.get("more_body", False):
                     return b"".join(parts)
@@ -216,25 +218,25 @@ async def read_body(receive: Receive, limit: int, resource: str) -> bytes:
         ) from None
 
 
-def too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
-    """Return the refusal of a body."""
+def body_too_large(resource: str, limit: int, actual: int) -> LimitExceeded:
+    """Return the error of a body over the limit."""
     return LimitExceeded(
-        f"the body of this request may have {limit} bytes; split what it brings",
+        f"the request body is limited to {limit} bytes; split the request",
         resource=resource,
         limit=limit,
         actual=actual,
     )
 
 
-async def wait_until_gone(receive: Receive) -> None:
-    """Return when the caller hangs up; to be used once the body was read."""
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client disconnects; call after the body was read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 @dataclass(slots=True)
 class ExportSlots:
-    """The exports of one graph that are under way, by caller."""
+    """In-flight exports of one graph, by caller."""
 
     slots_max: int = SERVER_EXPORTS_MAX
     per_caller_max: int = SERVER_EXPORTS_PER_ACTOR_MAX
@@ -243,17 +245,17 @@ class ExportSlots:
 
     @property
     def held(self) -> int:
-        """How many exports are under way."""
+        """Number of in-flight exports."""
         with self._lock:
             return self._held.total()
 
     def take(self, caller: str) -> Callable[[], None]:
-        """Take a slot and return the function that gives it back; refused when there is none for this caller."""
+        """Take a slot and return the function that releases it; raises `LimitExceeded` if none is free."""
         with self._lock:
             if self._held[caller] >= self.per_caller_max:
-                raise _no_slot("an export of yours", self.per_caller_max)
+                raise _too_many_exports("an export of yours", self.per_caller_max)
             if self._held.total() >= self.slots_max:
-                raise _no_slot(f"{self.slots_max} exports", self.slots_max)
+                raise _too_many_exports(f"{self.slots_max} exports", self.slots_max)
             self._held[caller] += 1
 
         def give_back() -> None:
@@ -265,7 +267,7 @@ class ExportSlots:
         return give_back
 
 
-def _no_slot(under_way: str, limit: int) -> LimitExceeded:
+def _too_many_exports(under_way: str, limit: int) -> LimitExceeded:
     return LimitExceeded(
         f"{under_way} of this graph is under way, and a server runs no more at a time; try again when it has ended",
         resource="stream_export_slots",

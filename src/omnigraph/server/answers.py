@@ -1,6 +1,6 @@
-"""What every route answers, as shapes of JSON; the description of the interface is made from them.
+"""JSON shapes of all responses, from which OpenAPI is generated.
 
-Plain types, imported by no data path.
+Types only; not imported at run time by handlers.
 """
 
 from __future__ import annotations

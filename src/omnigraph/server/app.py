@@ -1,86 +1,125 @@
-"""The application: the two tables of routes on FastAPI, and the one place where refusals become answers.
+"""The ASGI application: routing over the tables of routes, and the one place where errors become responses.
 
-Everything it answers, refusals by the framework included, has the shape of `envelope`.
+Every response, those of unknown paths and methods included, has the shape of `errors.error_body`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
-from fastapi import FastAPI
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route as StarletteRoute
-
 from omnigraph.errors import GraphError, OmniGraphError
 from omnigraph.limits import SERVER_RETRY_AFTER_SECONDS
 from omnigraph.server import observability as names
-from omnigraph.server.admission import Gone, Overflow, Receive, Send
-from omnigraph.server.error_masking import told
+from omnigraph.server.admission import BodyTooLarge, ClientDisconnected, Receive, Send
+from omnigraph.server.error_masking import redact_error
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED, SERVER_ROUTES
 from omnigraph.server.handlers.blobs import blob_error_headers
-from omnigraph.server.observability import HUNG_UP, App, Note, Scope, log_failure, note_of, observed
-from omnigraph.server.responses import Answer, json_answer, send_answer
+from omnigraph.server.observability import (
+    CLIENT_CLOSED_REQUEST,
+    App,
+    RequestLog,
+    Scope,
+    log_failure,
+    request_log,
+    with_request_log,
+)
+from omnigraph.server.responses import Response, json_response, send_response
 from omnigraph.server.routes import ROUTES, Route, ServerRoute
-from omnigraph.server.service import Service, headers_of, stopping
+from omnigraph.server.service import Service, headers_by_name, server_stopping
 from omnigraph.server.wire import NDJSON
 
-Ask: TypeAlias = Callable[[Scope, Receive], Awaitable[Answer]]
+Respond: TypeAlias = Callable[[Scope, Receive], Awaitable[Response]]
 
 
 def build(service: Service) -> App:
-    """Return the application of a server."""
-    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
-    ends = [("GET", _of_server(service, one)) for one in SERVER_ROUTES]
-    ends += [(one.method, _of_graph(service, one)) for one in ROUTES]
-    routes = [(method, StarletteRoute(end.path, end, methods=[method])) for method, end in ends]
-    app.router.routes[:] = [route for _, route in routes]
-
-    async def refuse(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        is_known = error.status_code == 405
-        path = request.scope["path"]
-        allowed = sorted({method for method, one in routes if one.path_regex.match(path)}) if is_known else []
-        return _refused(service, request.scope, allowed)
-
-    app.add_exception_handler(HTTPException, refuse)
-    return observed(app, service.metrics)
+    """Return the ASGI application of a server."""
+    router = Router(service)
+    for server_route in SERVER_ROUTES:
+        router.add("GET", _server_endpoint(service, server_route))
+    for route in ROUTES:
+        router.add(route.method, _graph_endpoint(service, route))
+    return with_request_log(router, service.metrics)
 
 
-def _refused(service: Service, scope: Scope, allowed: list[str]) -> Response:
-    """Answer what no route takes; `allowed` are the methods that the address does take."""
-    if allowed:
-        error = GraphError(f"this address answers {', '.join(allowed)}", code="request.method", allowed=allowed)
-    else:
+class Router:
+    """Dispatches requests by path and method; `{name}` matches one path segment, `{name:path}` any number.
+
+    Not Starlette's: it took four times as long per request, and nothing else of it was used.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        # By the pattern of the path, in the order of the tables: the first that has the method wins.
+        self._endpoints: dict[re.Pattern[str], dict[str, _Endpoint]] = {}
+
+    def add(self, method: str, endpoint: _Endpoint) -> None:
+        """Route a method of a path to an endpoint."""
+        self._endpoints.setdefault(path_pattern(endpoint.path), {})[method] = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method: str = scope["method"]
+        allowed: set[str] = set()
+        for pattern, endpoints in self._endpoints.items():
+            match = pattern.fullmatch(scope["path"])
+            if match is None:
+                continue
+            # HEAD is GET without the body, which the host leaves out.
+            endpoint = endpoints.get(method) or (endpoints.get("GET") if method == "HEAD" else None)
+            if endpoint is not None:
+                scope["path_params"] = match.groupdict()
+                return await endpoint(scope, receive, send)
+            allowed |= endpoints.keys()
+        response = _no_route(self._service, request_log(scope), sorted(allowed))
+        return await send_response(response, receive, send, self._service.readers)
+
+
+def path_pattern(path: str) -> re.Pattern[str]:
+    """Compile the path of a route.
+
+    >>> path_pattern("/graphs/{graph_id}/tags/{tag:path}").fullmatch("/graphs/g/tags/a/b").groupdict()
+    {'graph_id': 'g', 'tag': 'a/b'}
+    """
+    parts = re.split(r"\{(\w+)(:path)?\}", path)
+    pattern = re.escape(parts[0])
+    for name, is_path, rest in zip(parts[1::3], parts[2::3], parts[3::3], strict=True):
+        pattern += f"(?P<{name}>{'.*' if is_path else '[^/]+'})" + re.escape(rest)
+    return re.compile(pattern)
+
+
+def _no_route(service: Service, log: RequestLog, allowed: list[str]) -> Response:
+    """Return the error for an unknown path or, if `allowed` names some, for a method that the path does not have."""
+    if not allowed:
         error = GraphError("there is nothing at this address; see `/openapi.json`", code="request.no_route")
-    answer = refusal(service, note_of(scope), error)
-    headers = {**answer.headers, **({"Allow": ", ".join(allowed)} if allowed else {})}
-    assert isinstance(answer.body, bytes)
-    return Response(answer.body, answer.status, headers, answer.media)
+        return error_response(service, log, error)
+    methods = ", ".join(allowed)
+    response = error_response(
+        service, log, GraphError(f"this address answers {methods}", code="request.method", allowed=allowed)
+    )
+    return replace(response, headers={**response.headers, "Allow": methods})
 
 
-def refusal(service: Service, note: Note, error: OmniGraphError, *, is_change: bool = False) -> Answer:
-    """Return the answer that tells an error."""
+def error_response(service: Service, log: RequestLog, error: OmniGraphError, *, is_change: bool = False) -> Response:
+    """Return the response of an error."""
     service.count(error)
-    note.code = error.code
-    hosted = service.house.hosted.get(note.graph_id) if note.graph_id is not None else None
+    log.code = error.code
+    served = service.registry.served.get(log.graph_id) if log.graph_id is not None else None
     try:
-        body = told(error, hosted, is_change=is_change)
-    except Exception as failure:  # noqa: BLE001 - an error that cannot be told is a failure of our own
-        log_failure(failure, note.request_id)
+        body = redact_error(error, served, is_change=is_change)
+    except Exception as failure:  # noqa: BLE001 - an error that cannot be encoded is a bug
+        log_failure(failure, log.request_id)
         known = {"operation_id": str(error.context["operation_id"])} if "operation_id" in error.context else {}
         error = GraphError("", code="internal.bug", effect=error.effect, **known)
-        note.code, body = error.code, told(error, hosted, is_change=is_change)
-    answer = json_answer({**body, "request_id": note.request_id}, error.kind.http_status)
-    return replace(answer, headers=_headers(error))
+        log.code, body = error.code, redact_error(error, served, is_change=is_change)
+    response = json_response({**body, "request_id": log.request_id}, error.kind.http_status)
+    return replace(response, headers=_error_headers(error))
 
 
-def _headers(error: OmniGraphError) -> dict[str, str]:
+def _error_headers(error: OmniGraphError) -> dict[str, str]:
     match error.code:
         case "request.unauthorized":
             return {"WWW-Authenticate": "Bearer"}
@@ -88,18 +127,18 @@ def _headers(error: OmniGraphError) -> dict[str, str]:
             return {"Retry-After": str(SERVER_RETRY_AFTER_SECONDS)}
         case "blob.range" | "blob.changed":
             return blob_error_headers(error)
-    # The rest of a body of known length is thrown away as it comes; one without an end is not waited for.
-    return {"Connection": "close"} if isinstance(error, Overflow) else {}
+    # The rest of a body of known length is discarded as it arrives; one of unknown length is not awaited.
+    return {"Connection": "close"} if isinstance(error, BodyTooLarge) else {}
 
 
-class _End:
-    """One end of the application: answers a request by asking for it, whatever happens."""
+class _Endpoint:
+    """The ASGI application of one route; every error becomes a response."""
 
     def __init__(
         self,
         service: Service,
         path: str,
-        ask: Ask,
+        ask: Respond,
         *,
         headers: Mapping[str, str] | None = None,
         is_change: bool = False,
@@ -107,86 +146,88 @@ class _End:
         self.service = service
         self.headers = headers or {}
         self.path = path
-        self.ask = ask
+        self.respond_to = ask
         self.is_change = is_change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        note = note_of(scope)
-        note.route = self.path
+        log = request_log(scope)
+        log.route = self.path
         try:
-            answer = await self.respond(scope, receive, note)
-        except Gone:
+            response = await self.respond(scope, receive, log)
+        except ClientDisconnected:
             return
         if self.headers:
-            answer = replace(answer, headers={**answer.headers, **self.headers})
+            response = replace(response, headers={**response.headers, **self.headers})
         try:
-            await send_answer(answer, receive, send, self.service.readers, self.service.pace)
+            await send_response(response, receive, send, self.service.readers, self.service.minimum_rate)
         except Exception as error:  # noqa: BLE001 - as below
-            coded = _coded(note, error)
-            if note.status != HUNG_UP:
-                # The reader sees a body without its end; nothing else can be said any more.
-                note.code = coded.code
+            coded = _as_coded_error(log, error)
+            if log.status != CLIENT_CLOSED_REQUEST:
+                # The status is sent already: the client sees a truncated body.
+                log.code = coded.code
                 return
-            await send_answer(self._refusal(note, coded), receive, send, self.service.readers)
+            await send_response(self._error_response(log, coded), receive, send, self.service.readers)
 
-    async def respond(self, scope: Scope, receive: Receive, note: Note) -> Answer:
-        """Return an answer, or the refusal as one."""
+    async def respond(self, scope: Scope, receive: Receive, log: RequestLog) -> Response:
+        """Return the response, or the error as one."""
         try:
             if self.path not in ALWAYS_ANSWERED:
-                self.service.hosts.check(headers_of(scope).get("host", ()))
-            answer = await self._reserved(await self.ask(scope, receive))
-        except Gone:
+                self.service.hosts.check(headers_by_name(scope).get("host", ()))
+            response = await self._reserve_stream(await self.respond_to(scope, receive))
+        except ClientDisconnected:
             raise
         except asyncio.CancelledError:
-            # Its time is over with that of the server, and it was still bringing its body; work in threads ends before.
+            # The server is stopping and the request was still sending its body; work in threads has ended by then.
             if not self.service.is_stopping:
                 raise
-            return self._refusal(note, stopping())
-        except Exception as error:  # noqa: BLE001 - whatever it is, its text is not for the caller
-            return self._refusal(note, _coded(note, error))
-        if answer.has_committed:
+            return self._error_response(log, server_stopping())
+        except Exception as error:  # noqa: BLE001 - the text of an unexpected error must not reach the client
+            return self._error_response(log, _as_coded_error(log, error))
+        if response.has_committed:
             self.service.metrics.count(names.COMMITS)
-        return answer
+        return response
 
-    async def _reserved(self, answer: Answer) -> Answer:
-        """Return a stream with its share of the transport; other answers need none."""
-        if answer.media != NDJSON:
-            return answer
+    async def _reserve_stream(self, response: Response) -> Response:
+        """Reserve transport buffers for a streamed response; other responses need none."""
+        if response.media != NDJSON:
+            return response
         streams = self.service.streams
         try:
             await streams.reserve()
         except BaseException:
-            answer.end()
+            response.end()
             raise
 
         def end() -> None:
-            answer.end()
+            response.end()
             streams.release()
 
-        return replace(answer, end=end)
+        return replace(response, end=end)
 
-    def _refusal(self, note: Note, error: OmniGraphError) -> Answer:
-        return refusal(self.service, note, error, is_change=self.is_change)
+    def _error_response(self, log: RequestLog, error: OmniGraphError) -> Response:
+        return error_response(self.service, log, error, is_change=self.is_change)
 
 
-def _coded(note: Note, error: Exception) -> OmniGraphError:
-    """Return an error that can be told; what is a failure of our own is logged instead."""
+def _as_coded_error(log: RequestLog, error: Exception) -> OmniGraphError:
+    """Return a coded error; anything else is a bug, which is logged and becomes `internal.bug`."""
     if isinstance(error, OmniGraphError):
         return error
-    log_failure(error, note.request_id)
+    log_failure(error, log.request_id)
     return GraphError("", code="internal.bug")
 
 
-def _of_graph(service: Service, route: Route) -> _End:
-    return _End(service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change)
+def _graph_endpoint(service: Service, route: Route) -> _Endpoint:
+    return _Endpoint(
+        service, route.path, partial(service.answer, route), headers=route.headers, is_change=route.is_change
+    )
 
 
-def _of_server(service: Service, route: ServerRoute) -> _End:
-    async def ask(scope: Scope, receive: Receive) -> Answer:
-        actor = None if route.is_open else service.authenticate(headers_of(scope))
-        note_of(scope).actor = actor
+def _server_endpoint(service: Service, route: ServerRoute) -> _Endpoint:
+    async def ask(scope: Scope, receive: Receive) -> Response:
+        actor = None if route.is_open else service.authenticate(headers_by_name(scope))
+        request_log(scope).actor = actor
         if route.is_instant:
             return route.handle(service, actor)
-        return await service.run(service.own, lambda: route.handle(service, actor))
+        return await service.run(service.admin_threads, lambda: route.handle(service, actor))
 
-    return _End(service, route.path, ask)
+    return _Endpoint(service, route.path, ask)

@@ -1,6 +1,6 @@
-"""Who is asking: bearer tokens, kept as digests, and where a server reads them from at its start.
+"""Authentication by bearer tokens, access without a policy, and the `Host` allow list.
 
-The text of a token is never kept and never told.
+Tokens are kept as digests; their text is never stored or logged.
 """
 
 from __future__ import annotations
@@ -24,45 +24,45 @@ from omnigraph.limits import TOKENS_BYTES_MAX
 from omnigraph.policy import Policy
 from omnigraph.source_files import read_regular_file
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_GROUP_AND_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FILE, _JSON = "OMNIGRAPH_SERVER_BEARER_TOKENS_FILE", "OMNIGRAPH_SERVER_BEARER_TOKENS_JSON"
-_AWS, _ONE = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "OMNIGRAPH_SERVER_BEARER_TOKEN"
+_AWS, _SINGLE = "OMNIGRAPH_SERVER_BEARER_TOKENS_AWS_SECRET", "OMNIGRAPH_SERVER_BEARER_TOKEN"
 
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The actors of a server by the digest of their token; none is a server that asks nobody for one."""
+    """The actors of a server by the digest of their token; empty for a server without authentication."""
 
     entries: tuple[tuple[bytes, str], ...] = ()
 
     @classmethod
     def of(cls, by_actor: Mapping[str, str]) -> Tokens:
-        """Hash tokens; a blank or shared one is refused."""
+        """Hash tokens; blank and shared ones are rejected."""
         entries = []
         for actor, token in by_actor.items():
             if not actor.strip() or not token.strip():
                 raise UsageError("a bearer token and its actor must not be blank", actor=actor)
             entries.append((_digest(token.strip()), actor.strip()))
-        for what, distinct in (("token", {one for one, _ in entries}), ("actor", {one for _, one in entries})):
+        for what, distinct in (("token", {value for value, _ in entries}), ("actor", {value for _, value in entries})):
             if len(distinct) < len(entries):
                 raise UsageError(f"two bearer tokens have the same {what}; give every actor one of its own")
         return cls(tuple(entries))
 
     def actor_of(self, authorization: str | None) -> str | None:
-        """Return who sent a header `Authorization`; None where no token is asked for."""
+        """Return the actor of an `Authorization` header; None without authentication."""
         if not self.entries:
             return None
         scheme, _, token = (authorization or "").strip().partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise GraphError("missing bearer token", code="request.unauthorized")
-        asked, found = _digest(token.strip()), None
-        # Every entry is compared, and each in constant time, so that time tells nothing about any of them.
+        asked, matched = _digest(token.strip()), None
+        # Compare every entry, each in constant time, against timing attacks.
         for digest, actor in self.entries:
             if hmac.compare_digest(digest, asked):
-                found = actor
-        if found is None:
+                matched = actor
+        if matched is None:
             raise GraphError("invalid bearer token", code="request.unauthorized")
-        return found
+        return matched
 
 
 def read_tokens() -> Tokens:
@@ -72,11 +72,11 @@ def read_tokens() -> Tokens:
     file, text = settings.read(_FILE), settings.read(_JSON)
     if file and text:
         raise UsageError(f"{_FILE} and {_JSON} are both set; use one of them")
-    by_actor = _parse(_FILE, _text_of(file)) if file else _parse(_JSON, text) if text else {}
-    if one := settings.read(_ONE):
+    by_actor = _parse_tokens(_FILE, _read_token_file(file)) if file else _parse_tokens(_JSON, text) if text else {}
+    if token := settings.read(_SINGLE):
         if "default" in by_actor:
-            raise UsageError(f"{_ONE} is the token of the actor `default`, which has another one already")
-        by_actor["default"] = one
+            raise UsageError(f"{_SINGLE} is the token of the actor `default`, which has another one already")
+        by_actor["default"] = token
     return Tokens.of(by_actor)
 
 
@@ -86,9 +86,9 @@ def token_files() -> tuple[Path, ...]:
     return (Path(file),) if file else ()
 
 
-def _text_of(path: str) -> str:
+def _read_token_file(path: str) -> str:
     data, status = read_regular_file(Path(path), TOKENS_BYTES_MAX)
-    if status.st_mode & _OTHERS:
+    if status.st_mode & _GROUP_AND_OTHERS:
         raise UsageError(
             f"`{path}` holds tokens, and others than its owner can read it; type `chmod 600 {path}`", path=path
         )
@@ -100,27 +100,27 @@ def _text_of(path: str) -> str:
         raise UsageError(f"{_FILE} names `{path}`, which is not UTF-8; save it as UTF-8", path=path) from None
 
 
-def _parse(setting: str, text: str) -> dict[str, str]:
+def _parse_tokens(setting: str, text: str) -> dict[str, str]:
     try:
-        found = orjson.loads(text)
+        entries = orjson.loads(text)
     except orjson.JSONDecodeError:
-        # What the text holds must not end up in a message, so neither does the parser's.
-        found = None
-    is_fit = isinstance(found, dict) and all(isinstance(one, str) for one in found.values())
+        # The parser's message may quote tokens, so it is not shown.
+        entries = None
+    is_fit = isinstance(entries, dict) and all(isinstance(token, str) for token in entries.values())
     if not is_fit:
         raise UsageError(f'{setting} has to hold a JSON object of tokens by actor, such as {{"ada": "…"}}')
-    return {str(actor): str(token) for actor, token in found.items()}
+    return {str(actor): str(token) for actor, token in entries.items()}
 
 
 def _digest(token: str) -> bytes:
     return sha256(token.encode("utf-8", "surrogateescape")).digest()
 
 
-class ReadersOnly:
-    """The policy of a graph without one on a server with tokens: whoever has a token may read."""
+class ReadOnlyPolicy:
+    """The policy of a graph without one on a server with tokens: authenticated actors may read."""
 
     def enforce(self, action: str, scope: Scope, actor: str | None) -> None:
-        """Refuse everything but reading."""
+        """Deny everything but `read`."""
         if action != "read" or actor is None:
             raise PolicyDenied(
                 f"`{action}` is not allowed: the server has no policy for this graph, and lets actors only read; start"
@@ -134,31 +134,31 @@ class ReadersOnly:
     def hidden_types(
         self, actor: str | None, action: str, names: Iterable[str], branch: PolicyBranch | None = None
     ) -> frozenset[str]:
-        """Hide nothing from readers."""
+        """Hide no types from reads."""
         return frozenset() if action == "read" else frozenset(names)
 
     def is_protected(self, branch: PolicyBranch) -> bool:
-        """Protect nothing."""
+        """Return False: no branch is protected."""
         return False
 
     def sample_actors(self) -> Iterable[str]:
-        """Tell nobody apart."""
+        """Return no actors: all have the same rights."""
         return ()
 
 
-READERS_ONLY = ReadersOnly()
+READ_ONLY_POLICY = ReadOnlyPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Doors:
-    """Whether tokens are asked for, and whether any graph has a policy: from that follows what is open."""
+class AuthMode:
+    """How a server authenticates and authorizes: with tokens, with policies, or not at all."""
 
     has_tokens: bool
     has_policy: bool
     is_unauthenticated: bool
 
     def check(self) -> None:
-        """Refuse to start in a state in which nobody, or everybody unasked, could do things."""
+        """Reject configurations that lock everyone out, or allow anonymous access without `--unauthenticated`."""
         if self.has_tokens:
             return
         if self.has_policy:
@@ -168,26 +168,26 @@ class Doors:
         if not self.is_unauthenticated:
             raise UsageError(
                 "the server has no bearer tokens; set OMNIGRAPH_SERVER_BEARER_TOKENS_FILE, or start it with"
-                " `--unauthenticated` to let everybody in"
+                " `--unauthenticated` to allow anonymous access"
             )
 
     def checker(self, policy: Policy | None) -> PolicyHook:
-        """Return who judges a graph with this policy, or with none."""
+        """Return the policy to enforce on a graph."""
         if policy is not None:
             return policy
-        return READERS_ONLY if self.has_tokens else ALLOW_ALL
+        return READ_ONLY_POLICY if self.has_tokens else ALLOW_ALL
 
 
-def is_stranger(checker: PolicyHook, actor: str | None) -> bool:
-    """Tell whether a policy has no rule at all for an actor, who then does not learn that its graph is served."""
+def has_no_rules(checker: PolicyHook, actor: str | None) -> bool:
+    """Return True if a policy has no rule for an actor; the existence of the graph is hidden from them."""
     if not isinstance(checker, Policy):
         return False
     groups = checker.bundle.groups
     return not any(actor in groups[rule.group] for rule in checker.bundle.rules)
 
 
-def refuse_hopeless(checker: PolicyHook, actor: str | None, action: str) -> None:
-    """Refuse an action that the actor may do on no branch at all, before anything else of the request is read."""
+def deny_early(checker: PolicyHook, actor: str | None, action: str) -> None:
+    """Raise `PolicyDenied` for an action that the actor may do on no branch, before the request body is read."""
     if isinstance(checker, Policy):
         groups = checker.bundle.groups
         mine = (rule for rule in checker.bundle.rules if action in rule.actions)
@@ -196,26 +196,27 @@ def refuse_hopeless(checker: PolicyHook, actor: str | None, action: str) -> None
     checker.enforce(action, Scope(), actor)
 
 
-SETTING = "OMNIGRAPH_SERVER_ALLOWED_HOSTS"
+ALLOWED_HOSTS_SETTING = "OMNIGRAPH_SERVER_ALLOWED_HOSTS"
 
 
 @dataclass(frozen=True, slots=True)
 class AllowedHosts:
-    """The names in lower case, without ports; `*` allows any, and `.example.org` all names below one."""
+    """Allowed `Host` names, lower case, without ports; `*` allows any, `.example.org` all subdomains."""
 
     names: frozenset[str] = frozenset({"*"})
     allows_addresses: bool = True
 
     def check(self, headers: Sequence[str]) -> None:
-        """Refuse a request whose header `Host` names another server."""
+        """Reject a request whose `Host` header is not allowed (DNS rebinding)."""
         if "*" in self.names:
             return
         name = host_name(headers[0]) if len(headers) == 1 else ""
-        parents = (name[place:] for place, character in enumerate(name) if character == ".")
+        parents = (name[index:] for index, character in enumerate(name) if character == ".")
         if name in self.names or self.names.intersection(parents) or (self.allows_addresses and _is_address(name)):
             return
         raise GraphError(
-            f"this server does not answer to the name of the header `Host`; name it in {SETTING}", code="request.host"
+            f"this server does not answer to the name of the header `Host`; name it in {ALLOWED_HOSTS_SETTING}",
+            code="request.host",
         )
 
 
@@ -240,8 +241,8 @@ def _is_address(name: str) -> bool:
 
 
 def read_allowed_hosts(*, has_tokens: bool) -> AllowedHosts:
-    """Return what the setting says; without it, any name with tokens, and without tokens the names of this machine."""
-    listed = frozenset(name.strip().lower() for name in settings.read(SETTING).split(",") if name.strip())
+    """Read the setting; by default any host with tokens, and without tokens the names of this machine."""
+    listed = frozenset(name.strip().lower() for name in settings.read(ALLOWED_HOSTS_SETTING).split(",") if name.strip())
     if listed:
         return AllowedHosts(listed, allows_addresses=False)
     if has_tokens:

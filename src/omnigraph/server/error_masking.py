@@ -1,6 +1,6 @@
-"""What an error may tell a caller over HTTP: nothing of where and how the server keeps a graph.
+"""Redaction of errors before they are sent: no paths, buckets or internals of the server.
 
-The address of the graph becomes its id; failures of storage and of ourselves are told in fixed words.
+The URI of a graph becomes its id; storage and internal errors get fixed messages.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 from omnigraph.errors import Effect, OmniGraphError
 from omnigraph.server.errors import error_body
-from omnigraph.server.registry import Hosted
+from omnigraph.server.registry import ServedGraph
 
-# Their messages may name files, buckets or ends of our own code.
-_OPAQUE: Final = frozenset(
+# Their messages may name files, buckets or code.
+_INTERNAL_CODES: Final = frozenset(
     {
         "storage.failed",
         "storage.drift",
@@ -25,9 +25,9 @@ _OPAQUE: Final = frozenset(
         "internal.bug",
     }
 )
-_KEPT: Final = ("kind", "operation_id", "branch", "type_key")
-# The change routes tell only these.
-_CHANGE_MEMBERS: Final = frozenset(
+_KEPT_CONTEXT: Final = ("kind", "operation_id", "branch", "type_key")
+# The only fields of errors on the change routes.
+_CHANGE_FIELDS: Final = frozenset(
     {
         "error",
         "code",
@@ -40,7 +40,7 @@ _CHANGE_MEMBERS: Final = frozenset(
     }
 )
 
-# Of what the error knows, what the caller said or what those members tell.
+# The only context of such errors: what the client sent, or what those fields have.
 _CHANGE_CONTEXT: Final = frozenset(
     {
         *("resource", "limit", "actual", "cursor", "first_unreadable_commit_id", "reason", "graph_commit_id"),
@@ -49,37 +49,37 @@ _CHANGE_CONTEXT: Final = frozenset(
 )
 
 
-def told(error: OmniGraphError, hosted: Hosted | None, *, is_change: bool = False) -> dict[str, Any]:
-    """Return the body of an error, without what is the server's own business."""
+def redact_error(error: OmniGraphError, served: ServedGraph | None, *, is_change: bool = False) -> dict[str, Any]:
+    """Return the JSON body of an error without server internals."""
     body = error_body(error)
-    if error.code in _OPAQUE:
-        body["error"] = _fixed(error)
-        body["context"] = {name: body["context"][name] for name in _KEPT if name in body["context"]}
-    elif hosted is not None:
-        root = hosted.graph.uri
+    if error.code in _INTERNAL_CODES:
+        body["error"] = _fixed_message(error)
+        body["context"] = {name: body["context"][name] for name in _KEPT_CONTEXT if name in body["context"]}
+    elif served is not None:
+        root = served.graph.uri
         bare = root.partition("://")[2] or root
-        body = {name: _without(value, (root, bare.strip("/")), hosted.graph_id) for name, value in body.items()}
+        body = {name: _replace_paths(value, (root, bare.strip("/")), served.graph_id) for name, value in body.items()}
         body["context"].pop("uri", None)
     if is_change:
         known = {name: value for name, value in body["context"].items() if name in _CHANGE_CONTEXT}
-        body = {name: value for name, value in body.items() if name in _CHANGE_MEMBERS} | {"context": known}
+        body = {name: value for name, value in body.items() if name in _CHANGE_FIELDS} | {"context": known}
     return body
 
 
-def _fixed(error: OmniGraphError) -> str:
+def _fixed_message(error: OmniGraphError) -> str:
     if error.effect is Effect.UNKNOWN:
-        return "storage did not answer whether the write was published; ask for `operation_id` before you run it again"
+        return "storage did not confirm whether the write was published; look up `operation_id` before you retry"
     return f"{error.kind.summary} Ask the operator of the server, and name the request id."
 
 
-def _without(value: Any, roots: tuple[str, ...], graph_id: str) -> Any:
-    """Return a value in which every text names the graph instead of its place."""
+def _replace_paths(value: Any, roots: tuple[str, ...], graph_id: str) -> Any:
+    """Replace the paths of a graph by its id in all strings of a value."""
     if isinstance(value, str):
         for root in roots:
             value = value.replace(root, graph_id)
         return value
     if isinstance(value, dict):
-        return {name: _without(one, roots, graph_id) for name, one in value.items()}
+        return {name: _replace_paths(item, roots, graph_id) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_without(one, roots, graph_id) for one in value]
+        return [_replace_paths(item, roots, graph_id) for item in value]
     return value

@@ -1,6 +1,6 @@
-"""What every refusal looks like, as shapes of JSON; the description of the interface is made from them.
+"""JSON shapes of errors, from which OpenAPI is generated.
 
-Plain types, imported by no data path. `envelope` makes the values.
+Types only; `errors.error_body` builds the values.
 """
 
 from __future__ import annotations

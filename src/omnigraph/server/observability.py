@@ -1,6 +1,6 @@
-"""What every request leaves behind: a request id in its answer, a line in the log, and its share of the numbers.
+"""JSON logs, Prometheus metrics and request ids, added to every request by an ASGI wrapper.
 
-Wraps the whole application, so that it answers nothing unseen; connections beyond the limit never get that far.
+Connections beyond the limit are rejected before it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from omnigraph.server.admission import Message, Receive, Send
 from omnigraph.server.wire import REQUEST_ID
 
 _log: Final = logging.getLogger("omnigraph.server")
-# What a record may carry beside its message.
-_MEMBERS: Final = (
+# Extra fields of a log record.
+_FIELDS: Final = (
     *("request_id", "method", "route", "graph_id", "actor", "status", "milliseconds", "code"),
     *("action", "branch", "target_branch", "decision", "rule", "signal", "graphs", "query", "error", "at"),
 )
@@ -34,25 +34,25 @@ class JsonLines(logging.Formatter):
     """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        told: dict[str, object] = {
+        entry: dict[str, object] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
         }
-        told |= {name: getattr(record, name) for name in _MEMBERS if getattr(record, name, None) is not None}
+        entry |= {name: getattr(record, name) for name in _FIELDS if getattr(record, name, None) is not None}
         if record.exc_info and record.exc_info[1] is not None:
-            told |= describe(record.exc_info[1])
-        return orjson.dumps(told, default=str).decode()
+            entry |= describe_exception(record.exc_info[1])
+        return orjson.dumps(entry, default=str).decode()
 
 
-def describe(error: BaseException) -> dict[str, object]:
-    """Return what may be told about an exception: its class, and the functions it came through."""
+def describe_exception(error: BaseException) -> dict[str, object]:
+    """Describe an exception by its class and stack; its message may hold data."""
     frames = extract_tb(error.__traceback__)
-    return {"error": type(error).__name__, "at": [f"{one.name}:{one.lineno}" for one in frames[-8:]]}
+    return {"error": type(error).__name__, "at": [f"{frame.name}:{frame.lineno}" for frame in frames[-8:]]}
 
 
-def to_standard_error() -> None:
+def log_to_stderr() -> None:
     """Send all logs of this process to standard error as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
@@ -63,23 +63,23 @@ def to_standard_error() -> None:
 
 
 def log_request(level: int, **members: object) -> None:
-    """Log that a request has ended."""
+    """Log a finished request."""
     if _log.isEnabledFor(level):
         _log.log(level, "request", extra=members)
 
 
 def log_failure(error: BaseException, request_id: str) -> None:
-    """Log a failure of our own, for whoever is asked about the request id."""
-    _log.error("failure", extra={"request_id": request_id, **describe(error)})
+    """Log an internal error with its request id."""
+    _log.error("failure", extra={"request_id": request_id, **describe_exception(error)})
 
 
-MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
+METRICS_MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counters that threads and the event loop share."""
+    """Thread-safe counters and histograms."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -93,23 +93,23 @@ class Metrics:
             self.in_flight += 1
 
     def end(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request that has ended."""
+        """Record a finished request."""
         with self._lock:
             self.in_flight -= 1
             self._requests[(("method", method), ("route", route), ("status", str(status)))] += 1
             kept = self._seconds.setdefault(route, [0.0] * (len(_BUCKETS) + 2))
-            for place, bound in enumerate(_BUCKETS):
-                kept[place] += seconds <= bound
+            for bucket, bound in enumerate(_BUCKETS):
+                kept[bucket] += seconds <= bound
             kept[-2] += seconds
             kept[-1] += 1
 
     def count(self, name: str) -> None:
-        """Count one commit, conflict or refusal."""
+        """Increment a counter."""
         with self._lock:
             self._counts[name] += 1
 
     def render(self, gauges: Iterable[tuple[str, str, float]], storage: Counter[Labels]) -> str:
-        """Return all numbers as text; `gauges` are those that are looked up now: name, help, value."""
+        """Return all metrics in Prometheus text format; `gauges` are (name, help, value)."""
         with self._lock:
             requests, counts = dict(self._requests), dict(self._counts)
             seconds = {route: list(kept) for route, kept in self._seconds.items()}
@@ -169,70 +169,70 @@ def _histogram(route: str, kept: list[float]) -> Iterator[str]:
 Scope = MutableMapping[str, Any]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_NOTE: Final = "omnigraph.note"
-_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
-# What is counted and logged when the caller hung up before anything was answered.
-HUNG_UP: Final = 499
+_SCOPE_KEY: Final = "omnigraph.note"
+_SAFE_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+# Status that is logged when the client disconnected before the response (as nginx does).
+CLIENT_CLOSED_REQUEST: Final = 499
 
 
 @dataclass(slots=True)
-class Note:
-    """What becomes known about a request while it is answered."""
+class RequestLog:
+    """The log entry of a request, filled in while it is handled."""
 
     request_id: str
     route: str = "unknown"
     graph_id: str | None = None
     actor: str | None = None
     code: str | None = None
-    status: int = HUNG_UP
+    status: int = CLIENT_CLOSED_REQUEST
 
 
-def note_of(scope: Scope) -> Note:
-    """Return the note of a request."""
-    found = scope[_NOTE]
-    assert isinstance(found, Note)
-    return found
+def request_log(scope: Scope) -> RequestLog:
+    """Return the log entry of a request."""
+    log = scope[_SCOPE_KEY]
+    assert isinstance(log, RequestLog)
+    return log
 
 
-def observed(app: App, metrics: Metrics) -> App:
-    """Return an application that leaves traces."""
+def with_request_log(app: App, metrics: Metrics) -> App:
+    """Wrap an application with request ids, logs and metrics."""
 
     async def observe(scope: Scope, receive: Receive, send: Send) -> None:
-        note = Note(_request_id(scope))
-        scope[_NOTE] = note
+        log = RequestLog(_request_id(scope))
+        scope[_SCOPE_KEY] = log
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
-                note.status = message["status"]
-                message["headers"] = [*message["headers"], (REQUEST_ID.lower().encode(), note.request_id.encode())]
+                log.status = message["status"]
+                message["headers"] = [*message["headers"], (REQUEST_ID.lower().encode(), log.request_id.encode())]
             await send(message)
 
         metrics.begin()
         started = clock.elapsed()
         try:
             await app(scope, receive, noting)
-        except Exception as error:  # noqa: BLE001 - the server would print its text, which may name what it must not
-            log_failure(error, note.request_id)
+        except Exception as error:  # noqa: BLE001 - its message may hold data
+            log_failure(error, log.request_id)
         finally:
             seconds = clock.elapsed() - started
-            metrics.end(scope["method"], note.route, note.status, seconds)
+            metrics.end(scope["method"], log.route, log.status, seconds)
             log_request(
-                logging.INFO if note.status < 500 else logging.ERROR,
-                request_id=note.request_id,
+                logging.INFO if log.status < 500 else logging.ERROR,
+                request_id=log.request_id,
                 method=scope["method"],
-                route=note.route,
-                graph_id=note.graph_id,
-                actor=note.actor,
-                status=note.status,
+                route=log.route,
+                graph_id=log.graph_id,
+                actor=log.actor,
+                status=log.status,
                 milliseconds=round(seconds * 1_000, 1),
-                code=note.code,
+                code=log.code,
             )
 
     return observe
 
 
 def _request_id(scope: Scope) -> str:
-    """Return the id that the caller gave, if it is harmless, or a new one."""
-    wanted = REQUEST_ID.lower().encode()
-    given: bytes | None = next((value for name, value in scope["headers"] if name == wanted), None)
-    return given.decode() if given is not None and _ID.fullmatch(given) else new_ulid()
+    """Return the request id of the client, if it is well formed, or a new one."""
+    header = REQUEST_ID.lower().encode()
+    request_id: bytes | None = next((value for name, value in scope["headers"] if name == header), None)
+    return request_id.decode() if request_id is not None and _SAFE_ID.fullmatch(request_id) else new_ulid()

@@ -1,4 +1,4 @@
-"""The description of the interface, OpenAPI 3.1, made from the tables of routes.
+"""OpenAPI 3.1, generated from the tables of routes.
 
 `docs/openapi.json` is this, and a test says so. Another holds every answer of the route tests against it.
 """
@@ -22,7 +22,7 @@ from omnigraph.server.routes import ROUTES, Route, ServerRoute
 
 Schema = dict[str, Any]
 
-_PLAIN: Final[dict[Any, Schema]] = {
+_SCALARS: Final[dict[Any, Schema]] = {
     str: {"type": "string"},
     int: {"type": "integer", "format": "int64"},
     float: {"type": "number"},
@@ -42,8 +42,8 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return {}
-    if kind in _PLAIN:
-        return dict(_PLAIN[kind])
+    if kind in _SCALARS:
+        return dict(_SCALARS[kind])
     if origin is Literal:
         return {"type": "string", "enum": list(inner)}
     if origin is list:
@@ -51,7 +51,7 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
     if origin is dict:
         return {"type": "object", "additionalProperties": schema_of(inner[1], shapes)}
     if origin in (Union, UnionType):
-        return {"anyOf": [schema_of(one, shapes) for one in inner]}
+        return {"anyOf": [schema_of(option, shapes) for option in inner]}
     if kind.__name__ not in shapes:
         shapes[kind.__name__] = {}
         shapes[kind.__name__] = _object(kind, shapes)
@@ -61,12 +61,12 @@ def schema_of(kind: Any, shapes: dict[str, Schema]) -> Schema:
 def _object(kind: Any, shapes: dict[str, Schema]) -> Schema:
     hints = get_type_hints(kind)
     properties = {wire.TO_WIRE.get(name, name): schema_of(hint, shapes) for name, hint in hints.items()}
-    required = sorted(wire.TO_WIRE.get(name, name) for name in required_members(kind))
+    required = sorted(wire.TO_WIRE.get(name, name) for name in required_fields(kind))
     about = {} if kind.__doc__ is None else {"description": " ".join(kind.__doc__.split())}
     return {"type": "object", **about, "properties": properties, "required": required}
 
 
-def required_members(kind: Any) -> set[str]:
+def required_fields(kind: Any) -> set[str]:
     """Return the members that an answer always has; annotations kept as text hide that from older Pythons."""
     hints = get_type_hints(kind, include_extras=True)
     if not kind.__total__:
@@ -79,18 +79,18 @@ def input_schema(takes: type, shapes: dict[str, Schema]) -> Schema:
     assert is_dataclass(takes)
     hints = get_type_hints(takes)
     properties, required = {}, []
-    for one in fields(takes):
-        name = wire.TO_WIRE.get(one.name, one.name)
-        hint = hints[one.name]
-        if one.default is MISSING:
+    for member in fields(takes):
+        name = wire.TO_WIRE.get(member.name, member.name)
+        hint = hints[member.name]
+        if member.default is MISSING:
             required.append(name)
             properties[name] = schema_of(hint, shapes)
         else:
             properties[name] = schema_of(hint | None, shapes)
-            if one.default is not None:
-                properties[name]["default"] = one.default
-        if wire.ALIAS in one.metadata:
-            properties[name]["description"] = f"Also taken under its former name, `{one.metadata[wire.ALIAS]}`."
+            if member.default is not None:
+                properties[name]["default"] = member.default
+        if wire.ALIAS in member.metadata:
+            properties[name]["description"] = f"Also taken under its former name, `{member.metadata[wire.ALIAS]}`."
     shape: Schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return {**shape, "required": required} if required else shape
 
@@ -144,7 +144,7 @@ _ARROW_HEADERS: Final = (wire.QUERY_NAME, wire.ROW_COUNT, wire.BRANCH, wire.COMM
 _BLOB_HEADERS: Final = ("ETag", "Accept-Ranges", wire.SNAPSHOT_ID)
 
 # Statuses of refusals: the name of the shared description, and its words.
-_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
+_ERROR_STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "400": ("BadRequest", "The request is wrong; see `omnigraph_code`."),
     "401": ("Unauthorized", "No token, or an unknown one."),
     "403": ("Forbidden", "The policy does not allow it."),
@@ -161,7 +161,7 @@ _STATUSES: Final[Mapping[str, tuple[str, str]]] = {
     "500": ("Failed", "The server or its storage failed."),
     "503": ("Stopping", "The server is being stopped; send the request again."),
 }
-_ALWAYS: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
+_COMMON_STATUSES: Final = ("400", "401", "403", "404", "409", "421", "429", "500", "503")
 _STATUS_HEADERS: Final[Mapping[str, tuple[str, ...]]] = {"401": ("WWW-Authenticate",), "429": ("Retry-After",)}
 
 
@@ -198,8 +198,8 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
     shapes: dict[str, Schema] = {}
     paths: dict[str, Any] = {}
     schema_of(Error, shapes)
-    for one in server_routes:
-        paths[one.path] = {"get": _server_operation(one, shapes)}
+    for server_route in server_routes:
+        paths[server_route.path] = {"get": _server_operation(server_route, shapes)}
     for route in ROUTES:
         path = re.sub(r":path\}", "}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _graph_operation(route, path, shapes)
@@ -210,7 +210,7 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
         "components": {
             "headers": {name: {"schema": schema, "description": about} for name, (schema, about) in _HEADERS.items()},
             "parameters": {wire.REQUEST_ID: _REQUEST_ID},
-            "responses": {name: _refusal(status) for status, (name, _) in _STATUSES.items()},
+            "responses": {name: _error_response(status) for status, (name, _) in _ERROR_STATUSES.items()},
             "schemas": dict(sorted(shapes.items())),
         },
     }
@@ -227,16 +227,16 @@ def describe(server_routes: Sequence[ServerRoute], *, is_secured: bool = True) -
 def _server_operation(route: ServerRoute, shapes: dict[str, Schema]) -> dict[str, Any]:
     content = _content(route.answers, shapes)
     statuses = ("421", "500", "503") if route.is_open else ("401", "403", "421", "500", "503")
-    responses = {"200": _response(route.summary, content), **_refusals(statuses)}
+    responses = {"200": _response(route.summary, content), **_error_responses(statuses)}
     if route.path == "/readyz":
         responses["503"] = _response("Not every graph can be read, or the server is being stopped.", content)
-    operation = _operation(route.summary, _name("GET", route.path), responses)
+    operation = _operation(route.summary, _operation_name("GET", route.path), responses)
     return {**operation, "security": []} if route.is_open else operation
 
 
 def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict[str, Any]:
-    responses = {**_successes(route, shapes), **_refusals_of(route)}
-    operation = _operation(route.summary, _name(route.method, path), responses)
+    responses = {**_success_responses(route, shapes), **_route_error_responses(route)}
+    operation = _operation(route.summary, _operation_name(route.method, path), responses)
     operation["parameters"] += [_path_parameter(name) for name in re.findall(r"\{(\w+)\}", path)]
     operation["parameters"] += _parameters(route, shapes)
     if route.body == "json":
@@ -246,7 +246,7 @@ def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict
     elif route.body == "ndjson":
         operation["requestBody"] = {
             "required": True,
-            "content": _lines((answers.NodeRecord, answers.EdgeRecord), shapes),
+            "content": _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes),
         }
     if route.successor is not None:
         operation["deprecated"] = True
@@ -254,29 +254,32 @@ def _graph_operation(route: Route, path: str, shapes: dict[str, Schema]) -> dict
 
 
 def _parameters(route: Route, shapes: dict[str, Schema]) -> list[dict[str, Any]]:
-    found = query_parameters(route.takes, shapes) if route.body != "json" else []
+    parameters = query_parameters(route.takes, shapes) if route.body != "json" else []
     if route.path.endswith("/if-graph-commit"):
-        found.append(_CONDITION)
+        parameters.append(_CONDITION)
     if route.may_commit:
-        found.append(_OPERATION_ID)
+        parameters.append(_OPERATION_ID)
     if route.path.endswith("/blob"):
-        found += [*_BLOB_CONDITIONS, *(_BLOB_RANGES if route.method == "GET" else ())]
-    return found
+        parameters += [*_BLOB_CONDITIONS, *(_BLOB_RANGES if route.method == "GET" else ())]
+    return parameters
 
 
-def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
+def _success_responses(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
     if route.path.endswith("/blob"):
         content = {} if route.method == "HEAD" else {wire.BYTES: {"schema": _BINARY}}
         whole = (*_BLOB_HEADERS, "Content-Length")
-        found = {"200": _response(route.summary, content, whole), "304": _response("Not changed.", {}, _BLOB_HEADERS)}
+        responses = {
+            "200": _response(route.summary, content, whole),
+            "304": _response("Not changed.", {}, _BLOB_HEADERS),
+        }
         if route.method == "GET":
-            found["206"] = _response("The range that was asked for.", content, (*whole, "Content-Range"))
-        return found
+            responses["206"] = _response("The range that was asked for.", content, (*whole, "Content-Range"))
+        return responses
     if route.path.endswith("/export"):
-        return {"200": _response(route.summary, _lines((answers.NodeRecord, answers.EdgeRecord), shapes))}
+        return {"200": _response(route.summary, _ndjson_content((answers.NodeRecord, answers.EdgeRecord), shapes))}
     if route.path.endswith("/baseline"):
         kinds = (answers.NodeRecord, answers.EdgeRecord, answers.BaselineRecord)
-        return {"200": _response(route.summary, _lines(kinds, shapes))}
+        return {"200": _response(route.summary, _ndjson_content(kinds, shapes))}
     content = _content(route.answers, shapes)
     if route.path.endswith("/queries/{name}"):
         both = [content[wire.JSON]["schema"], schema_of(answers.Mutated, shapes)]
@@ -287,19 +290,19 @@ def _successes(route: Route, shapes: dict[str, Schema]) -> dict[str, Any]:
     return {"200": _response(route.summary, content, route.headers)}
 
 
-def _statuses(route: Route) -> tuple[str, ...]:
+def _route_statuses(route: Route) -> tuple[str, ...]:
     """Return the statuses of the refusals of a route, from what it takes and does."""
     names = {*route.takes.__dataclass_fields__, *re.findall(r"\{(\w+)", route.path)}  # type: ignore[attr-defined]
-    found = set(_ALWAYS)
+    statuses = set(_COMMON_STATUSES)
     if route.body != "none":
-        found |= {"408", "413", "415"}
+        statuses |= {"408", "413", "415"}
     if names & {"snapshot", "as_of", "at", "commit", "commit_id", "page_token", "before", "to"}:
-        found |= {"410", "413"}
+        statuses |= {"410", "413"}
     if route.path.endswith("/if-graph-commit"):
-        found.add("412")
+        statuses.add("412")
     if route.path.endswith("/blob"):
-        found |= {"412", "416"} if route.method == "GET" else {"412"}
-    return tuple(sorted(found))
+        statuses |= {"412", "416"} if route.method == "GET" else {"412"}
+    return tuple(sorted(statuses))
 
 
 def _operation(summary: str, name: str, responses: dict[str, Any]) -> dict[str, Any]:
@@ -308,50 +311,53 @@ def _operation(summary: str, name: str, responses: dict[str, Any]) -> dict[str, 
     return {"summary": summary, "operationId": name, "parameters": [request_id], "responses": ordered}
 
 
-def _content(answer: type | str, shapes: dict[str, Schema]) -> dict[str, Any]:
-    if isinstance(answer, str):
-        return {answer: {"schema": {"type": "object"} if answer == wire.JSON else dict(_TEXT)}}
-    return {wire.JSON: {"schema": schema_of(answer, shapes)}}
+def _content(response: type | str, shapes: dict[str, Schema]) -> dict[str, Any]:
+    if isinstance(response, str):
+        return {response: {"schema": {"type": "object"} if response == wire.JSON else dict(_TEXT)}}
+    return {wire.JSON: {"schema": schema_of(response, shapes)}}
 
 
-def _lines(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
+def _ndjson_content(kinds: Iterable[type], shapes: dict[str, Schema]) -> dict[str, Any]:
     """Return NDJSON, which is a text to OpenAPI; `x-line-schema` describes each of its lines."""
-    line = {"anyOf": [schema_of(one, shapes) for one in kinds]}
+    line = {"anyOf": [schema_of(kind, shapes) for kind in kinds]}
     return {wire.NDJSON: {"schema": dict(_TEXT), "x-line-schema": line}}
 
 
 def _response(about: str, content: Mapping[str, Any], headers: Iterable[str] = ()) -> dict[str, Any]:
-    found: dict[str, Any] = {"description": about, "headers": _headers((wire.REQUEST_ID, *headers))}
-    return {**found, "content": dict(content)} if content else found
+    response: dict[str, Any] = {"description": about, "headers": _headers((wire.REQUEST_ID, *headers))}
+    return {**response, "content": dict(content)} if content else response
 
 
-def _refusals(statuses: Iterable[str]) -> dict[str, Any]:
-    return {one: {"$ref": f"#/components/responses/{_STATUSES[one][0]}"} for one in statuses}
+def _error_responses(statuses: Iterable[str]) -> dict[str, Any]:
+    return {status: {"$ref": f"#/components/responses/{_ERROR_STATUSES[status][0]}"} for status in statuses}
 
 
-def _refusals_of(route: Route) -> dict[str, Any]:
-    statuses, is_head = _statuses(route), route.method == "HEAD"
+def _route_error_responses(route: Route) -> dict[str, Any]:
+    statuses, is_head = _route_statuses(route), route.method == "HEAD"
     special: dict[str, tuple[str, ...]] = {}
     if route.path.endswith("/blob"):
         special = {"412": _BLOB_HEADERS, "416": (*_BLOB_HEADERS, "Content-Range")}
-    own = statuses if is_head or route.headers else [one for one in statuses if one in special]
-    inline = {one: _refusal(one, (*special.get(one, ()), *route.headers), has_body=not is_head) for one in own}
-    return {**_refusals(statuses), **inline}
+    inlined = statuses if is_head or route.headers else [status for status in statuses if status in special]
+    inline = {
+        status: _error_response(status, (*special.get(status, ()), *route.headers), has_body=not is_head)
+        for status in inlined
+    }
+    return {**_error_responses(statuses), **inline}
 
 
-def _refusal(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
+def _error_response(status: str, headers: Iterable[str] = (), *, has_body: bool = True) -> dict[str, Any]:
     content = {wire.JSON: {"schema": {"$ref": "#/components/schemas/Error"}}} if has_body else {}
-    return _response(_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
+    return _response(_ERROR_STATUSES[status][1], content, (*_STATUS_HEADERS.get(status, ()), *headers))
 
 
 def _headers(names: Iterable[str]) -> dict[str, Any]:
     return {name: {"$ref": f"#/components/headers/{name}"} for name in names}
 
 
-def _name(method: str, path: str) -> str:
+def _operation_name(method: str, path: str) -> str:
     """Return a name for an operation.
 
-    >>> _name("POST", "/graphs/{graph_id}/mutate/if-graph-commit")
+    >>> _operation_name("POST", "/graphs/{graph_id}/mutate/if-graph-commit")
     'post_mutate_if_graph_commit'
     """
     words = re.findall(r"[a-z_]+", path.replace("/graphs/{graph_id}", "") or "/graph")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from omnigraph.engine.authorization import PolicyHook
 from omnigraph.errors import UsageError
 from omnigraph.policy import Policy, load_bundle
-from omnigraph.server.auth import Doors, Tokens
+from omnigraph.server.auth import AuthMode, Tokens
 
 if TYPE_CHECKING:
     from omnigraph.server.service import Service
@@ -42,7 +42,7 @@ class Sources:
     token_files: tuple[Path, ...]
     policies: Mapping[str, Path | None]
     server_policy: Path | None
-    doors: Doors
+    doors: AuthMode
 
     def read(self) -> Configuration:
         """Read everything; raises when any of it cannot be used."""
@@ -54,8 +54,8 @@ class Sources:
             for graph_id, path in self.policies.items()
         }
         checkers = {graph_id: self.doors.checker(policy) for graph_id, policy in loaded.items()}
-        own = self.server_policy
-        judge = None if own is None else load_bundle(own, scope="server", graph_id="root")
+        policy_file = self.server_policy
+        judge = None if policy_file is None else load_bundle(policy_file, scope="server", graph_id="root")
         return Configuration(tokens, checkers, judge)
 
     def fingerprint(self) -> Fingerprint:
@@ -76,8 +76,8 @@ def _fingerprints(paths: Iterable[Path]) -> Iterable[tuple[int, int, int] | None
 
 async def watch_configuration(service: Service) -> None:
     """Read tokens and policies again whenever their files change."""
-    house = service.house
+    registry = service.registry
     while True:
         await asyncio.sleep(service.reload_seconds)
-        if await service.run(service.own, house.sources.fingerprint) != house.fingerprint:
+        if await service.run(service.admin_threads, registry.sources.fingerprint) != registry.fingerprint:
             service.reload_soon()

@@ -1,6 +1,6 @@
-"""Runs a server: binds, says where, serves until it is told to stop, and lets requests finish.
+"""Runs a server: binds, serves until SIGINT or SIGTERM, and drains in-flight requests.
 
-The application is ASGI; `host` is what it runs on.
+The ASGI application runs on `http.listener.Host`.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from omnigraph.server.app import build
 from omnigraph.server.auth import read_allowed_hosts
 from omnigraph.server.handlers.admin import ALWAYS_ANSWERED
 from omnigraph.server.http.listener import Host, HostBounds
-from omnigraph.server.registry import House
+from omnigraph.server.registry import GraphRegistry
 from omnigraph.server.reload import watch_configuration
 from omnigraph.server.service import Service
 
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM)
 _log: Final = logging.getLogger("omnigraph.server")
-# Whoever has to be answered was by then; what remains are readers of streams, and ending what storage holds.
+# By then all requests have their response; streams are still read, and storage may hold threads.
 _GRACEFUL_SECONDS: Final = SERVER_SHUTDOWN_SECONDS_MAX - SERVER_CLOSE_SECONDS_MAX - 2 * SERVER_CANCEL_SECONDS_MAX
 
 
 class Server:
-    """Serves until it is told to stop, and ends itself then, instead of by the signal that told it."""
+    """Serves until stopped; exits with status 0 on SIGINT and SIGTERM instead of re-raising the signal."""
 
     def __init__(self, service: Service, when_ready: Callable[[str], None], bounds: HostBounds | None = None) -> None:
         self.host = Host(build(service), read_bounds() if bounds is None else bounds, ALWAYS_ANSWERED)
@@ -75,7 +75,7 @@ class Server:
         self.host.shut_down()
         ending = asyncio.create_task(self.host.wait_until_empty())
         try:
-            # A second call to stop waits for nothing.
+            # A second `stop` skips the wait.
             deadline = clock.elapsed() + _GRACEFUL_SECONDS
             while not ending.done() and not self.force_exit and clock.elapsed() < deadline:
                 await asyncio.wait((ending,), timeout=0.1)
@@ -91,21 +91,21 @@ class Server:
             yield
             return
         loop = asyncio.get_running_loop()
-        for one in _STOPPING:
-            loop.add_signal_handler(one, self._stop_by, one)
+        for number in _STOPPING:
+            loop.add_signal_handler(number, self._stop_by, number)
         loop.add_signal_handler(signal.SIGHUP, self._service.reload_soon)
         try:
             yield
         finally:
-            for one in (*_STOPPING, signal.SIGHUP):
-                loop.remove_signal_handler(one)
+            for number in (*_STOPPING, signal.SIGHUP):
+                loop.remove_signal_handler(number)
 
     def _stop_by(self, number: signal.Signals) -> None:
         _log.info("stopping", extra={"signal": number.name})
         self.stop()
 
     def stop(self) -> None:
-        """Take no more requests and end when those under way have; a second call waits for nothing."""
+        """Stop accepting requests and exit once in-flight ones finish; a second call exits immediately."""
         self.force_exit = self._is_stopping.is_set()
         self._is_stopping.set()
         self._service.is_stopping = True
@@ -116,28 +116,28 @@ class Server:
 
 
 def read_bounds() -> HostBounds:
-    """Return the bounds that the settings ask for, as far as the process may have files open."""
+    """Return the configured bounds, reduced to what the open-file limit allows."""
     per_peer = settings.whole("OMNIGRAPH_SERVER_CONNECTIONS_PER_PEER", least=1)
     return HostBounds(connections_max=_raise_file_limit(SERVER_CONNECTIONS_MAX), connections_per_peer_max=per_peer)
 
 
 def _raise_file_limit(connections: int) -> int:
-    """Let the process have a file open for each connection beside its own; return how many connections fit."""
+    """Raise the soft open-file limit; return how many connections fit."""
     try:
         import resource
     except ImportError:  # where files are not counted
         return connections
-    wanted = connections + SERVER_SPARE_CONNECTIONS + SERVER_FILES_MAX
+    needed = connections + SERVER_SPARE_CONNECTIONS + SERVER_FILES_MAX
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    has_room = soft == resource.RLIM_INFINITY or soft >= wanted
+    has_room = soft == resource.RLIM_INFINITY or soft >= needed
     return connections if has_room else max(soft - SERVER_SPARE_CONNECTIONS - SERVER_FILES_MAX, 1)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Return what makes the faster event loop, where there is one."""
+    """Return the uvloop factory, if installed."""
     try:
         import uvloop
     except ImportError:
@@ -161,35 +161,35 @@ def bind(address: str) -> socket.socket:
 
 
 def address_of(listening: socket.socket) -> str:
-    """Return where a socket listens."""
+    """Return the address of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def open_service(house: House) -> Service:
-    """Return a service over open graphs, in the bounds that the settings name."""
+def open_service(registry: GraphRegistry) -> Service:
+    """Return a service with the configured limits."""
     threads = settings.whole("OMNIGRAPH_SERVER_THREADS", least=1)
-    hosts = read_allowed_hosts(has_tokens=bool(house.tokens.entries))
-    return Service(house, read_admission(), threads, hosts=hosts)
+    hosts = read_allowed_hosts(has_tokens=bool(registry.tokens.entries))
+    return Service(registry, read_admission(), threads, hosts=hosts)
 
 
 def serve(
-    house: House, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
+    registry: GraphRegistry, listening: socket.socket, when_ready: Callable[[str], None], *, every: timedelta | None
 ) -> bool:
-    """Serve until the process is told to stop; `when_ready` is told the address, `every` how often to reconcile.
+    """Serve until stopped; calls `when_ready` with the address, and reconciles at the interval `every`.
 
-    False when storage still holds threads after the time that a stop may take: then the process has to be ended.
+    Returns False if storage still blocks threads after the shutdown deadline: the process then has to be killed.
     """
-    service = open_service(house)
+    service = open_service(registry)
     if every is not None:
-        # What a server does on its own is no actor's work, so no policy is asked.
-        handles = (Graph(one.graph.session.kernel) for one in house.hosted.values())
+        # Background maintenance has no actor, so no policy applies.
+        handles = (Graph(reconciler.graph.session.kernel) for reconciler in registry.served.values())
         service.reconcilers = tuple(handle.reconciler(every) for handle in handles)
     try:
         with ExitStack() as running:
-            for one in service.reconcilers:
-                one.start()
-                running.callback(one.stop, SERVER_CANCEL_SECONDS_MAX)
+            for reconciler in service.reconcilers:
+                reconciler.start()
+                running.callback(reconciler.stop, SERVER_CANCEL_SECONDS_MAX)
             Server(service, when_ready).run(sockets=[listening])
     finally:
         listening.close()

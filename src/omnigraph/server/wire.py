@@ -1,6 +1,6 @@
-"""What travels over HTTP: names of headers, and what every route takes.
+"""Header names, media types and the input types of all routes.
 
-Plain values; both ends of the wire import it, so it imports neither a server nor a client library.
+Shared by server and client, so it imports neither.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _NAME: Final = {ALIAS: "query_name"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
+class NoInput:
     """A route that takes nothing but its path."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OfBranch:
+class BranchInput:
     """Which branch to look at."""
 
     branch: str = "main"
@@ -154,7 +154,7 @@ class Export:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BlobOf:
+class BlobInput:
     """Which blob."""
 
     entity: Kind

@@ -23,7 +23,7 @@ from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Changes, Delta, Intent, one_array
@@ -153,7 +153,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
         reads = frozenset(committed.types_read | deltas.keys())
         return Plan("mutation", effects, (), tuple(requirements), session.actor, reads=reads)
 
-    receipt = session.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    receipt = session.kernel.commit(branch, prepare, CommitPolicy.LONG_CHANGE)
     return receipt.commit if receipt is not None else None
 
 

@@ -1,7 +1,4 @@
-"""Routes of the server itself: is it alive, is it ready, which graphs has it, what has it counted.
-
-The second half of the table of routes; none of them touches what a graph holds, but to see that it can be read.
-"""
+"""Routes of the server itself: health, readiness, OpenAPI, graphs and metrics."""
 
 from __future__ import annotations
 
@@ -11,42 +8,41 @@ from functools import cache
 from omnigraph import __version__
 from omnigraph.engine.authorization import Scope
 from omnigraph.errors import OmniGraphError, PolicyDenied
-from omnigraph.release import FORMAT_STAMP
+from omnigraph.manifest.catalog_format import FORMAT_STAMP
 from omnigraph.server import answers, observability, wire
 from omnigraph.server.errors import dump
 from omnigraph.server.observability import Labels
 from omnigraph.server.openapi import describe
-from omnigraph.server.responses import Answer, json_answer
+from omnigraph.server.responses import Response, json_response
 from omnigraph.server.routes import ServerRoute
 from omnigraph.server.service import Service
 
 
-def health(service: Service, actor: str | None) -> Answer:
-    return json_answer({"status": "ok", "version": __version__, "internal_schema_version": FORMAT_STAMP})
+def health(service: Service, actor: str | None) -> Response:
+    return json_response({"status": "ok", "version": __version__, "internal_schema_version": FORMAT_STAMP})
 
 
-def readiness(service: Service, actor: str | None) -> Answer:
-    """Say whether every graph can be read now; a server that is about to stop is not ready either.
+def readiness(service: Service, actor: str | None) -> Response:
+    """Report whether every graph can be read; a stopping server is not ready.
 
-    Stored queries that do not compile are counted. The rest is served, so they do not make the server unready; their
-    names are told by `/queries` to those who may know them.
+    Stored queries that do not compile are counted, but do not make the server unready; `/queries` lists them.
     """
     broken = 0
     is_ready = not service.is_stopping
-    for one in service.house.hosted.values():
+    for served in service.registry.served.values():
         try:
-            broken += len(one.stored().broken)
+            broken += len(served.stored().broken)
         except OmniGraphError:
             is_ready = False
     report: dict[str, object] = {"status": "ready" if is_ready else "unready", "broken_query_count": broken}
-    if service.house.is_stale:
-        # What is wrong may name files and actors, so it stands in the log alone.
+    if service.registry.is_stale:
+        # Details may name files and actors, so they are only logged.
         report["configuration"] = "stale"
-    return json_answer(report, 200 if is_ready else 503)
+    return json_response(report, 200 if is_ready else 503)
 
 
-def description(service: Service, actor: str | None) -> Answer:
-    return Answer(_description(bool(service.house.tokens.entries)))
+def description(service: Service, actor: str | None) -> Response:
+    return Response(_description(bool(service.registry.tokens.entries)))
 
 
 @cache
@@ -54,8 +50,8 @@ def _description(is_secured: bool) -> bytes:
     return dump(describe(SERVER_ROUTES, is_secured=is_secured))
 
 
-def graphs(service: Service, actor: str | None) -> Answer:
-    judge = service.house.server_policy
+def graphs(service: Service, actor: str | None) -> Response:
+    judge = service.registry.server_policy
     if judge is None:
         raise PolicyDenied(
             "`graph_list` is not allowed: the server has no policy of its own; start it with `--server-policy`",
@@ -63,29 +59,29 @@ def graphs(service: Service, actor: str | None) -> Answer:
             action="graph_list",
         )
     judge.enforce("graph_list", Scope(), actor)
-    served = sorted(service.house.hosted.items())
-    return json_answer({"graphs": [{"graph_id": name, "uri": one.graph.uri} for name, one in served]})
+    served = sorted(service.registry.served.items())
+    return json_response({"graphs": [{"graph_id": name, "uri": graph.graph.uri} for name, graph in served]})
 
 
-def numbers(service: Service, actor: str | None) -> Answer:
-    if service.house.server_policy is not None:
-        service.house.server_policy.enforce("metrics_read", Scope(), actor)
+def metrics_text(service: Service, actor: str | None) -> Response:
+    if service.registry.server_policy is not None:
+        service.registry.server_policy.enforce("metrics_read", Scope(), actor)
     storage: Counter[Labels] = Counter()
-    for one in service.house.hosted.values():
-        for key, count in one.meter.snapshot().items():
+    for served in service.registry.served.values():
+        for key, count in served.meter.snapshot().items():
             storage[(("operation", key.partition(" ")[0]),)] += count
-    held = sum(one.graph.cache_bytes for one in service.house.hosted.values())
+    held = sum(served.graph.cache_bytes for served in service.registry.served.values())
     gauges = [
         ("omnigraph_writes_in_flight", "Writes that were admitted and have not ended.", service.admission.inflight),
         ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
-        ("omnigraph_graphs", "Graphs that are served.", len(service.house.hosted)),
+        ("omnigraph_graphs", "Graphs that are served.", len(service.registry.served)),
         ("omnigraph_reconcile_rounds", "Rounds of work in the background.", sum(o.rounds for o in service.reconcilers)),
-        ("omnigraph_reconcile_failures", "Those that failed.", sum(one.failures for one in service.reconcilers)),
+        ("omnigraph_reconcile_failures", "Those that failed.", sum(served.failures for served in service.reconcilers)),
     ]
-    return Answer(service.metrics.render(gauges, storage).encode(), observability.MEDIA)
+    return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
 
 
-# Answered on every connection that is accepted, however many there are, and under whatever name the server is asked.
+# Answered on every connection, also beyond the connection limit and for any `Host`.
 ALWAYS_ANSWERED: frozenset[str] = frozenset({"/healthz"})
 
 SERVER_ROUTES: tuple[ServerRoute, ...] = (
@@ -93,5 +89,7 @@ SERVER_ROUTES: tuple[ServerRoute, ...] = (
     ServerRoute("/readyz", True, readiness, "Can every graph be read?", answers.Readiness),
     ServerRoute("/openapi.json", True, description, "This description.", wire.JSON),
     ServerRoute("/graphs", False, graphs, "The graphs that are served.", answers.ServedGraphs),
-    ServerRoute("/metrics", False, numbers, "What the server has counted, for Prometheus.", observability.MEDIA),
+    ServerRoute(
+        "/metrics", False, metrics_text, "What the server has counted, for Prometheus.", observability.METRICS_MEDIA
+    ),
 )

@@ -13,44 +13,46 @@ from omnigraph.engine.blobs import Blob
 from omnigraph.errors import GraphError, OmniGraphError, UsageError
 from omnigraph.limits import BLOB_READ_BYTES_MAX
 from omnigraph.server import wire
-from omnigraph.server.responses import Answer, Call
+from omnigraph.server.responses import Call, Response
 
 _RANGE: Final = re.compile(r"bytes=\s*(\d*)-(\d*)\s*")
-_TAG: Final = re.compile(r'(W/)?("[^"]*")')
+_ETAG: Final = re.compile(r'(W/)?("[^"]*")')
 
 
-def get(call: Call[wire.BlobOf]) -> Answer:
-    blob = _find(call)
+def get(call: Call[wire.BlobInput]) -> Response:
+    blob = _find_blob(call)
     headers = _headers(blob)
-    if (refusal := _settled(call, blob)) is not None:
-        return refusal
-    asked = _range_of(call, blob)
-    if asked is None:
-        return _bytes(blob, 0, blob.length, 200, headers)
-    start, end = asked
-    return _bytes(blob, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{blob.length}"})
+    if (conditional := _conditional_response(call, blob)) is not None:
+        return conditional
+    byte_range = _requested_range(call, blob)
+    if byte_range is None:
+        return _bytes_response(blob, 0, blob.length, 200, headers)
+    start, end = byte_range
+    return _bytes_response(
+        blob, start, end, 206, {**headers, "Content-Range": f"bytes {start}-{end - 1}/{blob.length}"}
+    )
 
 
-def head(call: Call[wire.BlobOf]) -> Answer:
+def head(call: Call[wire.BlobInput]) -> Response:
     """Answer as `get` does, without ranges, and read no byte of the blob."""
-    blob = _find(call)
-    refusal = _settled(call, blob)
+    blob = _find_blob(call)
+    conditional = _conditional_response(call, blob)
     headers = {**_headers(blob), "Content-Length": str(blob.length)}
-    return Answer(b"", wire.BYTES, headers=headers) if refusal is None else refusal
+    return Response(b"", wire.BYTES, headers=headers) if conditional is None else conditional
 
 
-def _find(call: Call[wire.BlobOf]) -> Blob:
-    given = call.given
-    if given.branch is not None and given.snapshot is not None:
+def _find_blob(call: Call[wire.BlobInput]) -> Blob:
+    request = call.input
+    if request.branch is not None and request.snapshot is not None:
         raise UsageError("`branch` and `snapshot` both say what to read; give one of them")
     return call.graph.blob(
-        given.type,
-        given.id,
-        given.property,
-        entity=given.entity,
-        branch=(given.branch or "main").strip(),
-        at=given.snapshot,
-        names=given.names,
+        request.type,
+        request.id,
+        request.property,
+        entity=request.entity,
+        branch=(request.branch or "main").strip(),
+        at=request.snapshot,
+        names=request.names,
     )
 
 
@@ -68,10 +70,10 @@ def blob_error_headers(error: OmniGraphError) -> dict[str, str]:
     return headers
 
 
-def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
+def _conditional_response(call: Call[wire.BlobInput], blob: Blob) -> Response | None:
     """Return the answer that the conditions of the request already give; None when they let the bytes through."""
     must = call.header("if-match")
-    if must is not None and must.strip() != "*" and blob.etag not in _tags(must, strong=True):
+    if must is not None and must.strip() != "*" and blob.etag not in _etags(must, strong=True):
         raise GraphError(
             "the blob has another tag than `If-Match` names; read it again",
             code="blob.changed",
@@ -81,24 +83,24 @@ def _settled(call: Call[wire.BlobOf], blob: Blob) -> Answer | None:
             snapshot_commit_id=blob.snapshot_commit_id,
         )
     unless = call.header("if-none-match")
-    if unless is not None and (unless.strip() == "*" or blob.etag in _tags(unless, strong=False)):
-        return Answer(b"", None, 304, _headers(blob))
+    if unless is not None and (unless.strip() == "*" or blob.etag in _etags(unless, strong=False)):
+        return Response(b"", None, 304, _headers(blob))
     return None
 
 
-def _tags(header: str, *, strong: bool) -> set[str]:
-    return {tag for weak, tag in _TAG.findall(header) if not (strong and weak)}
+def _etags(header: str, *, strong: bool) -> set[str]:
+    return {tag for weak, tag in _ETAG.findall(header) if not (strong and weak)}
 
 
-def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
+def _requested_range(call: Call[wire.BlobInput], blob: Blob) -> tuple[int, int] | None:
     """Return the one range that is asked for; what is not one plain range of bytes is as if it were not there."""
-    found = _RANGE.fullmatch(call.header("range") or "")
-    if found is None or not any(found.groups()) or max(map(len, found.groups())) > 19:
+    match = _RANGE.fullmatch(call.header("range") or "")
+    if match is None or not any(match.groups()) or max(map(len, match.groups())) > 19:
         return None
     condition = call.header("if-range")
     if condition is not None and condition.strip() != blob.etag:
         return None
-    first, last = (int(text) if text else None for text in found.groups())
+    first, last = (int(text) if text else None for text in match.groups())
     if first is None:
         assert last is not None
         start, end = max(blob.length - last, 0), blob.length
@@ -119,11 +121,11 @@ def _range_of(call: Call[wire.BlobOf], blob: Blob) -> tuple[int, int] | None:
     return start, end
 
 
-def _bytes(blob: Blob, start: int, end: int, status: int, headers: dict[str, str]) -> Answer:
+def _bytes_response(blob: Blob, start: int, end: int, status: int, headers: dict[str, str]) -> Response:
     whole = {**headers, "Content-Length": str(end - start)}
-    return Answer(_pieces(blob, start, end), wire.BYTES, status, whole)
+    return Response(_read_pieces(blob, start, end), wire.BYTES, status, whole)
 
 
-def _pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
-    for place in range(start, end, BLOB_READ_BYTES_MAX):
-        yield blob.read(place, min(place + BLOB_READ_BYTES_MAX, end))
+def _read_pieces(blob: Blob, start: int, end: int) -> Iterator[bytes]:
+    for offset in range(start, end, BLOB_READ_BYTES_MAX):
+        yield blob.read(offset, min(offset + BLOB_READ_BYTES_MAX, end))

@@ -11,62 +11,64 @@ from typing import Any
 from omnigraph.errors import GraphError, PolicyDenied
 from omnigraph.limits import CHANGE_PAGE_CHANGES, FEED_COMMITS
 from omnigraph.server import wire
-from omnigraph.server.responses import Answer, Call, json_answer, moment_of
+from omnigraph.server.responses import Call, Response, json_response, read_target
 
 
-def export(call: Call[wire.Export]) -> Answer:
-    branch, at = moment_of(call.given)
-    return _stream(call, lambda: call.graph.export(branch, at, call.given.type_names, names=call.given.names))
+def export(call: Call[wire.Export]) -> Response:
+    branch, at = read_target(call.input)
+    return _stream(call, lambda: call.graph.export(branch, at, call.input.type_names, names=call.input.names))
 
 
-def baseline(call: Call[wire.Baseline]) -> Answer:
-    given = call.given
-    return _stream(call, lambda: call.graph.baseline(given.branch, kinds=given.kind, types=given.type, ops=given.op))
+def baseline(call: Call[wire.Baseline]) -> Response:
+    request = call.input
+    return _stream(
+        call, lambda: call.graph.baseline(request.branch, kinds=request.kind, types=request.type, ops=request.op)
+    )
 
 
-def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Answer:
+def _stream(call: Call[Any], start: Callable[[], Iterator[bytes]]) -> Response:
     """Return a stream that holds a cut of its graph until it ends."""
-    give_back = call.hosted.exports.take(call.caller)
+    give_back = call.served.exports.take(call.caller)
     try:
         chunks = start()
     except BaseException:
         give_back()
         raise
-    return Answer(chunks, wire.NDJSON, end=give_back)
+    return Response(chunks, wire.NDJSON, end=give_back)
 
 
-def changes(call: Call[wire.Changes]) -> Answer:
-    given = call.given
+def changes(call: Call[wire.Changes]) -> Response:
+    request = call.input
     page = call.graph.changes(
-        given.branch,
-        start=given.start,
-        cursor=given.cursor,
-        page_token=given.page_token,
-        kinds=given.kind,
-        types=given.type,
-        ops=given.op,
-        limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
-        commits_max=FEED_COMMITS if given.max_commits is None else given.max_commits,
+        request.branch,
+        start=request.start,
+        cursor=request.cursor,
+        page_token=request.page_token,
+        kinds=request.kind,
+        types=request.type,
+        ops=request.op,
+        limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
+        commits_max=FEED_COMMITS if request.max_commits is None else request.max_commits,
     )
-    return json_answer(page.to_json())
+    return json_response(page.to_json())
 
 
-def commit_changes(call: Call[wire.CommitChanges]) -> Answer:
-    given, commit_id = call.given, call.path["commit_id"]
+def commit_changes(call: Call[wire.CommitChanges]) -> Response:
+    request, commit_id = call.input, call.path["commit_id"]
     try:
         page = call.graph.commit_changes(
             commit_id,
-            kinds=given.kind,
-            types=given.type,
-            ops=given.op,
-            limit=CHANGE_PAGE_CHANGES if given.limit is None else given.limit,
-            page_token=given.page_token,
-            names=given.names,
+            kinds=request.kind,
+            types=request.type,
+            ops=request.op,
+            limit=CHANGE_PAGE_CHANGES if request.limit is None else request.limit,
+            page_token=request.page_token,
+            names=request.names,
         )
     except PolicyDenied:
-        # Whoever may not read the branch learns not even that the commit is there.
+        # Do not reveal that the commit exists to actors that may not read its branch.
         raise unknown_commit(commit_id) from None
-    return json_answer(page.to_json())
+    return json_response(page.to_json())
 
 
 def unknown_commit(commit_id: str) -> GraphError:

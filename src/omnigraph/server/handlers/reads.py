@@ -19,64 +19,64 @@ from omnigraph.engine.session import AsOf
 from omnigraph.limits import CHANGE_WINDOW_ROWS
 from omnigraph.server import wire
 from omnigraph.server.errors import dump
-from omnigraph.server.responses import Answer, Call, json_answer, moment_of
+from omnigraph.server.responses import Call, Response, json_response, read_target
 from omnigraph.server.wire import ARROW
 
 _NO_ROWS: Final = b'"rows":[]'
 
 
-def snapshot(call: Call[wire.OfBranch]) -> Answer:
-    return json_answer(describe_snapshot(call.graph.snapshot(call.given.branch.strip())))
+def snapshot(call: Call[wire.BranchInput]) -> Response:
+    return json_response(describe_snapshot(call.graph.snapshot(call.input.branch.strip())))
 
 
-def query(call: Call[wire.Query]) -> Answer:
-    given = call.given
-    branch, at = moment_of(given)
-    result = _query(call, given, branch, at)
-    return rows_answer(call, result, target_of(given, branch))
+def query(call: Call[wire.Query]) -> Response:
+    request = call.input
+    branch, at = read_target(request)
+    result = _run_query(call, request, branch, at)
+    return rows_response(call, result, target_fields(request, branch))
 
 
-def read(call: Call[wire.Read]) -> Answer:
+def read(call: Call[wire.Read]) -> Response:
     """Answer a read as earlier releases did, whose answer has no commit."""
-    given = call.given
+    request = call.input
     present = wire.Query(
-        query=given.query_source,
-        name=given.query_name,
-        params=given.params,
-        branch=given.branch,
-        snapshot=given.snapshot,
+        query=request.query_source,
+        name=request.query_name,
+        params=request.params,
+        branch=request.branch,
+        snapshot=request.snapshot,
     )
-    branch, at = moment_of(present)
-    result = _query(call, present, branch, at)
-    description = describe_rows(result, target_of(present, branch))
+    branch, at = read_target(present)
+    result = _run_query(call, present, branch, at)
+    description = describe_rows(result, target_fields(present, branch))
     del description["graph_commit_id"]
-    return json_rows_answer(result, description)
+    return json_rows_response(result, description)
 
 
-def _query(call: Call[Any], given: wire.Query, branch: str, at: AsOf | None) -> Result:
+def _run_query(call: Call[Any], request: wire.Query, branch: str, at: AsOf | None) -> Result:
     return call.graph.query(
-        given.query, given.name, given.params, branch, at, names=given.names, budget=Budget(cancel=call.cancel)
+        request.query, request.name, request.params, branch, at, names=request.names, budget=Budget(cancel=call.cancel)
     )
 
 
-def target_of(given: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
+def target_fields(request: wire.Query | wire.Invoke, branch: str) -> dict[str, object]:
     """Return what was read, in the words of the request."""
-    moment = {"snapshot": given.snapshot, "as_of": given.as_of}
+    moment = {"snapshot": request.snapshot, "as_of": request.as_of}
     named: dict[str, object] = {name: value for name, value in moment.items() if value is not None}
-    return named if isinstance(given.snapshot, str) else {"branch": branch, **named}
+    return named if isinstance(request.snapshot, str) else {"branch": branch, **named}
 
 
-def rows_answer(call: Call[Any], result: Result, target: dict[str, object]) -> Answer:
+def rows_response(call: Call[Any], result: Result, target: dict[str, object]) -> Response:
     """Return rows as JSON or, if the caller takes that, as an Arrow stream."""
     if ARROW in (call.header("accept") or ""):
-        told = {
+        headers = {
             wire.QUERY_NAME: quote(result.query_name),
             wire.ROW_COUNT: str(len(result)),
             wire.BRANCH: quote(result.branch),
             wire.COMMIT_ID: result.graph_commit_id or "",
         }
-        return _in_pieces(result, _arrow_chunks(result), ARROW, told)
-    return json_rows_answer(result, describe_rows(result, target))
+        return _streamed_response(result, _arrow_chunks(result), ARROW, headers)
+    return json_rows_response(result, describe_rows(result, target))
 
 
 def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object]:
@@ -91,28 +91,28 @@ def describe_rows(result: Result, target: dict[str, object]) -> dict[str, object
     }
 
 
-def json_rows_answer(result: Result, description: dict[str, object]) -> Answer:
+def json_rows_response(result: Result, description: dict[str, object]) -> Response:
     """Return a description of rows together with them."""
-    return _in_pieces(result, _json_chunks(result, description), wire.JSON, {})
+    return _streamed_response(result, _json_chunks(result, description), wire.JSON, {})
 
 
-def _in_pieces(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Answer:
+def _streamed_response(result: Result, chunks: Iterator[bytes], media: str, headers: dict[str, str]) -> Response:
     """Return an answer that is sent as it is made; one of a single piece is made at once, which costs fewer turns."""
-    return Answer(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
+    return Response(b"".join(chunks) if result.is_one_piece else chunks, media, headers=headers)
 
 
-def _json_chunks(result: Result, answer: dict[str, object]) -> Iterator[bytes]:
+def _json_chunks(result: Result, description: dict[str, object]) -> Iterator[bytes]:
     """Yield an answer with the rows of a result in the place of none."""
     # Inside of a text the quotes would be escaped, so this occurs once.
-    head, _, tail = dump(answer).partition(_NO_ROWS)
+    head, _, tail = dump(description).partition(_NO_ROWS)
     pieces = result.json_pieces()
     yield head + _NO_ROWS[:-1] + next(pieces, b"")
     yield from pieces
     yield b"]" + tail
 
 
-class _Drain(io.RawIOBase):
-    """A file that gives away what was written to it."""
+class _ChunkBuffer(io.RawIOBase):
+    """A write-only file whose content is taken in chunks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class _Drain(io.RawIOBase):
 
 def _arrow_chunks(result: Result) -> Iterator[bytes]:
     """Yield a result as an IPC stream, one batch at a time."""
-    drain = _Drain()
+    drain = _ChunkBuffer()
     with pa.ipc.new_stream(pa.PythonFile(drain, mode="w"), result.to_arrow().schema) as writer:
         for batch in result.arrow_pieces():
             writer.write_batch(batch)
@@ -141,65 +141,65 @@ def _arrow_chunks(result: Result) -> Iterator[bytes]:
     yield drain.take()
 
 
-def explain(call: Call[wire.Explain]) -> Answer:
-    given = call.given
-    branch, at = moment_of(given)
-    found = call.graph.explain(
-        given.query,
-        given.name,
-        given.params,
+def explain(call: Call[wire.Explain]) -> Response:
+    request = call.input
+    branch, at = read_target(request)
+    explanation = call.graph.explain(
+        request.query,
+        request.name,
+        request.params,
         branch,
         at,
-        names=given.names,
-        profile=given.profile,
+        names=request.names,
+        profile=request.profile,
         budget=Budget(cancel=call.cancel),
     )
-    return json_answer({**found.to_json(), "text": found.render()})
+    return json_response({**explanation.to_json(), "text": explanation.render()})
 
 
-def schema(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"schema_source": call.graph.schema.source})
+def schema(call: Call[wire.NoInput]) -> Response:
+    return json_response({"schema_source": call.graph.schema.source})
 
 
-def branches(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"branches": call.graph.branches.list()})
+def branches(call: Call[wire.NoInput]) -> Response:
+    return json_response({"branches": call.graph.branches.list()})
 
 
-def commits(call: Call[wire.Commits]) -> Answer:
-    found = call.graph.commits(call.given.branch, limit=call.given.limit, before=call.given.before)
-    return json_answer({"commits": describe_commits(call.graph.session, found)})
+def commits(call: Call[wire.Commits]) -> Response:
+    commits = call.graph.commits(call.input.branch, limit=call.input.limit, before=call.input.before)
+    return json_response({"commits": describe_commits(call.graph.session, commits)})
 
 
-def commit(call: Call[wire.Nothing]) -> Answer:
+def commit(call: Call[wire.NoInput]) -> Response:
     [shown] = describe_commits(call.graph.session, [call.graph.commit(call.path["commit_id"])])
-    return json_answer(shown)
+    return json_response(shown)
 
 
-def tags(call: Call[wire.Nothing]) -> Answer:
-    return json_answer({"tags": [describe_tag(one) for one in call.graph.tags.list()]})
+def tags(call: Call[wire.NoInput]) -> Response:
+    return json_response({"tags": [describe_tag(tag) for tag in call.graph.tags.list()]})
 
 
-def diff(call: Call[wire.Diff]) -> Answer:
-    given = call.given
-    found = call.graph.diff(
-        given.from_,
-        given.to,
-        kinds=given.kind,
-        types=given.type,
-        ops=given.op,
-        branch=given.branch,
-        names=given.names,
+def diff(call: Call[wire.Diff]) -> Response:
+    request = call.input
+    difference = call.graph.diff(
+        request.from_,
+        request.to,
+        kinds=request.kind,
+        types=request.type,
+        ops=request.op,
+        branch=request.branch,
+        names=request.names,
     )
-    if found.changes.num_rows <= CHANGE_WINDOW_ROWS:
-        return json_answer(found.to_json())
-    return Answer(found.json_chunks())
+    if difference.changes.num_rows <= CHANGE_WINDOW_ROWS:
+        return json_response(difference.to_json())
+    return Response(difference.json_chunks())
 
 
-def operation(call: Call[wire.Nothing]) -> Answer:
+def operation(call: Call[wire.NoInput]) -> Response:
     """Tell what became of a write whose answer was lost."""
     # Looked at before history is, where a write that ends in between is then found.
-    is_under_way = call.path["operation_id"].strip() in call.hosted.under_way
-    found = call.graph.operation(call.path["operation_id"])
-    outcome = "pending" if is_under_way and found.commit is None else found.outcome
-    shown = describe_commits(call.graph.session, [found.commit])[0] if found.commit else None
-    return json_answer({"operation_id": found.operation_id, "outcome": outcome, "commit": shown})
+    is_under_way = call.path["operation_id"].strip() in call.served.in_flight_operations
+    operation = call.graph.operation(call.path["operation_id"])
+    outcome = "pending" if is_under_way and operation.commit is None else operation.outcome
+    shown = describe_commits(call.graph.session, [operation.commit])[0] if operation.commit else None
+    return json_response({"operation_id": operation.operation_id, "outcome": outcome, "commit": shown})

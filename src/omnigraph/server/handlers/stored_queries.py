@@ -9,35 +9,35 @@ from omnigraph.engine.query.budget import Budget
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import GraphError, PolicyDenied, UsageError
 from omnigraph.server import wire
-from omnigraph.server.auth import refuse_hopeless
-from omnigraph.server.handlers.reads import rows_answer, target_of
-from omnigraph.server.handlers.writes import condition, refuse_condition
-from omnigraph.server.responses import Answer, Call, json_answer, moment_of, receipt_answer
+from omnigraph.server.auth import deny_early
+from omnigraph.server.handlers.reads import rows_response, target_fields
+from omnigraph.server.handlers.writes import reject_condition, required_commit
+from omnigraph.server.responses import Call, Response, json_response, read_target, receipt_response
 from omnigraph.stored_queries import StoredQuery
 
 
-def catalog(call: Call[wire.Nothing]) -> Answer:
+def catalog(call: Call[wire.NoInput]) -> Response:
     """List the stored queries that the caller may call and whose types they may see.
 
     Broken ones are listed for those who may see all types.
     """
-    session, stored = call.graph.session, call.hosted.stored()
-    listed = [one.to_json() for one in stored.list(session.view().catalog) if _is_callable(call, one)]
-    broken = [one.to_json() for one in stored.broken] if _sees_all(session) else []
-    return json_answer({"queries": listed, "broken": broken})
+    session, stored = call.graph.session, call.served.stored()
+    listed = [query.to_json() for query in stored.list(session.view().catalog) if _is_callable(call, query)]
+    broken = [query.to_json() for query in stored.broken] if _sees_all_types(session) else []
+    return json_response({"queries": listed, "broken": broken})
 
 
-def _is_callable(call: Call[wire.Nothing], stored: StoredQuery) -> bool:
-    """Tell whether the policy lets the caller call a query on any branch at all."""
+def _is_callable(call: Call[wire.NoInput], stored: StoredQuery) -> bool:
+    """Return True if the policy lets the caller run a query on some branch."""
     try:
         for action in ("invoke_query", "change" if stored.mutation else "read"):
-            refuse_hopeless(call.hosted.checker, call.actor, action)
+            deny_early(call.served.checker, call.actor, action)
     except PolicyDenied:
         return False
     return True
 
 
-def unknown() -> GraphError:
+def unknown_query() -> GraphError:
     """Return the one error for a stored query that is not there, or that the caller may not call."""
     return GraphError(
         "stored query not found, or you may not call it: that needs `invoke_query` in the policy of the graph;"
@@ -48,22 +48,22 @@ def unknown() -> GraphError:
 
 def is_mutation(call: Call[wire.Invoke]) -> bool:
     """Return the kind of the stored query that a request names."""
-    found = call.hosted.queries.is_mutation(call.path["name"])
-    if found is None:
-        raise unknown()
-    return found
+    is_stored_mutation = call.served.queries.is_mutation(call.path["name"])
+    if is_stored_mutation is None:
+        raise unknown_query()
+    return is_stored_mutation
 
 
-def find(call: Call[wire.Invoke]) -> StoredQuery:
+def find_query(call: Call[wire.Invoke]) -> StoredQuery:
     """Return the stored query that a request names, as the accepted schema has it now."""
-    name, stored = call.path["name"], call.hosted.stored()
-    found = stored.get(name)
-    if found is not None:
-        return found
-    broken = next((one for one in stored.broken if one.name == name), None)
+    name, stored = call.path["name"], call.served.stored()
+    query = stored.get(name)
+    if query is not None:
+        return query
+    broken = next((query for query in stored.broken if query.name == name), None)
     # What it touches is not known, and its text may name what is hidden from the caller.
-    if broken is None or not _sees_all(call.graph.session):
-        raise unknown()
+    if broken is None or not _sees_all_types(call.graph.session):
+        raise unknown_query()
     raise GraphError(
         f"the stored query does not compile against the accepted schema: {broken.render()}. Nothing was done; ask the"
         " operator of the server to change it",
@@ -72,47 +72,47 @@ def find(call: Call[wire.Invoke]) -> StoredQuery:
     )
 
 
-def _sees_all(session: GraphSession) -> bool:
+def _sees_all_types(session: GraphSession) -> bool:
     return not session.hidden(session.kernel.snapshot())
 
 
-def invoke(call: Call[wire.Invoke]) -> Answer:
-    refuse_condition(call)
-    return _run(call, None)
+def invoke(call: Call[wire.Invoke]) -> Response:
+    reject_condition(call)
+    return _run_stored(call, None)
 
 
-def invoke_if(call: Call[wire.Invoke]) -> Answer:
-    return _run(call, condition(call))
+def invoke_if(call: Call[wire.Invoke]) -> Response:
+    return _run_stored(call, required_commit(call))
 
 
-def _run(call: Call[wire.Invoke], if_commit: str | None) -> Answer:
-    stored, given = find(call), call.given
+def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
+    stored, request = find_query(call), call.input
     word = "a mutation" if stored.mutation else "a read"
-    if given.expect_mutation is not None and given.expect_mutation != stored.mutation:
+    if request.expect_mutation is not None and request.expect_mutation != stored.mutation:
         raise UsageError(f"`{stored.name}` is {word}, which is not what the caller expects")
     if not stored.mutation:
         if if_commit is not None:
             raise UsageError(f"`{stored.name}` is a read, and only a mutation takes a condition")
-        branch, at = moment_of(given)
-        _refuse_hidden(stored, call.graph.session.view(branch, at, names=given.names))
+        branch, at = read_target(request)
+        _reject_hidden(stored, call.graph.session.view(branch, at, names=request.names))
         result = call.graph.query(
             stored.source,
             stored.name,
-            given.params,
+            request.params,
             branch,
             at,
-            names=given.names,
+            names=request.names,
             budget=Budget(cancel=call.cancel),
         )
-        return rows_answer(call, result, target_of(given, branch))
-    if given.snapshot is not None or given.as_of is not None:
+        return rows_response(call, result, target_fields(request, branch))
+    if request.snapshot is not None or request.as_of is not None:
         raise UsageError(f"`{stored.name}` is a mutation, which works on a branch and not on a snapshot")
-    _refuse_hidden(stored, call.graph.session.view(given.branch or "main", action="change"))
-    receipt = call.graph.mutate(stored.source, stored.name, given.params, given.branch or "main", if_commit)
-    return receipt_answer(receipt)
+    _reject_hidden(stored, call.graph.session.view(request.branch or "main", action="change"))
+    receipt = call.graph.mutate(stored.source, stored.name, request.params, request.branch or "main", if_commit)
+    return receipt_response(receipt)
 
 
-def _refuse_hidden(stored: StoredQuery, seen: View) -> None:
+def _reject_hidden(stored: StoredQuery, seen: View) -> None:
     """Hide a query of types that the caller may not see; the compiler would quote its text."""
     if not stored.is_visible(seen.catalog):
-        raise unknown()
+        raise unknown_query()

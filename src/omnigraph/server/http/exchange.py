@@ -16,7 +16,7 @@ from omnigraph.limits import SERVER_STREAM_CHUNK_BYTES
 from omnigraph.server.admission import Message
 from omnigraph.server.observability import App, Scope
 
-_STATUS_LINES: Final = {one.value: f"HTTP/1.1 {one.value} {one.phrase}\r\n".encode() for one in HTTPStatus}
+_STATUS_LINES: Final = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 INTERIM: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Answers that have no body, whatever their headers say.
 _BODILESS: Final = frozenset({204, 304})

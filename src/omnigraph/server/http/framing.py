@@ -21,7 +21,7 @@ def check_head(headers: Headers, version: str) -> OmniGraphError | None:
     'usage.invalid'
     """
     codings, lengths = values_of(headers, b"transfer-encoding"), values_of(headers, b"content-length")
-    if codings and ([one.strip().lower() for one in codings] != [b"chunked"] or version == "1.0"):
+    if codings and ([coding.strip().lower() for coding in codings] != [b"chunked"] or version == "1.0"):
         return UsageError("the only `Transfer-Encoding` that is read is `chunked`, once, in HTTP/1.1; nothing was done")
     if len(lengths) + len(codings) > 1:
         return UsageError("`Content-Length` and `Transfer-Encoding` exclude each other; send one of them, once")
@@ -38,6 +38,6 @@ def framing_head(headers: Headers) -> bytes:
     return b"\r\n".join([b"POST / HTTP/1.1", *kept, b"", b""])
 
 
-def values_of(headers: Headers, wanted: bytes) -> list[bytes]:
+def values_of(headers: Headers, header: bytes) -> list[bytes]:
     """Return all values of a header."""
-    return [value for name, value in headers if name == wanted]
+    return [value for name, value in headers if name == header]

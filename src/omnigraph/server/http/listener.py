@@ -65,8 +65,10 @@ class Host:
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Begin to accept connections."""
         loop = asyncio.get_running_loop()
-        for one in sockets:
-            self._servers.append(await loop.create_server(lambda: HttpConnection(self), sock=one, backlog=_BACKLOG))
+        for listening in sockets:
+            self._servers.append(
+                await loop.create_server(lambda: HttpConnection(self), sock=listening, backlog=_BACKLOG)
+            )
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -74,9 +76,9 @@ class Host:
         """Take a new connection in; one too many makes an idle one go, or is spare."""
         peer = connection.peer
         if self._peers[peer] >= self.bounds.connections_per_peer_max:
-            self._close_idle(lambda one: one.peer == peer)
+            self._close_idle(lambda other: other.peer == peer)
         elif len(self.connections) - len(self._spare) >= self.bounds.connections_max:
-            self._close_idle(lambda one: True)
+            self._close_idle(lambda other: True)
         is_full = len(self.connections) - len(self._spare) >= self.bounds.connections_max
         self.connections.add(connection)
         if is_full or self._peers[peer] >= self.bounds.connections_per_peer_max:
@@ -110,7 +112,7 @@ class Host:
             self._idle[connection] = None
 
     def _close_idle(self, is_eligible: Callable[[HttpConnection], bool]) -> None:
-        chosen = next((one for one in self._idle if is_eligible(one)), None)
+        chosen = next((connection for connection in self._idle if is_eligible(connection)), None)
         if chosen is not None:
             # What it holds is given back at once, and not only when its transport has ended.
             chosen.abort()

@@ -9,20 +9,20 @@ from contextlib import suppress
 
 def set_option(transport: asyncio.BaseTransport, level: int, option: int, value: int | bytes) -> None:
     """Set an option of a socket that may be closed already."""
-    own = transport.get_extra_info("socket")
-    if own is not None and own.fileno() >= 0:
+    sock = transport.get_extra_info("socket")
+    if sock is not None and sock.fileno() >= 0:
         with suppress(OSError):
-            own.setsockopt(level, option, value)
+            sock.setsockopt(level, option, value)
 
 
 def is_reset(transport: asyncio.BaseTransport) -> bool:
     """Return whether a peer has reset its connection; known to the kernel though nothing is read any more."""
-    own = transport.get_extra_info("socket")
-    if own is None or own.fileno() < 0:
-        return own is not None
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0:
+        return sock is not None
     poll = select.poll()
     # Errors and hang-ups are always reported.
-    poll.register(own.fileno(), 0)
+    poll.register(sock.fileno(), 0)
     return bool(poll.poll(0))
 
 
