@@ -180,7 +180,7 @@ def _rows(numbers: Any, salt: int) -> pa.Table:
 
 def _commit(graph: Graph, branch: str, rows: pa.Table, write: Callable[..., Any]) -> None:
     """Commit rows with the kernel alone."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, KEY)

@@ -76,7 +76,7 @@ def bare(format_: str, cores: int, data: Path, home: Path) -> float:
 
     graph = og.init(home, SCHEMA)
     snapshot, operation = graph.snapshot(), new_ulid()
-    targets = {key: graph.core.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
+    targets = {key: graph.session.kernel.writable(snapshot, key).ref for key in ("node:Person", "edge:Knows")}
     schema = snapshot.state.schema
     place = place_of(graph.uri, operation)
     job = Job(place, operation, "", schema.ir, schema.ir_hash, None, Intent.INSERT, "line", targets, 100, False)

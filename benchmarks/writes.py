@@ -69,7 +69,7 @@ def _stored(rows: pa.Table, dataset: Dataset) -> pa.Table:
 
 def _commit(graph: Graph, *parts: tuple[str, pa.Table]) -> None:
     """Commit rows with the kernel alone, folding a long tail of small fragments on the way, as mutations do."""
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []
@@ -233,7 +233,7 @@ def _cold_table(root: Path) -> Table:
 
 def _index_ids(root: Path) -> None:
     graph = og.open(root)
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         dataset = kernel.writable(snapshot, PERSON)

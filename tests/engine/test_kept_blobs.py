@@ -178,7 +178,7 @@ def test_updates_of_many_rows_one_by_one_keep_few_fragments(graph: Graph) -> Non
     blobs = {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")}
     for number, name in enumerate(names):
         update(graph, f"n: {number}", f'name = "{name}"')
-    assert len(graph.core.view().dataset("node:File").fragments) <= 7
+    assert len(graph.session.view().dataset("node:File").fragments) <= 7
     # Folding small fragments would write their blobs again, which is left to `optimize`.
     assert {name for name in files_of(Path(graph.uri)) if name.endswith(".blob")} == blobs
     found = values(graph)
@@ -366,7 +366,7 @@ def test_update_on_s3_reads_and_writes_no_blob(s3_server: S3Server) -> None:
     put(graph, "alone", BODY, n=1)
     put(graph, "packed", 100_000, n=1)
     graph.branches.create("b")
-    objects = graph.core.kernel.store.objects
+    objects = graph.session.kernel.store.objects
     for number, branch in ((2, "main"), (3, "b"), (4, "b")):
         before = {info.path for info in objects.list("")}
         update(graph, f"n: {number}", "n > 0", branch)

@@ -18,7 +18,7 @@ from omnigraph.engine.maintain.cleanup import cleanup
 from omnigraph.engine.maintain.optimize import optimize
 from omnigraph.engine.maintain.repair import repair
 from omnigraph.engine.merge import merge, revert
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.errors import StorageError
 from omnigraph.failpoints import Point
 from omnigraph.ids import OperationId, new_ulid
@@ -247,7 +247,7 @@ def _next_schema(snapshot: Snapshot) -> tuple[CompiledSchema, Pin]:
 
 def _merge(into: str) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
-        merge(Core(kernel), REVIEW, into)
+        merge(GraphSession(kernel), REVIEW, into)
 
     return run
 
@@ -255,7 +255,7 @@ def _merge(into: str) -> Callable[[Kernel], None]:
 def _revert(kernel: Kernel) -> None:
     # Counted from the beginning, so that it is the same commit however often this is done again.
     third = list(kernel.history())[-3]
-    revert(Core(kernel), third.commit_id)
+    revert(GraphSession(kernel), third.commit_id)
 
 
 def _create_branch(kernel: Kernel) -> None:
@@ -320,18 +320,18 @@ def _drifted(root: str) -> None:
 
 
 def _optimize(kernel: Kernel) -> None:
-    optimize(Core(kernel))
+    optimize(GraphSession(kernel))
 
 
 def _cleanup(kernel: Kernel) -> None:
     later_us = 2 * 3_600_000_000
     with clock.replaced(storage=lambda modified_us: modified_us + later_us):
-        cleanup(Core(kernel), 1, None, dry_run=False, actor=None)
+        cleanup(GraphSession(kernel), 1, None, dry_run=False, actor=None)
 
 
 def _repair(*, discard: bool) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
-        repair(Core(kernel), confirm=True, force=False, discard=discard)
+        repair(GraphSession(kernel), confirm=True, force=False, discard=discard)
 
     return run
 
@@ -340,7 +340,7 @@ def _reconcile(kernel: Kernel) -> None:
     # This process does nothing else and ends soon, so nobody needs the true threshold back.
     # Only one branch is past this one, so that there is one commit, and no state between before and after.
     vars(reconcile)["RECONCILE_FRAGMENTS_MAX"] = 3
-    reconcile.Reconciliation(Core(kernel)).run()
+    reconcile.Reconciliation(GraphSession(kernel)).run()
 
 
 def _remaining(dataset: Dataset) -> pa.Table:

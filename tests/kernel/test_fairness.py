@@ -131,7 +131,7 @@ def commits_meanwhile(uri: str, kind: str, role: str = "write") -> int:
     work = WORK[kind](graph)
     with steady_writers(uri, 2, (PERSON, CITY), role) as writers, writing_thread(uri):
         writers.go()
-        wait_for_commits(graph.core.kernel, 6)
+        wait_for_commits(graph.session.kernel, 6)
         begun = graph.snapshot().version
         work()
         ended = graph.snapshot().version

@@ -88,7 +88,7 @@ class World:
 def create(path: Path, seed: int) -> World:
     """Write the graph of a seed to disk."""
     graph = og.init(path / f"world{seed}.omni", SCHEMA)
-    view = graph.core.view()
+    view = graph.session.view()
     data = generate(view.catalog, random.Random(seed))
     _write(graph, view.catalog, data, random.Random(seed))
     if seed % 2:
@@ -159,7 +159,7 @@ def _write(graph: og.Graph, catalog: Catalog, data: Graph, chance: random.Random
 
 
 def _commit(graph: og.Graph, columns: Mapping[str, tuple[int, int, Callable[[str], list[Any]]]]) -> None:
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
 
     def prepare(snapshot: Snapshot) -> Plan:
         effects = []

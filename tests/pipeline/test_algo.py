@@ -235,7 +235,7 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
     values = pipeline_algo.degree(graph, ["Knows"]).values
     graph.mutate('query m() { insert Person { name: "z" } }')
     with pytest.raises(ConflictError):
-        algo.write_values(graph.core, values, "level", "main")
+        algo.write_values(graph.session, values, "level", "main")
 
 
 @pytest.mark.parametrize(

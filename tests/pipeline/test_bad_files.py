@@ -131,7 +131,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Graph]:
 
 def state_of(graph: Graph) -> object:
     files = {str(path) for path in Path(graph.uri).rglob("*") if path.is_file()}
-    return graph.snapshot().version, files, pending(graph.core.kernel.store)
+    return graph.snapshot().version, files, pending(graph.session.kernel.store)
 
 
 def called(graph: Graph, given: str, **options: Any) -> OmniGraphError:
@@ -212,15 +212,15 @@ def test_bad_files_on_spark_are_refused_as_in_process(
         ({"data": b"{}"}, "`bytes` is no input"),
         ({"data": {"Person": "good.csv"}}, "`dict` is no input"),
         ({"data": "a\0b"}, "is no path"),
-        ({"nodes": ["good.csv"]}, "`nodes` takes a mapping"),
+        ({"nodes": ["good.csv"]}, "`nodes` must be a mapping"),
         ({"nodes": {7: "good.csv"}}, "no node type `7`"),
         ({"nodes": {"Person": None}}, "`NoneType` is no input"),
-        ({"data": "good.ndjson", "branch": 7}, "`branch` takes a text"),
-        ({"data": "good.ndjson", "branch": "b", "from_branch": 7}, "`from_branch` takes a text"),
-        ({"data": "good.ndjson", "job_id": 7}, "`job_id` takes a text"),
-        ({"data": "good.ndjson", "report": 7}, "`report` takes a path"),
-        ({"data": "good.ndjson", "max_errors": "x"}, "`max_errors` takes a whole number"),
-        ({"data": "good.ndjson", "max_errors": -1, "on_error": "quarantine", "report": "out"}, "from 0 on"),
+        ({"data": "good.ndjson", "branch": 7}, "`branch` must be a string"),
+        ({"data": "good.ndjson", "branch": "b", "from_branch": 7}, "`from_branch` must be a string"),
+        ({"data": "good.ndjson", "job_id": 7}, "`job_id` must be a string"),
+        ({"data": "good.ndjson", "report": 7}, "`report` must be a string or a path"),
+        ({"data": "good.ndjson", "max_errors": "x"}, "`max_errors` must be an integer"),
+        ({"data": "good.ndjson", "max_errors": -1, "on_error": "quarantine", "report": "out"}, "must be >= 0"),
         ({"data": "good.ndjson", "mode": ["append"]}, "there is no mode"),
         ({"nodes": {"Person": Columns("good.csv", properties={"nam": "name"})}}, "no column `nam` to map"),
         ({"nodes": {"Person": Columns("good.csv", properties={"name": "nme"})}}, "has no property `nme`"),

@@ -121,7 +121,7 @@ def test_overwrite_that_leaves_edges_behind_is_refused_in_ranges(graph: Graph, t
 
 
 def test_read_keys_of_all_ranges_are_all_keys(graph: Graph, tmp_path: Path) -> None:
-    store = graph.core.kernel.store
+    store = graph.session.kernel.store
     hashes = np.random.default_rng(1).integers(0, 2**64, 1_000, np.uint64)
     run = key_files.make_run(np.concatenate([hashes, hashes[:10]]), np.arange(1_010), {})
     pile = key_files.write_keys(store, "side", {"id": run})

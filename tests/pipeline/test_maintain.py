@@ -79,7 +79,7 @@ def shape(graph: Graph) -> dict[str, Any]:
     """Return what an optimize is for: fragments and covered indexes, and that no entity was touched."""
     found: dict[str, Any] = {"rows": sorted(b"".join(graph.export()).splitlines())}
     for key in graph.snapshot().state.pins:
-        dataset = graph.core.kernel.dataset(graph.snapshot(), key)
+        dataset = graph.session.kernel.dataset(graph.snapshot(), key)
         covered = {name: len(one.indexed) for name, one in coverage(dataset).items()}
         assert not any(one.uncovered for one in coverage(dataset).values())
         found[key] = (dataset.fragment_rows, covered)
@@ -190,11 +190,11 @@ def put(graph: Graph, key: str, row: dict[str, object]) -> None:
     """Publish a row without asking any rule."""
 
     def prepare(snapshot: Snapshot) -> Plan:
-        dataset = graph.core.kernel.writable(snapshot, key)
+        dataset = graph.session.kernel.writable(snapshot, key)
         change = append(dataset, pa.Table.from_pylist([row], schema=dataset.schema))
         return Plan("damage", (Effect(key, dataset, (change,)),))
 
-    graph.core.kernel.commit("main", prepare)
+    graph.session.kernel.commit("main", prepare)
 
 
 def miscount(graph: Graph) -> None:
@@ -204,7 +204,7 @@ def miscount(graph: Graph) -> None:
         pin = snapshot.state.pins[PERSON]
         return Plan("damage", updates=(SetVersion(PERSON, pin.version, pin.fork, pin.row_count + 5),))
 
-    graph.core.kernel.commit("main", prepare)
+    graph.session.kernel.commit("main", prepare)
 
 
 def lose(graph: Graph) -> None:
@@ -278,7 +278,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.core, "main", None, Spread(there.core, "main", lambda: runner))
+        report = run_optimize(there.session, "main", None, Spread(there.session, "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)

@@ -19,7 +19,7 @@ from omnigraph.cli import main
 from omnigraph.engine import merge as merging
 from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import apply as applying
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.errors import GraphError, MergeConflict, OmniGraphError, PipelineError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -59,29 +59,31 @@ def alike(conflicts: list[Any]) -> list[str]:
 # -- random histories -------------------------------------------------------------------------------------------
 
 
-def spread(real: Any, core: Core, source: str, into: str, *, dry_run: bool, resolutions: Any) -> MergeReceipt:
+def spread(
+    real: Any, session: GraphSession, source: str, into: str, *, dry_run: bool, resolutions: Any
+) -> MergeReceipt:
     """Merge on ranges of few ids; a conflict must be told just as a dry run in process tells it."""
     if dry_run:
-        receipt: MergeReceipt = real(core, source, into, dry_run=True, resolutions=resolutions)
+        receipt: MergeReceipt = real(session, source, into, dry_run=True, resolutions=resolutions)
         return receipt
-    ranges, before = Ranges(Threads, 1, 1), core.kernel.snapshot(into).head
+    ranges, before = Ranges(Threads, 1, 1), session.kernel.snapshot(into).head
     try:
-        merged: MergeReceipt = real(core, source, into, resolutions=resolutions, workers=ranges)
+        merged: MergeReceipt = real(session, source, into, resolutions=resolutions, workers=ranges)
     except UsageError:
         # Decisions about broken rules are for one process.
-        assert core.kernel.snapshot(into).head == before
-        ranges.clean(core.kernel.store, is_published=False)
-        alone: MergeReceipt = real(core, source, into, resolutions=resolutions)
+        assert session.kernel.snapshot(into).head == before
+        ranges.clean(session.kernel.store, is_published=False)
+        alone: MergeReceipt = real(session, source, into, resolutions=resolutions)
         return alone
     except MergeConflict as error:
-        assert core.kernel.snapshot(into).head == before
-        dry = real(core, source, into, dry_run=True, resolutions=resolutions)
+        assert session.kernel.snapshot(into).head == before
+        dry = real(session, source, into, dry_run=True, resolutions=resolutions)
         expected = [one.to_json() for one in dry.conflicts]
         assert alike(shown(error)) == alike(expected)  # noqa: PT017 - what else a caller does is up to the world
-        ranges.clean(core.kernel.store, is_published=False)
+        ranges.clean(session.kernel.store, is_published=False)
         raise
-    ranges.clean(core.kernel.store, is_published=True)
-    assert not [one.path for one in core.kernel.store.objects.list("") if "_staging-" in one.path]
+    ranges.clean(session.kernel.store, is_published=True)
+    assert not [one.path for one in session.kernel.store.objects.list("") if "_staging-" in one.path]
     return merged
 
 
@@ -195,7 +197,7 @@ def outcome(graph: Graph, run: Callable[[Graph], MergeReceipt]) -> tuple[Any, An
         told = (receipt.outcome, receipt.types)
     except MergeConflict as error:
         told = shown(error)
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
     return told, sorted(b"".join(graph.export()).splitlines())
 
 
@@ -356,7 +358,7 @@ def test_merge_whose_tasks_fail_leaves_nothing_behind(tmp_path: Path, stage: str
         on(Failing)(graph)
     # Marks are small files that nothing names; a sweep takes them by age.
     assert {one for one in files(graph) - before if "/_deletions/" not in one} == set()
-    assert pending(graph.core.kernel.store) == ([], [])
+    assert pending(graph.session.kernel.store) == ([], [])
     assert graph.branches.merge("review").outcome == "merged"
 
 

@@ -29,7 +29,7 @@ def _load(graph: og.Graph, data: Path) -> None:
     from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
     from omnigraph.store.write.transaction import append
 
-    kernel = graph.core.kernel
+    kernel = graph.session.kernel
     sources = {
         "node:Person": pq.read_table(data / "person.parquet"),
         "node:Post": pq.read_table(data / "post.parquet"),

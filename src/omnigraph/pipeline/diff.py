@@ -15,7 +15,7 @@ from omnigraph.engine.changes.cursor import Selection
 from omnigraph.engine.changes.row_diff import candidates
 from omnigraph.engine.changes.state_diff import CHANGE_SCHEMA, Pair, changes_of, compared, of_ops, selected
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import STREAM_TASK_ROWS, STREAM_WINDOW_ROWS
@@ -45,8 +45,8 @@ class Share:
 
 def diff(
     graph: Graph,
-    a: Moment,
-    b: Moment,
+    a: AsOf,
+    b: AsOf,
     *,
     kinds: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
@@ -58,8 +58,8 @@ def diff(
     """Return the changes of `Graph.diff` as a DataFrame of Spark, in no order; read when its rows are asked for."""
     from omnigraph.pipeline.spark.session import session
 
-    before, after, selection = compared(graph.core, a, b, kinds, types, ops, branch, names)
-    kernel = graph.core.kernel
+    before, after, selection = compared(graph.session, a, b, kinds, types, ops, branch, names)
+    kernel = graph.session.kernel
     for view in (before, after):
         # Tasks open versions by path alone, so what was just published must be in its place.
         kernel.finish_links(view.snapshot)

@@ -22,7 +22,7 @@ from pyarrow import fs
 from omnigraph.engine.export import record_chunks
 from omnigraph.engine.json_text import json_text
 from omnigraph.engine.past_names import NOW, Naming
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.engine.tasks import NOBODY, Threads, Watcher
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import LimitExceeded, UsageError
@@ -79,7 +79,7 @@ def export(
     *,
     types: Sequence[str] | None = None,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     names: Naming = NOW,
     engine: Engine = "auto",
     master: str | None = None,
@@ -92,7 +92,7 @@ def export(
     if format not in get_args(Format):
         raise UsageError(f"there is no format `{format}`; it is one of {', '.join(get_args(Format))}", format=format)
     check_engine(engine)
-    view = graph.core.view(branch.strip(), at, "export", names)
+    view = graph.session.view(branch.strip(), at, "export", names)
     catalog = view.catalog
     chosen: list[Type] = [*catalog.nodes.values(), *catalog.edges.values()]
     if types:

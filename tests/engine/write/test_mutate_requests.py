@@ -42,7 +42,7 @@ def probes(server: S3Server, graph: Graph, name: str, branch: str) -> list[int]:
     """
     params = {"name": f"new {name}"} if name == "insert" else {}
     work = lambda: graph.mutate(WRITES[name], params=params, branch=branch)  # noqa: E731
-    found = Counter(map(shape, requests_of(server, graph.core.kernel, work)))
+    found = Counter(map(shape, requests_of(server, graph.session.kernel, work)))
     heads = [found["HEAD __manifest/_versions"], found["HEAD __manifest/tree/_versions"]]
     if any(one.startswith("LIST __claims") for one in found):
         own = 0 if branch == "main" else 1

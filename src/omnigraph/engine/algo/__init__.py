@@ -1,6 +1,6 @@
 """Graph analytics: degrees, components, PageRank and communities of one snapshot, in arrays of numbers.
 
-May import `engine.core`, `engine.write` and everything below the engine; knows nothing of Spark.
+May import `engine.session`, `engine.write` and everything below the engine; knows nothing of Spark.
 """
 
 from omnigraph.engine.algo.measures import (

@@ -10,16 +10,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import check_name_list, strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.fetch import Tally, anew, total
 from omnigraph.engine.embed.plan import Mode, TypePlan, plan_types
 from omnigraph.engine.embed.tasks import Here, Part, Site, find_part, stage_part
 from omnigraph.engine.query.embedders import Embedder
 from omnigraph.engine.query.search import embedder_of
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner, Threads
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import Effect as Outcome
 from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
@@ -75,7 +76,7 @@ class Wish:
 
 
 def embed(
-    core: Core,
+    session: GraphSession,
     branch: str = MAIN,
     types: Sequence[str] | None = None,
     mode: Mode = "fill_missing",
@@ -86,22 +87,24 @@ def embed(
     site: Site | None = None,
 ) -> EmbedReceipt:
     """Give vectors to the `@embed` properties of a branch; see `Graph.embed`."""
-    branch = branch.strip()
-    core = admit(core, "change", on(branch), None)
+    branch = strip_name(branch)
+    check_name_list("types", types)
+    check_name_list("select", select)
+    session = authorize(session, "change", on_branch(branch), None)
     runner = runner or Threads()
     if embedder is None and mode != "clean":
-        embedder = embedder_of(core.whole(branch))
+        embedder = embedder_of(session.full_view(branch))
     wish = Wish(types, mode, select)
     with ExitStack() as stack:
-        work = _Embedding(core, wish, embedder, runner, site or Here(core.kernel.store, embedder), stack)
+        work = _Embedding(session, wish, embedder, runner, site or Here(session.kernel.store, embedder), stack)
         commit = work.publish(branch)
-    tidy(core.kernel.store, (target.space for plan in work.plans for target in plan.targets))
+    tidy(session.kernel.store, (target.space for plan in work.plans for target in plan.targets))
     rows = tuple(
         PropertyEmbedded(plan.type.name, target.name, work.tally(plan.type.table_key, target.name))
         for plan in work.plans
         for target in plan.targets
     )
-    return EmbedReceipt(branch, mode, runner.engine, rows, commit, core.actor)
+    return EmbedReceipt(branch, mode, runner.engine, rows, commit, session.actor)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +121,14 @@ class _Embedding:
 
     def __init__(
         self,
-        core: Core,
+        session: GraphSession,
         wish: Wish,
         embedder: Embedder | None,
         runner: Runner,
         site: Site,
         stack: ExitStack,
     ) -> None:
-        self.core = core
+        self.session = session
         self.wish = wish
         self.embedder = embedder
         self.runner = runner
@@ -144,7 +147,7 @@ class _Embedding:
         """Do the work, and remove what it staged in vain."""
         keep: set[str] = set()
         try:
-            receipt = self.core.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
+            receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             keep = self._files()
             return receipt.commit if receipt else None
         except OmniGraphError as error:
@@ -156,14 +159,14 @@ class _Embedding:
             raise
         finally:
             if self._held is not None:
-                fragments.remove_staged(self.core.kernel.store, self._targets, self._held.operation_id, keep)
+                fragments.remove_staged(self.session.kernel.store, self._targets, self._held.operation_id, keep)
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
-        may = rights(self.core, snapshot)
-        self.plans = plan_types(may.seen.catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
+        may = write_permissions(self.session, snapshot)
+        self.plans = plan_types(may.visible.catalog, self.wish.types, self.wish.mode, self.wish.select, self.embedder)
         may.check(plan.type.name for plan in self.plans)
         # Tasks open versions by path alone, so what was just published must be in its place.
-        self.core.kernel.finish_links(snapshot)
+        self.session.kernel.finish_links(snapshot)
         keys = {plan.type.table_key for plan in self.plans}
         self._known = {key: one for key, one in self._known.items() if key in keys}
         for plan in self.plans:
@@ -182,21 +185,21 @@ class _Embedding:
         return Plan(
             "embed",
             tuple(effects),
-            requirements=(SchemaIs(self.core.catalog(snapshot).ir_hash), *pins),
-            actor=self.core.actor,
+            requirements=(SchemaIs(self.session.catalog(snapshot).ir_hash), *pins),
+            actor=self.session.actor,
             properties=properties,
             operation_id=self._declared(snapshot).operation_id,
         )
 
     def _declared(self, snapshot: Snapshot) -> Declared:
         if self._held is None:
-            self.core.kernel.refuse_read_only()
-            held = declared(self.core.kernel.store, "embed", snapshot, self.core.actor)
+            self.session.kernel.refuse_read_only()
+            held = declared(self.session.kernel.store, "embed", snapshot, self.session.actor)
             self._held = self._stack.enter_context(held)
         return self._held
 
     def _stage(self, snapshot: Snapshot, plan: TypePlan, pin: Pin) -> _Known:
-        kernel, name = self.core.kernel, plan.type.name
+        kernel, name = self.session.kernel, plan.type.name
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, plan.type.table_key)
         runs = fragments.fragment_runs(inherited, LOAD_SPLIT_BYTES)

@@ -1,6 +1,6 @@
 """Reads: scans, walks, filters, aggregates and rankings over one captured snapshot, in memory and column by column.
 
-May import `engine.core`, `engine.params` and everything below the engine; never another part of the engine.
+May import `engine.session`, `engine.params` and everything below the engine; never another part of the engine.
 """
 
 from __future__ import annotations

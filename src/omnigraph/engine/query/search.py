@@ -1,6 +1,6 @@
 """Search: text predicates, text relevance, nearest vectors, and the embedding of query texts.
 
-Imports the engine's core and the store; the executor above it turns row ids into bindings.
+Imports the graph session and the store; the executor above it turns row ids into bindings.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from omnigraph.engine import algo
 from omnigraph.engine.algo.measures import Numbers, Sweeps
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
 from omnigraph.pipeline.algo.measurement import Measured, measure
@@ -26,7 +26,7 @@ def degree(
     edges: Sequence[str] | None = None,
     *,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     write_to: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
@@ -43,7 +43,7 @@ def components(
     edges: Sequence[str] | None = None,
     *,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     write_to: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
@@ -61,7 +61,7 @@ def pagerank(
     iterations: int = 100,
     tolerance: float = 1e-8,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     write_to: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,
@@ -80,7 +80,7 @@ def label_propagation(
     *,
     iterations: int = 20,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     write_to: str | None = None,
     engine: Engine = "auto",
     spark: Any = None,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from omnigraph.engine.algo import NodeValues, read_ends, select_nodes, write_values
 from omnigraph.engine.algo.measures import Numbers, Sweeps
-from omnigraph.engine.session import Moment, View
+from omnigraph.engine.session import AsOf, View
 from omnigraph.errors import UsageError
 from omnigraph.graph import Graph
 from omnigraph.limits import ALGO_LOCAL_EDGES_MAX
@@ -50,7 +50,7 @@ def measure(
     edges: Sequence[str] | None,
     compute: Callable[[Sweeps], Mapping[str, Numbers]],
     branch: str,
-    at: Moment | None,
+    at: AsOf | None,
     write_to: str | None,
     engine: Engine,
     spark: Any,
@@ -60,7 +60,7 @@ def measure(
     if at is not None and write_to is not None:
         raise UsageError("what was measured in the past cannot be written; leave `at` or `write_to` out")
     branch = branch.strip()
-    view = graph.core.view(branch, at)
+    view = graph.session.view(branch, at)
     nodes = select_nodes(view, edges)
     if engine == "auto":
         engine = (
@@ -73,7 +73,7 @@ def measure(
             values = NodeValues(view, nodes, compute(blocks))
     else:
         values = NodeValues(view, nodes, compute(read_ends(view, nodes)))
-    commit = write_values(graph.core, values, write_to, branch) if write_to is not None else None
+    commit = write_values(graph.session, values, write_to, branch) if write_to is not None else None
     return Measured(values, engine, commit)
 
 

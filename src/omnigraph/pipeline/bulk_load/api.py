@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import Any, Literal, cast, get_args
 
 from omnigraph import clock, settings
-from omnigraph.engine.authorization import on
+from omnigraph.engine.arguments import check_type, strip_name
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.branches import mask_hidden_tag
-from omnigraph.engine.given import checked
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
 from omnigraph.engine.write.ingest import Mode
-from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights
+from omnigraph.engine.write.write_authorization import authorize, check_base, missing_base, write_permissions
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
@@ -41,7 +41,6 @@ from omnigraph.pipeline.spark.executors import Engine, Executors, check_engine, 
 OnError = Literal["fail", "quarantine"]
 
 
-@checked
 def load(
     graph: Graph,
     data: Source | Sequence[Source] = (),
@@ -70,19 +69,25 @@ def load(
     """
     check_engine(engine)
     _check_words(mode, on_error)
+    check_type("nodes", nodes, Mapping | None)
+    check_type("edges", edges, Mapping | None)
+    check_type("from_branch", from_branch, str | None)
+    check_type("job_id", job_id, str | None)
+    check_type("report", report, str | os.PathLike | None)
+    check_type("max_errors", max_errors, int)
     if on_error == "quarantine" and report is None:
         raise UsageError("a load with quarantine needs a directory for what it rejects; give `report`")
     if max_errors < 0:
-        raise UsageError(f"`max_errors` is {max_errors}; it takes a whole number from 0 on", max_errors=max_errors)
-    core, branch, started = graph.core, branch.strip(), clock.elapsed()
-    core = admit(core, "change", on(branch), actor)
-    actor = core.actor
-    base = missing_base(core, branch, from_branch)
+        raise UsageError(f"`max_errors` must be >= 0, got {max_errors}", max_errors=max_errors)
+    session, branch, started = graph.session, strip_name(branch), clock.elapsed()
+    session = authorize(session, "change", on_branch(branch), actor)
+    actor = session.actor
+    base = missing_base(session, branch, from_branch)
     if base is not None:
-        check_base(core, base, branch)
+        check_base(session, base, branch)
     folder = prepare_folder(report) if report is not None else None
-    start = core.kernel.snapshot(base if base is not None else branch)
-    catalog = rights(core, start, branch if base is not None else None).seen.catalog
+    start = session.kernel.snapshot(base if base is not None else branch)
+    catalog = write_permissions(session, start, branch if base is not None else None).visible.catalog
     work = _work(catalog, _sources(data), nodes or {}, edges or {})
     size = sum(split.size for split in work.splits)
     runner = _runner(engine, master, size, work.frames, watcher)
@@ -93,14 +98,14 @@ def load(
     def report_applied(commit: Commit) -> LoadReport:
         return LoadReport(branch, base, False, mode, job, runner.engine, {}, {}, commit, actor, already_applied=True)
 
-    known = core.kernel.history(branch) if job_id is not None and base is None else ()
+    known = session.kernel.history(branch) if job_id is not None and base is None else ()
     applied = find_applied(known, job, digest)
     if applied is not None:
         return report_applied(applied)
     rejects = folder if on_error == "quarantine" else None
     options = Options(mode, branch, job, digest, actor, max_errors, rejects, embed=embed)
     try:
-        done = _run(core, runner, options, base, work)
+        done = _run(session, runner, options, base, work)
     except AlreadyApplied as twin:
         return report_applied(twin.commit)
     result = LoadReport(
@@ -128,28 +133,28 @@ def _counts(done: Done, kind: str) -> dict[str, int]:
     return {key.removeprefix(kind): count for key, count in done.counts.items() if key.startswith(kind)}
 
 
-def _run(core: Core, runner: Runner, options: Options, base: str | None, work: Work) -> Done:
+def _run(session: GraphSession, runner: Runner, options: Options, base: str | None, work: Work) -> Done:
     """Load, on a branch that is made for it if it is missing, and taken away again if nothing was loaded."""
     if base is None:
-        return Loading(core, core.whole(options.branch), runner, options).run(work)
+        return Loading(session, session.full_view(options.branch), runner, options).run(work)
     try:
-        with mask_hidden_tag(core, options.branch):
-            create_branch(core.kernel, options.branch, core.whole(base).snapshot, options.actor)
+        with mask_hidden_tag(session, options.branch):
+            create_branch(session.kernel, options.branch, session.full_view(base).snapshot, options.actor)
     except GraphError as error:
         # Another load, such as the same job in another process, may have made it meanwhile.
-        if error.code != "branch.exists" or missing_base(core, options.branch, base) is not None:
+        if error.code != "branch.exists" or missing_base(session, options.branch, base) is not None:
             raise
-        return Loading(core, core.whole(options.branch), runner, options).run(work)
-    view = core.whole(options.branch)
+        return Loading(session, session.full_view(options.branch), runner, options).run(work)
+    view = session.full_view(options.branch)
     try:
-        return Loading(core, view, runner, options).run(work)
+        return Loading(session, view, runner, options).run(work)
     except BaseException as error:
         is_untouched = not isinstance(error, OmniGraphError) or error.effect is Effect.NONE
         if is_untouched:
             # What the caller has to hear of is why nothing was loaded.
             with suppress(OmniGraphError):
-                if core.kernel.snapshot(options.branch).head == view.snapshot.head:
-                    delete_branch(core.kernel, options.branch, options.actor)
+                if session.kernel.snapshot(options.branch).head == view.snapshot.head:
+                    delete_branch(session.kernel, options.branch, options.actor)
         raise
 
 

@@ -20,9 +20,9 @@ from omnigraph.engine.write.ndjson.slow_path import Converter, Gathered
 from omnigraph.errors import DataError, UsageError
 from omnigraph.ids import new_ulids
 from omnigraph.lang.catalog import INTEGERS, NUMBERS, Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
 from omnigraph.lang.schema.key_ids import key_ids
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.pipeline.bulk_load.splits import Columns, End, end_columns
 from omnigraph.rules.arrow_typing import Column, Numbers, pc
 from omnigraph.rules.coerce_column import Fault, decode_column, list_column, reader_type, stored_column
@@ -95,7 +95,7 @@ class Mapper:
             if column in taken:
                 continue
             if name not in known:
-                hint = suggestion(name, type_.properties) or "drop the column, map it, or add it to the schema"
+                hint = did_you_mean(name, type_.properties) or "drop the column, map it, or add it to the schema"
                 raise DataError(f"`{type_.name}` has no property `{name}`; {hint}", rule="N6", property=name)
             named[name] = self._values(table, column)
         return named

@@ -22,7 +22,7 @@ from pyarrow import fs
 from omnigraph.errors import UsageError
 from omnigraph.ids import new_ulid
 from omnigraph.lang.catalog import Catalog, EdgeType
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Job, Place
 from omnigraph.pipeline.spark.session import watched
@@ -279,7 +279,7 @@ def table_key_of(catalog: Catalog, kind: str, name: str) -> str:
     known: Mapping[str, Any] = catalog.nodes if kind == "node" else catalog.edges
     found = known.get(name) if kind == "node" else catalog.edge_by_word(name)
     if found is None:
-        hint = suggestion(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
+        hint = did_you_mean(name, known) or f"the schema has {', '.join(sorted(known)[:8]) or 'none'}"
         raise UsageError(f"there is no {kind} type `{name}`; {hint}", type=name)
     return str(found.table_key)
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from omnigraph.engine.embed.cache import tidy
 from omnigraph.engine.embed.fetch import Tally, total
-from omnigraph.engine.session import Core, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
-from omnigraph.engine.write.write_authorization import rights, unheard
+from omnigraph.engine.write.write_authorization import mask_hidden_type_errors, write_permissions
 from omnigraph.errors import DataError, Effect, JobExists, OmniGraphError, PipelineError, ReadSetChanged
 from omnigraph.ids import OperationId
 from omnigraph.limits import LOAD_ROUNDS_MAX, VIOLATIONS_MAX
@@ -106,8 +106,8 @@ def find_applied(commits: Iterable[Commit], job_id: str, digest: str) -> Commit 
 class Loading:
     """The work of one load."""
 
-    def __init__(self, core: Core, view: View, runner: Runner, options: Options) -> None:
-        self.core = core
+    def __init__(self, session: GraphSession, view: View, runner: Runner, options: Options) -> None:
+        self.session = session
         self.view = view
         self.runner = runner
         self.options = options
@@ -117,8 +117,8 @@ class Loading:
 
     def run(self, work: Work) -> Done:
         """Do the work."""
-        self.core.kernel.refuse_read_only()
-        with declared(self.core.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
+        self.session.kernel.refuse_read_only()
+        with declared(self.session.kernel.store, "load", self.view.snapshot, self.options.actor) as held:
             self.job = self.plan_job(held.operation_id, work.table_keys)
             held.staging(*self.job.claims)
 
@@ -130,7 +130,7 @@ class Loading:
 
             done = self._settle(stage, may_be_empty=True)
             if self.job.embed is not None:
-                tidy(self.core.kernel.store, self.job.embed.spaces)
+                tidy(self.session.kernel.store, self.job.embed.spaces)
             return done
 
     def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> Done:
@@ -158,7 +158,7 @@ class Loading:
             # From here on, whatever interrupts us may come after the publish, which names these files.
             keep = self._files()
             if not (may_be_empty and self._is_nothing()):
-                receipt = self.core.kernel.commit(self.options.branch, self._prepare)
+                receipt = self.session.kernel.commit(self.options.branch, self._prepare)
                 assert receipt is not None
                 commit = receipt.commit
                 assert commit is not None
@@ -188,7 +188,7 @@ class Loading:
 
     def _refuse_swept(self) -> None:
         """Refuse to publish files that a sweep took for a dead writer's."""
-        objects = self.core.kernel.store.objects
+        objects = self.session.kernel.store.objects
         there = {one.path for ref in self.job.targets.values() for one in objects.list(f"{ref.directory}/data")}
         gone = [path for path in self._files() if not path.endswith("/") and path not in there]
         if gone:
@@ -196,7 +196,7 @@ class Loading:
 
     def plan_job(self, operation_id: str, table_keys: Sequence[str]) -> Job:
         """Return what tasks have to know: where files will lie before any is written."""
-        kernel, snapshot = self.core.kernel, self.view.snapshot
+        kernel, snapshot = self.session.kernel, self.view.snapshot
         kernel.finish_links(snapshot)
         refs = kernel.store.in_parallel([partial(self._target, key) for key in table_keys])
         targets = dict(zip(table_keys, refs, strict=True))
@@ -205,7 +205,7 @@ class Loading:
             place_of(kernel.store.root.uri, operation_id),
             operation_id,
             fragments.side_folder(next(iter(targets.values())), operation_id),
-            rights(self.core, snapshot).seen.snapshot.state.schema.ir,
+            write_permissions(self.session, snapshot).visible.snapshot.state.schema.ir,
             snapshot.state.schema.ir_hash,
             snapshot.version,
             INTENTS[self.options.mode],
@@ -229,7 +229,7 @@ class Loading:
         pin, owner = self.view.snapshot.state.pins[table_key], self.view.snapshot.state.branch_id
         if pin.owner == owner:
             return pin.ref
-        return self.core.kernel.writable(self.view.snapshot, table_key).ref
+        return self.session.kernel.writable(self.view.snapshot, table_key).ref
 
     # -- judging -----------------------------------------------------------------------------------------------
 
@@ -371,11 +371,11 @@ class Loading:
             )
             error.commit = applied
             raise error
-        self.core.kernel.finish_links(snapshot)
-        may = rights(self.core, snapshot)
+        self.session.kernel.finish_links(snapshot)
+        may = write_permissions(self.session, snapshot)
         may.check(key.partition(":")[2] for key in self.input.types)
-        with unheard(may.hidden, self.core.actor):
-            self._judge(self.core.whole_of(snapshot))
+        with mask_hidden_type_errors(may.hidden, self.session.actor):
+            self._judge(self.session.full_view_of(snapshot))
         effects = [self._effect(snapshot, key) for key in self.input.types]
         properties = {"mode": self.options.mode, "job_id": self.options.job_id, "input_digest": self.options.digest}
         return Plan(
@@ -388,7 +388,7 @@ class Loading:
         )
 
     def _effect(self, snapshot: Snapshot, table_key: str) -> plan.Effect | None:
-        dataset = self.core.kernel.writable(snapshot, table_key)
+        dataset = self.session.kernel.writable(snapshot, table_key)
         if dataset.ref.directory != self.job.targets[table_key].directory:
             raise ReadSetChanged(
                 f"`{table_key}` was moved to `{dataset.ref.directory}` while rows were staged elsewhere; nothing was"
@@ -440,11 +440,11 @@ class Loading:
         found: set[str] = set()
         for result in self.input.results:
             for key, part in result.types.items():
-                found |= fragments.staged_files(self.core.kernel.store.open(self.job.targets[key]), part.fragments)
+                found |= fragments.staged_files(self.session.kernel.store.open(self.job.targets[key]), part.fragments)
         return found
 
     def clean(self, keep: set[str]) -> None:
         """Remove what attempts that did not count left behind, and all files but data."""
-        store = self.core.kernel.store
+        store = self.session.kernel.store
         fragments.remove_staged(store, self.job.targets.values(), self.job.operation_id, keep)
         store.objects.discard_prefix(self.job.side)

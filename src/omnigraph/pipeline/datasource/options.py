@@ -14,11 +14,11 @@ from typing import Final
 
 from omnigraph import settings
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import Moment
+from omnigraph.engine.session import AsOf
 from omnigraph.errors import OmniGraphError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.graph import open as open_graph
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import MAIN
 
 READ: Final = ("graph", "path", "type", "branch", "at", "version", "names", "columns", "filter", "actor")
@@ -54,7 +54,7 @@ class GivenOptions:
         return self.values.get("branch", MAIN).strip()
 
     @property
-    def at(self) -> Moment | None:
+    def at(self) -> AsOf | None:
         """The state to read: a commit, a tag, a point in time, or a manifest version; None is the newest."""
         at, version = self.values.get("at"), self.values.get("version")
         if at is not None and version is not None:
@@ -105,7 +105,7 @@ def given_options(options: Mapping[str, str], known: tuple[str, ...]) -> GivenOp
         )
     for name in values:
         if name not in known:
-            hint = suggestion(name, known) or f"it takes {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"it takes {', '.join(known)}"
             raise UsageError(f"there is no option `{name}` here; {hint}", option=name)
     return GivenOptions(values)
 

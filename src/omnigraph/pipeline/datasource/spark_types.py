@@ -13,7 +13,7 @@ import pyarrow as pa
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import Catalog, EdgeType, NodeType, PropertyType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column
 from omnigraph.rules.coerce_column import list_column
 
@@ -49,7 +49,7 @@ def find_type(catalog: Catalog, name: str) -> Type:
     if found:
         raise UsageError(f"`{name}` is a node type and an edge type; write `node:{name}` or `edge:{name}`", type=name)
     known = [*catalog.nodes, *catalog.edges]
-    hint = suggestion(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
+    hint = did_you_mean(bare, known) or f"the graph has {', '.join(sorted(known)) or 'none'}"
     raise UsageError(f"there is no type `{name}`; {hint}", type=name)
 
 

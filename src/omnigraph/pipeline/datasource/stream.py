@@ -74,7 +74,7 @@ class Feed:
         """Return the commit after which a stream begins."""
         # A cursor has digits, so a word that is none of ours is not taken for one.
         if start.isalpha() or start.startswith("after:"):
-            return start_commit(self.graph.core, self.view.snapshot, start)
+            return start_commit(self.graph.session, self.view.snapshot, start)
         return self.commit({"cursor": start})
 
     def offset(self, commit: CommitId) -> dict[str, str]:
@@ -87,11 +87,11 @@ class Feed:
     def steps(self, first: CommitId, last: CommitId, most: int) -> list[Step]:
         """Return the commits after one up to another, oldest first."""
         token = Token("feed-cursor", self.scope, first, cut=last)
-        return steps_after(self.graph.core, self.view.snapshot, token, most)[0]
+        return steps_after(self.graph.session, self.view.snapshot, token, most)[0]
 
     def changes(self, step: Step) -> list[Change]:
         """Return what tasks are to read of a commit; refuse one that cannot be told."""
-        kernel = self.graph.core.kernel
+        kernel = self.graph.session.kernel
         # Types without entities on one side come or go without a change.
         pairs = [
             pair
@@ -112,14 +112,14 @@ class Feed:
         assert pair.after is not None
         self._refuse_other_shape(step, pair.after.type_)
         snapshot, pin = pair.after.view.snapshot, pair.after.pin
-        core, commit = self.graph.core, step.commit
+        session, commit = self.graph.session, step.commit
         # What a large load brought in is told from how many entities there are, without looking at any.
         shares = max(1, -(-(pin.row_count - pair.before.pin.row_count) // STREAM_TASK_ROWS))
         change = Change(
             commit.commit_id,
             commit.created_at_us,
             commit.actor,
-            core.kernel.name_of(commit.branch),
+            session.kernel.name_of(commit.branch),
             Scan(self.place, snapshot.state.schema.ir, pin.table_key, pin.ref),
             pair.before.pin.ref,
             self.selection,
@@ -163,7 +163,7 @@ def schema_of(options: Mapping[str, str]) -> Any:
     """Return the Spark schema of a stream."""
     given = given_options(options, STREAM)
     with given.open() as graph:
-        return stream_schema(feed_type(given, graph.core.view(given.branch)))
+        return stream_schema(feed_type(given, graph.session.view(given.branch)))
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -239,8 +239,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _feed(self) -> Feed:
         if self._graph is None:
             self._graph = self._given.open()
-        core = self._graph.core
-        return Feed(self._graph, core.view(self._given.branch), self._given, self._schema)
+        session = self._graph.session
+        return Feed(self._graph, session.view(self._given.branch), self._given, self._schema)
 
     def _changes(self, feed: Feed, step: Step) -> list[Change]:
         """Return what tasks are to read of a commit; a position is looked for first, and then its batch is planned."""

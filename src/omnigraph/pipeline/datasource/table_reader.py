@@ -24,8 +24,8 @@ from omnigraph.errors import StorageError, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import CommitId, new_ulid
 from omnigraph.lang.catalog import Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.pipeline.bulk_load.job import Place, catalog_from, place_of
 from omnigraph.pipeline.datasource.options import READ, GivenOptions, coded, given_options
@@ -122,7 +122,7 @@ def pinned(options: Mapping[str, str]) -> Pinned | None:
         return None
     given = given_options(options, READ)
     with given.open() as graph:
-        commit, today = _view(graph, given, None).snapshot.head, graph.core.kernel.snapshot(given.branch).head
+        commit, today = _view(graph, given, None).snapshot.head, graph.session.kernel.snapshot(given.branch).head
         assert commit is not None, "every state has a commit that made it"
         assert today is not None, "a graph is born with a commit"
         return Pinned(commit, today)
@@ -195,9 +195,9 @@ def checked_layout(type_: Type, schema: Any) -> pa.Schema:
 
 def _view(graph: Graph, given: GivenOptions, pin: Pinned | None) -> View:
     if pin is None:
-        return graph.core.view(given.branch, given.at, names=given.naming)
-    today = graph.core.kernel.at_commit(pin.today)
-    return graph.core.view(given.branch, pin.commit, names=given.naming, today=today)
+        return graph.session.view(given.branch, given.at, names=given.naming)
+    today = graph.session.kernel.at_commit(pin.today)
+    return graph.session.view(given.branch, pin.commit, names=given.naming, today=today)
 
 
 def _columns(given: GivenOptions, type_: Type) -> list[str]:
@@ -212,7 +212,7 @@ def _refuse_unknown(type_: Type, names: list[str]) -> None:
     known = column_names(type_)
     for name in names:
         if name not in known:
-            hint = suggestion(name, known) or f"it has {', '.join(known)}"
+            hint = did_you_mean(name, known) or f"it has {', '.join(known)}"
             raise UsageError(f"`{type_.name}` has no column `{name}`; {hint}", column=name)
 
 

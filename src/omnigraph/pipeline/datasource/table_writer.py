@@ -15,9 +15,9 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from omnigraph import clock
-from omnigraph.engine.authorization import on
+from omnigraph.engine.authorization import on_branch
 from omnigraph.engine.tasks import Threads
-from omnigraph.engine.write.write_authorization import admit, rights
+from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import JobExists, UsageError
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
@@ -76,12 +76,12 @@ def plan_write(given: GivenOptions, overwrite: bool) -> Writing:
     """Return what tasks have to know, before any of them writes."""
     mode = _mode(given, overwrite)
     with given.open() as graph:
-        core = graph.core
-        actor = admit(core, "change", on(given.branch), None).actor
-        view = core.whole(given.branch)
-        key = find_type(rights(core, view.snapshot).seen.catalog, given.type).table_key
+        session = graph.session
+        actor = authorize(session, "change", on_branch(given.branch), None).actor
+        view = session.full_view(given.branch)
+        key = find_type(write_permissions(session, view.snapshot).visible.catalog, given.type).table_key
         options = Options(mode, given.branch, "", "", actor, 0, None)
-        job = Loading(core, view, Threads(), options).plan_job(new_ulid(), [key])
+        job = Loading(session, view, Threads(), options).plan_job(new_ulid(), [key])
         snapshot, now = view.snapshot, clock.now_us()
         intent = Intent(
             OperationId(job.operation_id),
@@ -129,14 +129,14 @@ def publish(
     graph: Graph, given: GivenOptions, writing: Writing, staged: Sequence[Staged], marks: Mapping[str, str]
 ) -> None:
     """Publish what tasks staged as one commit, or refuse all of it."""
-    core = graph.core
+    session = graph.session
     splits = [split for one in staged for split in one.splits]
     if not any(result.lines for _, result in splits) and writing.mode != "overwrite":
         splits = []
     job_id = "/".join(marks.values()) or writing.job.operation_id
     options = Options(writing.mode, given.branch, job_id, "", writing.intent.actor, 0, None, marks)
-    loading = Loading(core, core.whole(given.branch), Threads(), options)
-    store = core.kernel.store
+    loading = Loading(session, session.full_view(given.branch), Threads(), options)
+    store = session.kernel.store
     try:
         with kept_fresh(store, writing.fresh_intent):
             if not splits and writing.mode != "overwrite":
@@ -211,5 +211,5 @@ def _arrived(messages: Sequence[Any]) -> list[Staged]:
 
 def _last_commit(graph: Graph, branch: str, stream: str) -> Commit | None:
     """Return the newest commit of a stream on a branch."""
-    commits = graph.core.kernel.history(branch)
+    commits = graph.session.kernel.history(branch)
     return next((one for one in commits if one.properties.get("stream") == stream), None)

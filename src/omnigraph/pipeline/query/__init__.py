@@ -16,7 +16,7 @@ from omnigraph.engine.query.caches import Caches
 from omnigraph.engine.query.context import Run
 from omnigraph.engine.query.physical_plan import ReadPlan
 from omnigraph.engine.query.result import Result
-from omnigraph.engine.session import Moment, View
+from omnigraph.engine.session import AsOf, View
 from omnigraph.graph import Graph
 from omnigraph.lang.query import CompiledQuery, require_kind
 from omnigraph.lang.query.ir import NodeScan, ReadIR
@@ -34,7 +34,7 @@ def query(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     *,
     names: Naming = NOW,
     spark: Any = None,
@@ -54,7 +54,7 @@ def collect(
     name: str | None = None,
     params: Mapping[str, object] | None = None,
     branch: str = MAIN,
-    at: Moment | None = None,
+    at: AsOf | None = None,
     *,
     names: Naming = NOW,
     spark: Any = None,
@@ -69,11 +69,11 @@ def collect(
 
 
 def _compiled(
-    graph: Graph, source: str, name: str | None, branch: str, at: Moment | None, names: Naming
+    graph: Graph, source: str, name: str | None, branch: str, at: AsOf | None, names: Naming
 ) -> tuple[View, CompiledQuery]:
     branch = branch.strip()
-    view = graph.core.view(branch, at, names=names)
-    return view, require_kind(graph.core.compile(source, view.catalog, name), "read")
+    view = graph.session.view(branch, at, names=names)
+    return view, require_kind(graph.session.compile(source, view.catalog, name), "read")
 
 
 def _frame(

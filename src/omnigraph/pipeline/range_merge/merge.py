@@ -17,7 +17,7 @@ from omnigraph.engine.merge import MergeReceipt
 from omnigraph.engine.merge import merge as run_merge
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Given, Resolution
+from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
 from omnigraph.engine.merge.three_way import Counted, Three, Type, described
 from omnigraph.engine.tasks import Runner
@@ -50,7 +50,7 @@ def merge(
     into: str = MAIN,
     *,
     delete_branch: bool = False,
-    resolutions: Given = None,
+    resolutions: ResolutionsInput = None,
     engine: Engine = "auto",
     master: str | None = None,
 ) -> MergeReceipt:
@@ -72,17 +72,17 @@ def merge(
 
 
 def merge_with(
-    graph: Graph, source: str, into: str, workers: Workers, ranges: Ranges, resolutions: Given = None
+    graph: Graph, source: str, into: str, workers: Workers, ranges: Ranges, resolutions: ResolutionsInput = None
 ) -> MergeReceipt:
     """Merge with given workers, and remove what those elsewhere have written for themselves."""
     is_published = True
     try:
-        return run_merge(graph.core, source, into, resolutions=resolutions, workers=workers)
+        return run_merge(graph.session, source, into, resolutions=resolutions, workers=workers)
     except OmniGraphError as error:
         is_published = error.effect is not Effect.NONE
         raise
     finally:
-        ranges.clean(graph.core.kernel.store, is_published=is_published)
+        ranges.clean(graph.session.kernel.store, is_published=is_published)
 
 
 @dataclass

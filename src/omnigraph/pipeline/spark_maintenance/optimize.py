@@ -13,7 +13,7 @@ from importlib.util import find_spec
 
 from omnigraph.engine.maintain.optimize import OptimizeReport, ThisProcess, Workers
 from omnigraph.engine.maintain.optimize import optimize as run_optimize
-from omnigraph.engine.session import Core
+from omnigraph.engine.session import GraphSession
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import PipelineUnavailable
 from omnigraph.graph import Graph
@@ -35,14 +35,14 @@ def optimize(graph: Graph, branch: str = MAIN, *, engine: Engine = "auto", maste
     By default, only what is large runs on Spark, and only where Spark is installed.
     """
     check_engine(engine)
-    core, branch = graph.core, branch.strip()
-    spread = Spread(core, branch, partial(executors, master))
+    session, branch = graph.session, branch.strip()
+    spread = Spread(session, branch, partial(executors, master))
     workers: dict[str, Workers] = {"auto": BySize(spread), "local": ThisProcess(), "spark": spread}
     if engine == "spark" or (engine == "auto" and master is not None):
         # Whoever asks for Spark hears at once when it does not start.
         spread.start()
-        return run_optimize(core, branch, core.actor, spread)
-    return run_optimize(core, branch, core.actor, workers[engine])
+        return run_optimize(session, branch, session.actor, spread)
+    return run_optimize(session, branch, session.actor, workers[engine])
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +56,10 @@ class _Part:
 class Spread:
     """Workers elsewhere: each task is one of Spark's, and a large segment is built in parts."""
 
-    def __init__(self, core: Core, branch: str, start: Callable[[], Runner]) -> None:
-        self._core = core
+    def __init__(self, session: GraphSession, branch: str, start: Callable[[], Runner]) -> None:
+        self._session = session
         self._branch = branch
-        self._place = place_of(core.kernel.store.root.uri, new_ulid())
+        self._place = place_of(session.kernel.store.root.uri, new_ulid())
         self._start = start
         self._runner: Runner | None = None
         self._lock = threading.Lock()
@@ -91,7 +91,7 @@ class Spread:
 
     def _finish_links(self) -> None:
         # Tasks open versions by path alone, so what was just published must be in its place.
-        self._core.kernel.finish_links(self._core.kernel.snapshot(self._branch))
+        self._session.kernel.finish_links(self._session.kernel.snapshot(self._branch))
 
 
 class BySize:

@@ -53,9 +53,9 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
     By default, only branches with many entities are read on Spark, and only where Spark is installed.
     """
     check_engine(engine)
-    core = graph.core
+    graph_session = graph.session
     if engine == "local":
-        return run_verify(core, core.actor, data=data)
+        return run_verify(graph_session, graph_session.actor, data=data)
     is_asked_for = engine == "spark" or master is not None
 
     def look(view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
@@ -72,7 +72,7 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
             return look_here(view, types)
         return look_elsewhere(spark, view, types)
 
-    return run_verify(core, core.actor, look, data=data)
+    return run_verify(graph_session, graph_session.actor, look, data=data)
 
 
 def look_elsewhere(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
