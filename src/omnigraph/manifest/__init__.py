@@ -1,4 +1,4 @@
-"""The kernel: catalog rows, snapshots, the commit DAG, and `publish`, the one door to a graph-visible change.
+"""The catalog: snapshots, branches, the commit DAG, and `publish`, the only way to change a graph.
 
 May import the ground, `lang` and `store`.
 """

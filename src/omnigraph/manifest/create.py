@@ -1,4 +1,4 @@
-"""Birth of a graph: claimed by one, finished by one commit, and undone if it fails before that.
+"""Creation of a graph: claimed by one process, completed by one commit, and undone if it fails before that.
 
 The first version of `__manifest` is the birth itself; everything written before it is nothing to any reader.
 """

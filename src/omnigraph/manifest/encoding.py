@@ -1,4 +1,4 @@
-"""The rows of `__manifest`: Arrow in, values out, and a refusal of everything that is not ours.
+"""Encode and decode the rows of `__manifest`; rows that contradict themselves are reported as corruption.
 
 Knows the format stamp. Reads and writes no storage itself.
 """

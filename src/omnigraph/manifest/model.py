@@ -1,4 +1,4 @@
-"""What a version of `__manifest` says: the whole catalog of one branch at one moment.
+"""The catalog of one branch at one version of `__manifest`, as immutable values.
 
 Pure values; `rows` turns them into Arrow and back.
 """

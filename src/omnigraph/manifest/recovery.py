@@ -1,4 +1,4 @@
-"""The sweep: finish what was published, remove what never was.
+"""The sweep: finish links of published versions, resolve dead intents, and remove orphan files.
 
 Idempotent, safe beside live writers of any process, and never in anybody's way: it removes only files that nothing
 names, that no live intent claims, and that are older than any attempt could be.

@@ -1,4 +1,4 @@
-"""Upgrade: a graph of an older format becomes one of this release, where it lies and with its history.
+"""In-place upgrade of a graph to the current catalog format; keeps its history.
 
 One publish of main decides; until it, older releases go on. Versions of before stay as they are, and are read through
 the steps of `formats`.

@@ -1,4 +1,4 @@
-"""Fields: edits of a Lance schema that keep every field's id.
+"""Edits of a Lance schema that keep the id of every field.
 
 Lance finds columns in data files by field id. Its own conversion from Arrow numbers fields afresh, so a schema change
 built that way would silently read the wrong columns; we edit the protobuf messages of the fields instead.

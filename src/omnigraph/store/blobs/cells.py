@@ -1,4 +1,4 @@
-"""Blobs: where one cell keeps its bytes, and any range of them.
+"""Blob cells: the location of their bytes, and range reads.
 
 Reads one pinned version; a descriptor is looked at without touching the bytes it describes.
 """

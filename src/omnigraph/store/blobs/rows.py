@@ -1,4 +1,4 @@
-"""Rows of which some blobs are stored already, written with as few bytes of blobs as possible.
+"""Write rows whose blobs are partly stored already, copying as few blob bytes as possible.
 
 Where that writes less, rows keep their blobs in the file that holds them; see `shared_blobs`. The bytes of all others
 are copied, so many at a time that memory does not follow their size. Stages only.

@@ -1,4 +1,4 @@
-"""Rows that keep blobs which are stored already: their fragment names the data file that holds the blobs.
+"""Fragments that share stored blobs: they reference the data file that already holds the bytes.
 
 A fragment consists of data files of equally many rows. One for rows that keep their blobs has a new file for all other
 columns, and for the blobs the file that had them before, under the same row numbers; all rows but the kept ones are

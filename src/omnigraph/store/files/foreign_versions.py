@@ -1,4 +1,4 @@
-"""Versions that a foreign tool wrote by path: what each of them did, read from its transaction.
+"""Operations of versions that another tool wrote by path, read from their transactions.
 
 Only looks. Kinds of operations are read from the stored bytes, because Lance's Python classes do not know them all.
 """

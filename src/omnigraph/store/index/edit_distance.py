@@ -1,4 +1,4 @@
-"""Which of many words are within a few edits of a given one: inserted, dropped or replaced letters.
+"""Words within an edit distance of a word: inserted, deleted or replaced letters.
 
 Pure; exact for words of any length, and compared all at once.
 """

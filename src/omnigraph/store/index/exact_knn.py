@@ -1,4 +1,4 @@
-"""Vectors side by side in memory, and the exact nearest of them.
+"""Exact nearest neighbours over vectors in memory.
 
 Knows rows by number only; which vectors are here, and since when, is decided in `vector`.
 """

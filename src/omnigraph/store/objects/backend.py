@@ -1,4 +1,4 @@
-"""What a home of control objects must be able to do.
+"""The interface of a backend for control objects.
 
 The seam between `Objects`, which checks, counts down to failpoints and names errors, and its two backends.
 """

@@ -1,4 +1,4 @@
-"""What a failed request means: which kind of storage failure it is, and what to do about it.
+"""Classification of storage failures: the kind of a failed request, and a hint what to do about it.
 
 System calls are judged by errno. Both S3 clients, ours and the one inside Lance, are the same library (`object_store`)
 and hand over all that they know as text: the status and the code of the answer, or that no answer came. Nothing but

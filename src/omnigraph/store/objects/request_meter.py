@@ -1,4 +1,4 @@
-"""The request meter: how often storage was asked, and for what.
+"""Counts storage requests by kind.
 
 Imports nothing of ours; a meter is handed down when a graph is opened, so a test installs its own before that.
 """

@@ -1,4 +1,4 @@
-"""Addresses: where a graph lives, and how the storage clients reach it.
+"""Graph URIs: local paths and S3 addresses, and the options of their storage clients.
 
 Parsing and settings only; nothing is opened here.
 """

@@ -1,4 +1,4 @@
-"""Shapes: the columns that a stored version is read with, when they are not those that it was stored with.
+"""Column projection: read a version with other columns than it was stored with.
 
 A shape edits the manifest in memory, as a `Project` transaction would on disk: no data file is read or written, and
 row ids, blobs and the indexes of what remains work as they do on the stored version.

@@ -1,4 +1,4 @@
-"""Lookup: where the rows of given values lie.
+"""Lookup of rows by value: hash positions per fragment, and filters.
 
 Reads one pinned version; positions in memory or an index make it cheap, and neither is needed for a right answer.
 """

@@ -1,4 +1,4 @@
-"""Proven files: every staged file is seen to be whole before anything may rely on it, and its checksum is taken.
+"""Verification of staged files: each is checked to be complete, and its checksum taken, before it is published.
 
 On a disk the bytes are read back, mostly from the page cache. In an object store, whose puts are atomic, one ranged
 request a file returns size, footer and ETag; requests run beside whatever the writer does next.

@@ -1,4 +1,4 @@
-"""Fragments that tasks write, wherever they run, under the name of one operation; gathered they are one change.
+"""Fragments written by parallel tasks of one operation, and the transaction that combines them.
 
 The seam for executors: a task stages files and sends back texts. Nothing here commits.
 """
