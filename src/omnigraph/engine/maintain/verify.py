@@ -1,7 +1,6 @@
-"""Verify: a look at the health of a graph that changes nothing.
+"""Check the integrity of a graph without changing it.
 
-Reads every published id and index once; what it finds is a list of findings, and a graph without errors among them is
-sound.
+Reads every published id and index once and returns findings; a graph without an `error` among them is sound.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from omnigraph.store.read.dataset import DatasetRef
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found: an `error` makes the graph unsound, a `note` is for whoever tends it."""
+    """A finding: an `error` makes the graph unsound, a `note` is for the operator."""
 
     severity: str
     branch: str
@@ -56,7 +55,7 @@ class VerifyReport:
     findings: tuple[Finding, ...]
     unreferenced_files: int
     unreferenced_bytes: int
-    # How many files were compared with their checksums, and how many have none; None unless that was asked for.
+    # Files with a verified checksum and files without one; None unless `data` was requested.
     checked_files: int | None = None
     unchecked_files: int | None = None
 
@@ -77,7 +76,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What reading the ids and ends of one type showed; `lost` counts the ends that are nowhere, by column."""
+    """The result of reading the ids and endpoints of a type; `lost` counts dangling endpoints by column."""
 
     rows: int
     has_unique_ids: bool
@@ -97,7 +96,7 @@ def verify(
     """
     session = session.acting_as(actor)
     session.require("read", GRAPH)
-    # Handles that are in use answer from memory; what lies in storage shows itself to new ones.
+    # Open handles answer from memory; only new ones read what is stored.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
         return _Verification(replace(session, kernel=kernel), look or look_here).run(data)
@@ -140,7 +139,7 @@ class _Verification:
             residue = preview(kernel, 0)
         except OmniGraphError as error:
             residue = SweepReport()
-            findings.append(Finding("error", MAIN, "", f"what nothing names cannot be told: {error.message}"))
+            findings.append(Finding("error", MAIN, "", f"orphan files cannot be listed: {error.message}"))
         if not data:
             return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
         files = verify_files(kernel, pins.values())
@@ -176,7 +175,7 @@ class _Verification:
                 ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
-        # A cluster is asked from one thread.
+        # A Spark cluster is used from one thread.
         for group in _by_rows(waiting) if self._look is look_here else ([type_] for type_ in waiting):
             self._look_side_by_side(group)
         self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
@@ -185,7 +184,7 @@ class _Verification:
         if len(group) == 1:
             results = [self._look(*group[0])]
         else:
-            # Threads of their own: each look waits for the store's.
+            # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
                 looking = [pool.submit(copy_context().run, self._look, view, types) for view, types in group]
             results = [future.result() for future in looking]
@@ -261,7 +260,7 @@ def _types(view: View) -> list[NodeType | EdgeType]:
 def _by_rows(
     waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
 ) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
-    """Yield groups that may be read at the same time: memory follows the entities of one, or of several small ones."""
+    """Yield groups to read concurrently: memory is bounded by one large view or several small ones."""
     group: list[tuple[View, list[NodeType | EdgeType]]] = []
     rows = 0
     for view, types in waiting:
@@ -276,7 +275,7 @@ def _by_rows(
 
 
 def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
-    """Return what a look at a type depends on: its own version, and those of the types that its edges end at."""
+    """Return the versions that the check of a type depends on: its own, and those of its endpoint types."""
     pins = view.snapshot.state.pins
     nodes = view.catalog.nodes
     ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
@@ -300,7 +299,7 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
 
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
     edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
-    # Ends of edges are looked for among ids, so nodes come first.
+    # Endpoints are looked up among node ids, so nodes come first.
     results: dict[str, Looked | OmniGraphError] = {}
     for group in (nodes, edges):
         tasks = [partial(looked, type_) for type_ in group]
@@ -320,7 +319,7 @@ def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArr
 
 
 def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
-    """Return how many ids are missing or have come before."""
+    """Return the number of missing or duplicate ids."""
     return len(ids) - int(pc.count_distinct(ids, mode="only_valid").as_py())
 
 

@@ -1,6 +1,6 @@
-"""Applies resolutions to a merge: clashes become changes, and entities that break a rule become what was decided.
+"""Apply resolutions to a merge: conflicting rows and rule violations are replaced by what the caller decided.
 
-One that settles no conflict is refused, and so is one that was made for another state of the entity.
+A resolution that resolves no conflict is rejected, and so is a stale one, made for another state of the entity.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ State = tuple[pa.Table | None, pa.Table | None]
 
 
 class Resolutions:
-    """All resolutions of one merge. Those that have not settled anything yet are open."""
+    """The resolutions of one merge. `open` ones have not resolved anything yet."""
 
     def __init__(self, resolutions: Sequence[Resolution] = ()) -> None:
         self._open: dict[Place, dict[str | None, Resolution]] = {}
@@ -40,7 +40,7 @@ class Resolutions:
             entity = self._open.setdefault((resolution.type_key, resolution.entity_id), {})
             if resolution.property in entity or (entity and None in (resolution.property, *entity)):
                 raise refuse(
-                    f"`{resolution.entity_id}` of `{resolution.type_key}` is settled twice; keep one resolution of it"
+                    f"`{resolution.entity_id}` of `{resolution.type_key}` is resolved twice; keep one resolution of it"
                 )
             entity[resolution.property] = resolution
 
@@ -58,7 +58,7 @@ class Resolutions:
         refuse_unsettled(list(self._open))
 
     def refuse_unknown(self, three: Three) -> None:
-        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
+        """Raise if an open resolution names an entity that neither side has."""
         types = three.by_key
         refuse_unsettled(
             [
@@ -71,9 +71,9 @@ class Resolutions:
     def refuse_idle(
         self, three: Three, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
     ) -> None:
-        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names.
+        """Raise if an open resolution names an entity that the merge does not change and no rule violation names.
 
-        `is_touched` says whether a merge changes an entity, by type key and id.
+        `is_touched` returns True if a merge changes an entity, by type key and id.
         """
         self.refuse_unknown(three)
         named = {(violation.type_key, violation.entity_id) for violation in violations}
@@ -154,7 +154,7 @@ class Resolutions:
 
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
-    """Return a merge that leaves entities as they shall be, whatever it did to them before."""
+    """Return a merge that leaves entities in the given states, whatever it did to them before."""
     ids = pa.array(list(states), pa.string())
 
     def others(rows: pa.Table) -> pa.Table:
@@ -177,14 +177,14 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
 
 
 def touches(merge: RowMerge, entity_id: str) -> bool:
-    """Tell whether a merge changes an entity of its type."""
+    """Return True if a merge changes an entity of its type."""
     entity = pa.array([entity_id])
     ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
     return any(is_among(entity, changed).any() for changed in ids)
 
 
 def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
-    """Return an entity as a resolution of all of it wants it; None is absent."""
+    """Return the row that a whole-entity resolution decides on; None means absent."""
     if resolution.take is None:
         assert isinstance(resolution.given, Mapping)
         return _row(type_, clash.entity_id, resolution.given)
@@ -230,7 +230,7 @@ def _side(clash: Clash, name: str) -> pa.Table | None:
 
 
 def _refuse_unknown(clash: Clash, side: pa.Table, columns: Sequence[str]) -> None:
-    """Refuse to take from a virtual base what the states it is made of disagree about."""
+    """Raise if a resolution takes a value from a virtual base whose ancestors disagree about it."""
     missing = sorted(set(columns) - set(side.column_names))
     if missing:
         raise refuse(

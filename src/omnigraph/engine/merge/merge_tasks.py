@@ -1,6 +1,6 @@
-"""Workers: who works out what a merge does to each type, holds it against the rules, and stages it.
+"""The work of a merge on each type: merge rows, validate, and stage files, in this process or on executors.
 
-The seam for executors. Workers write files that nothing names; what is merged and its publishing stay with `apply`.
+`Workers` is the seam for Spark. Workers write files that no version refers to yet; publishing stays with `apply`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
         return Effect(key, dataset, (_changed(delete_found(dataset, gone)),))
     if not gone.num_rows:
         return Effect(key, dataset, (_write(dataset, rows, known, blobs),))
-    # Where rows lie is asked at the published version alone: what is staged on top may never come to be.
+    # Row addresses are looked up at the published version only: staged versions may never be published.
     begun = _begin(view, dataset, _changed(delete_found(dataset, gone)))
     if known.num_rows:
         known = begun.dataset.take(known.column(ROW_ID).to_numpy().tolist(), PLACE)
@@ -83,7 +83,7 @@ def staged_files(effects: tuple[Effect, ...]) -> list[str]:
 
 
 def forks_of(view: View, pin: Pin, target: View) -> list[str]:
-    """Return the forks of other branches that whoever takes over a pin relies on: its own, and those it inherits."""
+    """Return the forks of other branches that an adopted pin depends on: its own and those it inherits."""
     bases = view.sound_dataset(pin.table_key).base_directories()
     folder = f"/{pin.path}/tree/"
     inherited = [base.rstrip("/").rpartition(folder)[2] for base in bases if folder in base]
@@ -93,11 +93,10 @@ def forks_of(view: View, pin: Pin, target: View) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be merged; a fast forward (`is_forward`) obeys all rules already.
+    """A merge to be executed. A fast-forward (`is_forward`) is valid already.
 
-    Types in `adoptable` need not be staged, as long as no resolution decides about an entity of theirs.
-
-    `hold` declares the intent under which files are staged: call it before the first one, and only then.
+    Types in `adoptable` are not staged unless a resolution changes one of their entities. `hold` declares the intent
+    of the staged files: call it right before writing the first one.
     """
 
     three: Three
@@ -136,7 +135,7 @@ class ThisProcess:
         staged = {key: merge for key, merge in merged.merges.items() if key in counts and key not in adopted}
         if merged.conflicts or not staged:
             return Settled(counts, merged.conflicts, adopted=adopted)
-        # Only now is there something to leave behind, if this process dies.
+        # From here on a crash leaves files behind, so the intent must be declared first.
         held = task.hold()
         effects = stage(task.three.ours, staged, task.three.blobs)
         held.staging(*staged_files(effects))
