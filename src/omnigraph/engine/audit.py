@@ -78,7 +78,7 @@ def list_audit(
     check_type("since", since, datetime | None)
     check_type("until", until, datetime | None)
     check_type("limit", limit, int | None)
-    audit_kind = None if kind is None else _kind(kind)
+    audit_kind = None if kind is None else _parse_kind(kind)
     earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
     if limit is not None and limit < 1:
         raise UsageError(f"`limit` must be >= 1, got {limit}", limit=limit)
@@ -102,7 +102,7 @@ def _entry(row: AuditRow) -> AuditEntry:
     return AuditEntry(kind, row.kind, row.operation_id, row.actor, row.commit_id, row.created_at_us)
 
 
-def _kind(word: str) -> AuditKind:
+def _parse_kind(word: str) -> AuditKind:
     try:
         return AuditKind(word)
     except ValueError:

@@ -121,12 +121,12 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
     operation_id = strip_name(operation_id, "operation_id")
     commit = find_operation(session.kernel, operation_id)
     if commit is None:
-        _refuse_strangers(session)
+        _require_any_read(session)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
         if has_published(session.kernel, MAIN, OperationId(operation_id)):
             return Operation(operation_id, "applied")
-        return Operation(operation_id, "pending" if _may_come(session, operation_id) else "absent")
+        return Operation(operation_id, "pending" if _is_pending(session, operation_id) else "absent")
     if session.actor is None or commit.actor != session.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
@@ -134,7 +134,7 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
     return Operation(operation_id, "applied", *session.redact_commits([commit]))
 
 
-def _refuse_strangers(session: GraphSession) -> None:
+def _require_any_read(session: GraphSession) -> None:
     """Raise `PolicyDenied` if the actor may not read any branch."""
     branches = session.kernel.snapshot(MAIN).state.branches.values()
     for names in session.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
@@ -144,7 +144,7 @@ def _refuse_strangers(session: GraphSession) -> None:
     session.require("read", GRAPH)
 
 
-def _may_come(session: GraphSession, operation_id: str) -> bool:
+def _is_pending(session: GraphSession, operation_id: str) -> bool:
     age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True

@@ -22,7 +22,7 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex
 from omnigraph.store.read.dataset import Dataset
 
 
-def wanted_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+def declared_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
     """Return the indexes of a type: ids and endpoints always, then every indexed or singly keyed property.
 
     Names contain the stable property id, so that they stay unique when properties swap names.
@@ -137,7 +137,7 @@ class _Ensure:
 
     def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
         key = type_.table_key
-        specs = wanted_indexes(type_)
+        specs = declared_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = self.session.kernel.dataset(snapshot, key)
         ready, pending = missing(inherited, specs)

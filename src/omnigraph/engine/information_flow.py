@@ -41,7 +41,7 @@ def check_flow(session: GraphSession, source: Snapshot, target: PolicyBranch, to
         )
 
 
-def hidden_at_base(
+def types_hidden_at_base(
     session: GraphSession, base: Snapshot, target: PolicyBranch, began: Iterable[BranchId | None] = ()
 ) -> frozenset[str]:
     """Return the types of a merge base that are hidden from the actor there but readable on the target.
@@ -56,7 +56,7 @@ def hidden_at_base(
     return frozenset.intersection(*(_shown(session, catalog, names[branch], target) for branch in branches))
 
 
-def refuse_hidden_base(session: GraphSession, target: PolicyBranch) -> PolicyDenied:
+def hidden_base_error(session: GraphSession, target: PolicyBranch) -> PolicyDenied:
     """Return the error of a merge whose base holds types that the actor may not read."""
     return PolicyDenied(
         f"the merge starts from a commit that both sides have in common, and branch `{display_name(target)}` could show"

@@ -128,7 +128,7 @@ class _Apply:
             return None
         if not self.migration.supported:
             raise LanguageError(diagnostics=self.migration.refusals)
-        _refuse_branches(snapshot)
+        _check_no_branches(snapshot)
         before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
         if self.check is not None:
             self.check(before, after)
@@ -194,7 +194,7 @@ def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> Migratio
     return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss)
 
 
-def _refuse_branches(main: Snapshot) -> None:
+def _check_no_branches(main: Snapshot) -> None:
     names = sorted(main.state.branches)
     if names:
         listed = ", ".join(f"`{name}`" for name in names)

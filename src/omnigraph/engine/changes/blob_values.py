@@ -136,7 +136,7 @@ class BlobValues:
         location = self._places[value]
         return read_range(location.dataset, location.column, location.row_id, 0, location.size)
 
-    def taken_over(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
+    def with_kept_blobs(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
         """Return rows with blob bytes for a write, and the stored blobs that they keep.
 
         `current` has the addresses of the replaced target rows, whose own blobs are preferred because they can stay.

@@ -290,7 +290,7 @@ class Step:
         )
         return self._reclaimed() if is_gap else error
 
-    def refuse_gone(self, type_pairs: Sequence[Pair]) -> None:
+    def check_versions_exist(self, type_pairs: Sequence[Pair]) -> None:
         """Raise `ChangeFeedGap` if a version of a type was removed, which another process could not read."""
         if any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides):
             raise self._reclaimed()

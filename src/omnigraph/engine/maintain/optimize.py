@@ -15,7 +15,7 @@ from typing import Protocol
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
@@ -280,7 +280,7 @@ class _Optimize:
 
     def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
         kernel, key = self.session.kernel, type_.table_key
-        specs = wanted_indexes(type_)
+        specs = declared_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index_build.missing(inherited, specs)

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import authorize
@@ -155,7 +155,7 @@ def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType
 
 def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
     """Return the number of rows that the least complete index misses; indexes that cannot be built yet miss none."""
-    specs = wanted_indexes(type_)
+    specs = declared_indexes(type_)
     _, pending = index_build.missing(dataset, specs)
     waiting = {late.spec for late in pending}
     rows = (index_build.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)

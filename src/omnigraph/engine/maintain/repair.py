@@ -125,12 +125,12 @@ def repair(
     branch = strip_name(branch)
     kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
-        return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
+        return RepairReport(branch, tuple(_classify_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
     # Exclusive: concurrent repairs could adopt and discard the same version.
     with alone(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)
-        rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
+        rows = [_decide(row, force, discard) for row in _classify_all(kernel, snapshot)]
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
@@ -142,11 +142,11 @@ def repair(
     return RepairReport(branch, tuple(rows), commit)
 
 
-def _look_at_all(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
-    return [_look(kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
+def _classify_all(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
+    return [_classify_drift(kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
 
 
-def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
+def _classify_drift(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     head = drifted_head(kernel, snapshot, pin)
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)

@@ -75,7 +75,7 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
+class TypeScan:
     """The result of reading the ids and endpoints of a type; `lost` counts dangling endpoints by column."""
 
     rows: int
@@ -84,11 +84,11 @@ class Looked:
 
 
 # Whoever reads all ids of a view, here or elsewhere; a type that cannot be read is answered by the error.
-Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, Looked | OmniGraphError]]
+ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, TypeScan | OmniGraphError]]
 
 
 def verify(
-    session: GraphSession, actor: str | None = None, look: Look | None = None, *, data: bool = False
+    session: GraphSession, actor: str | None = None, scan: ScanTypes | None = None, *, data: bool = False
 ) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
@@ -99,7 +99,7 @@ def verify(
     # Open handles answer from memory; only new ones read what is stored.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
-        return _Verification(replace(session, kernel=kernel), look or look_here).run(data)
+        return _Verification(replace(session, kernel=kernel), scan or scan_in_process).run(data)
     finally:
         kernel.close()
 
@@ -107,10 +107,10 @@ def verify(
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, session: GraphSession, look: Look) -> None:
+    def __init__(self, session: GraphSession, scan: ScanTypes) -> None:
         self._session = session
-        self._look = look
-        self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
+        self._scan = scan
+        self._scans: dict[tuple[DatasetRef, ...], TypeScan | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
         self._deletions = DeletionChecksums(session.kernel)
 
@@ -126,7 +126,7 @@ class _Verification:
             opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
             views = [view_or_error for view_or_error in opened if isinstance(view_or_error, View)]
             pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
-            self._look_at(views)
+            self._scan_types(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
             of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
             for branch, view_or_error in zip(batch, opened, strict=True):
@@ -154,11 +154,11 @@ class _Verification:
             # Of a branch that was deleted since they were listed, there is nothing to find.
             return None if error.code == "branch.not_found" else error
 
-    def _look_at(self, views: Sequence[View]) -> None:
+    def _scan_types(self, views: Sequence[View]) -> None:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
         waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
-        claimed: set[tuple[DatasetRef, ...]] = set(self._looked)
+        claimed: set[tuple[DatasetRef, ...]] = set(self._scans)
         for view in views:
             self._deletions.add(view.snapshot.state.commits)
             types = _types(view)
@@ -176,21 +176,21 @@ class _Verification:
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
         # A Spark cluster is used from one thread.
-        for group in _by_rows(waiting) if self._look is look_here else ([type_] for type_ in waiting):
-            self._look_side_by_side(group)
+        for group in _by_rows(waiting) if self._scan is scan_in_process else ([entry] for entry in waiting):
+            self._scan_in_parallel(group)
         self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
-    def _look_side_by_side(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
+    def _scan_in_parallel(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
         if len(group) == 1:
-            results = [self._look(*group[0])]
+            results = [self._scan(*group[0])]
         else:
             # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
-                looking = [pool.submit(copy_context().run, self._look, view, types) for view, types in group]
-            results = [future.result() for future in looking]
+                futures = [pool.submit(copy_context().run, self._scan, view, types) for view, types in group]
+            results = [future.result() for future in futures]
         for (view, types), by_key in zip(group, results, strict=True):
             keys = {type_.table_key: _identity(view, type_) for type_ in types}
-            self._looked |= {keys[key]: result for key, result in by_key.items()}
+            self._scans |= {keys[key]: result for key, result in by_key.items()}
 
     def _verified(self, view: View) -> list[Finding]:
         findings: list[Finding] = []
@@ -199,7 +199,7 @@ class _Verification:
             try:
                 if isinstance(parts, OmniGraphError):
                     raise parts
-                type_findings = [*_findings(view, type_, self._looked[_identity(view, type_)]), *parts]
+                type_findings = [*_findings(view, type_, self._scans[_identity(view, type_)]), *parts]
             except OmniGraphError as error:
                 type_findings = [("error", error.message)]
             findings += [
@@ -282,15 +282,15 @@ def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
     return tuple(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends)))
 
 
-def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
+def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, TypeScan | OmniGraphError]:
     """Read all ids of a view into memory and compare them, several types side by side."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     done = count(1)
     turn = Lock()
 
-    def looked(type_: NodeType | EdgeType) -> Looked | OmniGraphError:
+    def scan_or_error(type_: NodeType | EdgeType) -> TypeScan | OmniGraphError:
         try:
-            result: Looked | OmniGraphError = _looked(view, type_, ids)
+            result: TypeScan | OmniGraphError = _scan_type(view, type_, ids)
         except OmniGraphError as error:
             result = error
         with turn:
@@ -300,14 +300,14 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
     edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
     # Endpoints are looked up among node ids, so nodes come first.
-    results: dict[str, Looked | OmniGraphError] = {}
+    results: dict[str, TypeScan | OmniGraphError] = {}
     for group in (nodes, edges):
-        tasks = [partial(looked, type_) for type_ in group]
+        tasks = [partial(scan_or_error, type_) for type_ in group]
         results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
     return results
 
 
-def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> Looked:
+def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
     ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
     rows = view.dataset(type_.table_key).read(["id", *ends])
     row_ids = rows.column("id")
@@ -315,7 +315,7 @@ def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArr
         ids[type_.name] = row_ids
     none = pa.chunked_array([], pa.string())
     lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
-    return Looked(len(row_ids), count_repeated(row_ids) == 0, lost)
+    return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost)
 
 
 def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
@@ -328,17 +328,17 @@ def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.S
     return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
-def _findings(view: View, type_: NodeType | EdgeType, looked: Looked | OmniGraphError) -> Iterator[tuple[str, str]]:
-    if isinstance(looked, OmniGraphError):
-        raise looked
+def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
+    if isinstance(scan, OmniGraphError):
+        raise scan
     pin = view.snapshot.state.pins[type_.table_key]
-    if looked.rows != pin.row_count:
-        yield "error", f"{looked.rows} entities are stored, {pin.row_count} are recorded"
-    if not looked.has_unique_ids:
+    if scan.rows != pin.row_count:
+        yield "error", f"{scan.rows} entities are stored, {pin.row_count} are recorded"
+    if not scan.has_unique_ids:
         yield "error", "ids are missing or come twice"
     if isinstance(type_, EdgeType):
         for column, end in (("src", type_.source), ("dst", type_.target)):
-            if looked.lost[column]:
-                yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
+            if scan.lost[column]:
+                yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
         yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

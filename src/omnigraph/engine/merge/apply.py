@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, refuse_unsettled
+from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers, forks_of
-from omnigraph.engine.merge.three_way import Counted, Three, merge_all
+from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
@@ -108,7 +108,7 @@ class Application:
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
-        three = self._three(sides.base, ours, sides.theirs)
+        three = self._three_way_state(sides.base, ours, sides.theirs)
         merged = merge_all(three, Resolutions(self.resolutions))
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
         if not merged.conflicts:
@@ -154,7 +154,7 @@ class Application:
             return None, self._receipt(sides, {}, {})
         if self._earlier is not None and self._earlier.still_holds(sides, snapshot):
             return self._earlier.moved_to(snapshot)
-        three = self._three(sides.base, ours, sides.theirs)
+        three = self._three_way_state(sides.base, ours, sides.theirs)
 
         def hold() -> Declared:
             # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
@@ -164,7 +164,7 @@ class Application:
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
         settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
-        self._refuse_conflicts(settled)
+        self._raise_conflicts(settled)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:
             nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
@@ -198,9 +198,9 @@ class Application:
         self._earlier = _Prepared(snapshot, sides, plan, receipt)
         return plan, receipt
 
-    def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
+    def _three_way_state(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
         """Return the three states after checking that the actor may change what differs; a merge covers all types."""
-        three = Three(base, ours, theirs)
+        three = ThreeWayState(base, ours, theirs)
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
@@ -208,14 +208,14 @@ class Application:
         self._check_resolutions(three, may)
         return three
 
-    def _check_resolutions(self, three: Three, may: WritePermissions) -> None:
+    def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:
         """Raise for resolutions of hidden or unknown types, which look the same, and of types without permission.
 
         A resolution with values writes them, which needs `change` of the type. In a revert or cherry-pick, so does one
         that picks a side, because it may name an entity that the commit did not touch.
         """
         seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
-        refuse_unsettled(
+        reject_without_conflict(
             [
                 (resolution.type_key, resolution.entity_id)
                 for resolution in self.resolutions
@@ -233,7 +233,7 @@ class Application:
             if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
         ]
 
-    def _refuse_conflicts(self, settled: Settled) -> None:
+    def _raise_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
             return
         visible = self._visible_conflicts(settled.conflicts)
@@ -242,7 +242,7 @@ class Application:
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
         raise refusal(visible, what, is_cut=settled.is_cut)
 
-    def _adoptable(self, three: Three) -> dict[str, Pin]:
+    def _adoptable(self, three: ThreeWayState) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.

@@ -192,7 +192,7 @@ def refuse(message: str, **context: str) -> GraphError:
     return error
 
 
-def refuse_unsettled(entities: Sequence[tuple[str, str]]) -> None:
+def reject_without_conflict(entities: Sequence[tuple[str, str]]) -> None:
     """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
     if not entities:
         return

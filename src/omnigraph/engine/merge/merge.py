@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, between
-from omnigraph.engine.information_flow import check_flow, hidden_at_base, refuse_hidden_base
+from omnigraph.engine.information_flow import check_flow, hidden_base_error, types_hidden_at_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
@@ -58,7 +58,7 @@ def merge(
 
 
 def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
-    _refuse_recreated(session, theirs)
+    _check_source_unchanged(session, theirs)
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
@@ -97,10 +97,10 @@ def _permitted_base(
 
     def permit(view: View) -> View:
         snapshot = view.snapshot
-        hidden = hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
+        hidden = types_hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
         keys = {key for key in snapshot.state.pins if key.partition(":")[2] in hidden}
         if not keys <= same.keys():
-            raise refuse_hidden_base(session, target)
+            raise hidden_base_error(session, target)
         pins = {**snapshot.state.pins, **{key: same[key] for key in keys}}
         links = (*snapshot.links, *ours.snapshot.links) if keys else snapshot.links
         return replace(view, snapshot=replace(snapshot, state=replace(snapshot.state, pins=pins), links=links))
@@ -152,7 +152,7 @@ def _load_below(session: GraphSession, base: MergeBase[CommitId] | None, above: 
     return loaded if all(view.catalog.ir_hash == above.catalog.ir_hash for view in loaded.states()) else None
 
 
-def _refuse_recreated(session: GraphSession, theirs: View) -> None:
+def _check_source_unchanged(session: GraphSession, theirs: View) -> None:
     """Raise if the source was deleted, or recreated under the same name, since it was read."""
     name, expected = theirs.snapshot.branch, theirs.snapshot.state.branch_id
     actual = session.kernel.resolve(name)

@@ -15,7 +15,7 @@ from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution
 from omnigraph.engine.merge.row_merge import RowMerge
-from omnigraph.engine.merge.three_way import Counted, GraphMerge, Three, merge_all
+from omnigraph.engine.merge.three_way import Counted, GraphMerge, ThreeWayState, merge_all
 from omnigraph.engine.session import View
 from omnigraph.engine.write.staging import physical
 from omnigraph.manifest.intents import Declared
@@ -39,8 +39,8 @@ def stage(view: View, merges: Mapping[str, RowMerge], blobs: BlobValues) -> tupl
 def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
     dataset = view.kernel.writable(view.snapshot, key)
     rows = pa.concat_tables([merge.updated, merge.inserted])
-    known = _found(dataset, one_array(merge.updated.column("id")))
-    gone = _found(dataset, merge.deleted)
+    known = _find_rows(dataset, one_array(merge.updated.column("id")))
+    gone = _find_rows(dataset, merge.deleted)
     if not rows.num_rows:
         return Effect(key, dataset, (_changed(delete_found(dataset, gone)),))
     if not gone.num_rows:
@@ -52,14 +52,14 @@ def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
     return Effect(key, dataset, (_write(begun.dataset, rows, known, blobs),), begun)
 
 
-def _found(dataset: Dataset, ids: Ids) -> pa.Table:
+def _find_rows(dataset: Dataset, ids: Ids) -> pa.Table:
     rows = find(dataset, ids)
     assert rows.num_rows == len(ids), f"{dataset.ref} does not have all rows that a merge changes"
     return rows
 
 
 def _write(dataset: Dataset, rows: pa.Table, known: pa.Table, blobs: BlobValues) -> Change:
-    rows, stored = blobs.taken_over(rows, dataset, known)
+    rows, stored = blobs.with_kept_blobs(rows, dataset, known)
     return _changed(upsert(dataset, physical(rows, dataset), known, stored))
 
 
@@ -99,7 +99,7 @@ class Task:
     of the staged files: call it right before writing the first one.
     """
 
-    three: Three
+    three: ThreeWayState
     resolutions: Sequence[Resolution]
     adoptable: Mapping[str, Pin]
     is_forward: bool
@@ -146,6 +146,6 @@ class ThisProcess:
         three, resolutions = task.three, Resolutions(task.resolutions)
         if not task.is_forward:
             return merge_all(three, resolutions)
-        resolutions.refuse_open()
+        resolutions.reject_unused()
         types = [type_ for type_ in three.types() if type_.table_key not in task.adoptable]
         return GraphMerge({type_.table_key: three.merge(type_) for type_ in types})

@@ -37,7 +37,7 @@ Type = NodeType | EdgeType
 
 
 @dataclass(frozen=True)
-class Three:
+class ThreeWayState:
     """The base, our side (merged into) and their side (merged), all of one schema."""
 
     base: MergeBase[View]
@@ -171,29 +171,29 @@ class GraphMerge:
         return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
 
 
-def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
+def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
     """Merge all types, apply the resolutions, and validate the result against every rule."""
     merges = {type_.table_key: resolutions.settle(type_, three.merge(type_), three.blobs) for type_ in three.types()}
     clashes = [conflict_of(key, clash, three.blobs) for key, merge in merges.items() for clash in merge.clashes]
     if clashes:
         if resolutions.has_open:
             # What is still open may be about a rule that breaks once the clashes are settled.
-            resolutions.refuse_idle(three, partial(_is_touched, merges), violations_of(three, merges))
+            resolutions.reject_irrelevant(three, partial(_is_touched, merges), violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
         decided = resolutions.override(three, merges, violations)
         violations = violations_of(three, decided)
-    resolutions.refuse_open()
+    resolutions.reject_unused()
     overruled = frozenset(key for key, merge in decided.items() if merge is not merges.get(key))
-    return GraphMerge(decided, [described(three, violation) for violation in violations], overruled)
+    return GraphMerge(decided, [violation_conflict(three, violation) for violation in violations], overruled)
 
 
 def _is_touched(merges: Mapping[str, RowMerge], table_key: str, entity_id: str) -> bool:
     return table_key in merges and touches(merges[table_key], entity_id)
 
 
-def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:
+def violations_of(three: ThreeWayState, merges: Mapping[str, RowMerge]) -> list[Violation]:
     """Return everything that is wrong with the merged graph."""
     types = three.by_key
     deltas = {
@@ -206,7 +206,7 @@ def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violatio
     return validate(Changes(three.ours.catalog, deltas), CommittedRows(three.ours), _ALL).violations
 
 
-def described(three: Three, violation: Violation) -> Conflict:
+def violation_conflict(three: ThreeWayState, violation: Violation) -> Conflict:
     """Return a rule violation as a conflict, with the entity on all sides."""
     if violation.entity_id is None or violation.type_key is None:
         return conflict_from(violation)

@@ -182,7 +182,7 @@ class CommittedRows:
         """Stream full rows that pass a test; blobs are replaced by whether there is one."""
         dataset = self._dataset(type_.table_key)
         logical = arrow_schema(type_)
-        where = _looked_up(type_, test)
+        where = _lookup_condition(type_, test)
         parts: Iterator[pa.Table]
         if where is not None:
             parts = iter([find_rows(dataset, logical.names, where)])
@@ -196,7 +196,7 @@ class CommittedRows:
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)
-        where = _looked_up(type_, test)
+        where = _lookup_condition(type_, test)
         if where is not None:
             rows = find_rows(dataset, ["id"], where)
         else:
@@ -213,7 +213,7 @@ class CommittedRows:
             self._seen.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
-def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
     """Return the value of an equality test if its column supports lookups by value."""
     keys = {"id", *(("src", "dst") if isinstance(type_, EdgeType) else ()), *sum(type_.unique, ())}
     if test.op is not CompareOp.EQ or test.column not in keys:

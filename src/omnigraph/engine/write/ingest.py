@@ -46,7 +46,7 @@ _LOAD: Final = (
 )
 
 
-def refuse_other_format(beginning: bytes, name: str | None = None) -> None:
+def reject_other_format(beginning: bytes, name: str | None = None) -> None:
     """Raise `DataError` (N1) if an input begins as another format does: an array, CSV, Parquet or binary data."""
     reason = describe_other_format(beginning)
     if reason is not None:
@@ -113,7 +113,7 @@ class Reader:
         self.loaded = decoder.loaded
         for buffer in read_blocks(data):
             if not decoder.lines:
-                refuse_other_format(buffer)
+                reject_other_format(buffer)
             decoder.add(buffer, decoder.lines + 1)
             if self.findings.is_full or self._is_too_much():
                 return

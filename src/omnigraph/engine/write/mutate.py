@@ -232,7 +232,7 @@ class Run:
         pending = self._of(type_)
         test, lookup = self._test(type_, statement.predicate)
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
-        _refuse_lost_blobs(type_, values)
+        _check_blobs_kept(type_, values)
         rows = pending.matching(test, lookup)
         if rows.num_rows:
             pending.update(rows, values)
@@ -293,7 +293,7 @@ def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
     return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
 
 
-def _refuse_lost_blobs(type_: NodeType, values: dict[str, Any]) -> None:
+def _check_blobs_kept(type_: NodeType, values: dict[str, Any]) -> None:
     for column, value in values.items():
         if value is None and type_.properties[column].type.scalar is Scalar.BLOB:
             raise DataError(

@@ -101,7 +101,7 @@ class Feed:
             and not pair.is_same_data
             and self.selection.has_type(pair.after.pin.table_key)
         ]
-        step.refuse_gone(pairs)
+        step.check_versions_exist(pairs)
         for view in step.views() if pairs else ():
             # Tasks open versions by path alone, so all that is published must be in its place.
             kernel.finish_links(view.snapshot)

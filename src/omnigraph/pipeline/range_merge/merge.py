@@ -19,7 +19,7 @@ from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
-from omnigraph.engine.merge.three_way import Counted, Three, Type, described
+from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -119,10 +119,10 @@ class Ranges:
 
     def merge(self, task: Task) -> Settled:
         if task.is_forward:
-            Resolutions(task.resolutions).refuse_open()
+            Resolutions(task.resolutions).reject_unused()
         types = [one for one in task.three.types() if not (task.is_forward and one.table_key in task.adoptable)]
         if not types:
-            Resolutions(task.resolutions).refuse_open()
+            Resolutions(task.resolutions).reject_unused()
             return Settled({}, adopted=task.adoptable)
         work = self._plan(task, types)
         self._works.append(work)
@@ -137,13 +137,13 @@ class Ranges:
         if undecided and (broken or conflicts):
             touched = {(one.table_key, entity_id) for one in results for entity_id in one.touched}
             violations = [violation for _, violation in broken]
-            Resolutions(undecided).refuse_idle(task.three, lambda *place: place in touched, violations)
+            Resolutions(undecided).reject_irrelevant(task.three, lambda *place: place in touched, violations)
         if conflicts:
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
         if broken:
             return self._refused(task, counts, broken, undecided)
-        Resolutions(undecided).refuse_open()
+        Resolutions(undecided).reject_unused()
         return Settled(counts, effects=self._effects(work, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
@@ -223,7 +223,7 @@ class Ranges:
                 type_key=first.type_key,
                 entity_id=first.entity_id,
             )
-        told = [described(task.three, one) for _, one in broken[:MERGE_CONFLICTS_MAX]]
+        told = [violation_conflict(task.three, one) for _, one in broken[:MERGE_CONFLICTS_MAX]]
         return Settled(counts, told, is_cut=len(told) < len(broken))
 
     def _effects(self, work: _Work, results: Sequence[Merged]) -> tuple[plan.Effect, ...]:
@@ -257,7 +257,7 @@ class _Compared:
     theirs: DatasetRef
 
     @classmethod
-    def of(cls, three: Three, type_: Type) -> _Compared:
+    def of(cls, three: ThreeWayState, type_: Type) -> _Compared:
         base = three.base_of(type_).map(lambda dataset: dataset.ref)
         ours, theirs = (view.sound_dataset(type_.table_key).ref for view in (three.ours, three.theirs))
         return cls(base, None if three.is_ours_unchanged(type_) else ours, theirs)

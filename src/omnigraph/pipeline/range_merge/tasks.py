@@ -165,7 +165,7 @@ def _staged(
     if rows.num_rows:
         # Where rows lie matters to those that may keep their blobs there.
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
-        rows, stored = blobs.taken_over(rows, target, current)
+        rows, stored = blobs.with_kept_blobs(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.place.operation_id)
     addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     if not len(addresses):
