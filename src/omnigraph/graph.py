@@ -142,7 +142,7 @@ class Graph:
         With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
         write that was already applied under it is rejected.
         """
-        kernel = self.session.kernel if request_id is None else self.session.kernel.once(request_id)
+        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
         other._attach(replace(self.session, actor=actor, kernel=kernel), self._caches)
         return other

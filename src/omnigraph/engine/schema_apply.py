@@ -27,7 +27,7 @@ from omnigraph.lang.source import Source
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.store.lance_schema import physical_schema
@@ -88,7 +88,7 @@ def apply(
     work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
     # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
     # it is planned again, as long as the schema it was planned against is unchanged.
-    receipt = session.kernel.commit(MAIN, work.prepare, Work.CONTROL)
+    receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
     after = receipt.snapshot if receipt else work.base
     _refresh_copy(session.kernel, after.state.schema.source)
     return SchemaReceipt(

@@ -74,7 +74,7 @@ def schema_plan(call: Call[wire.NewSchema]) -> Answer:
 
 def schema_apply(call: Call[wire.NewSchema]) -> Answer:
     given, session = call.given, call.graph.session
-    check = call.hosted.queries.refuse_breakage
+    check = call.hosted.queries.reject_breakage
     receipt = apply(session, Source("schema.pg", given.schema_source), given.allow_data_loss, call.actor, check)
     return receipt_answer(receipt, uri=call.uri)
 
