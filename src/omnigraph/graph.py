@@ -1,4 +1,4 @@
-"""The graph: what users import. Every surface calls these methods and decides nothing that they do not.
+"""The public `Graph`: every surface (library, HTTP, command line) calls these methods.
 
 import omnigraph as og
 graph = og.init("graph.omni", schema="schema.pg")
@@ -41,7 +41,7 @@ from omnigraph.store.objects.request_meter import NO_METER, Meter
 from omnigraph.store.objects.uri import Location
 from omnigraph.store.store import Store
 
-# A call loads the part of the engine that it needs: most processes read, and loading all takes longer than a query.
+# Methods import their part of the engine lazily: most processes only read, and importing all takes longer than a query.
 if TYPE_CHECKING:
     from omnigraph.engine.audit import AuditEntry
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
@@ -64,7 +64,18 @@ if TYPE_CHECKING:
 
 
 def init(uri: str | Path, schema: str | Path, *, actor: str | None = None, force: bool = False) -> Graph:
-    """Create a graph and open it. `schema` is the text of a schema, or the path of a `.pg` file."""
+    """Create a graph and open it.
+
+    Args:
+        uri: A path or an `s3://` address.
+        schema: The text of a schema, or the path of a `.pg` file.
+        actor: Who creates the graph; recorded in its first commit.
+        force: Replace a stray schema file at the location, never a graph.
+
+    Raises:
+        LanguageError: The schema is invalid; `diagnostics` has positions.
+        GraphError: `graph.already_initialized` if there is a graph.
+    """
     compiled = compile_schema(schema_source(schema), domain=new_ulid())
     store = Store(_location(uri))
     init_graph(store, compiled, actor=actor, force=force)
@@ -79,14 +90,25 @@ def open(  # noqa: A001 - `og.open` reads as it should
     policy: PolicyHook = ALLOW_ALL,
     meter: Meter = NO_METER,
 ) -> Graph:
-    """Open a graph; a missing one is an error that says how to create it."""
+    """Open an existing graph.
+
+    Args:
+        uri: A path or an `s3://` address.
+        read_only: Reject every write.
+        actor: Who uses the graph; required by a policy and recorded in commits.
+        policy: Which actor may do what; by default everything is allowed.
+        meter: Counts storage requests.
+
+    Raises:
+        GraphError: `graph.not_found` if there is none.
+    """
     kernel = Kernel(Store(_location(uri), meter), read_only=read_only)
     kernel.snapshot()
     return Graph(kernel, actor=actor, policy=policy)
 
 
 def upgrade(uri: str | Path, *, actor: str | None = None) -> UpgradeReport:
-    """Bring a graph of an older format to the one of this release, where it lies and with its history."""
+    """Upgrade a graph to the storage format of this release, in place and with its history."""
     from omnigraph.manifest.upgrade import upgrade as upgrade_graph
 
     return upgrade_graph(Store(_location(uri)), actor)
@@ -98,7 +120,11 @@ def _location(uri: str | Path) -> Location:
 
 
 class Graph:
-    """One opened graph."""
+    """An open graph.
+
+    `branches`, `tags` and `schema` manage those parts. A graph is thread-safe, and a context manager that closes it.
+    `session` is for the engine's own callers and not part of the stable interface.
+    """
 
     def __init__(self, kernel: Kernel, *, actor: str | None = None, policy: PolicyHook = ALLOW_ALL) -> None:
         self._attach(GraphSession(kernel, actor, policy), Caches())
@@ -111,9 +137,10 @@ class Graph:
         self.schema = Schema(session)
 
     def acting_as(self, actor: str | None, request_id: str | None = None) -> Graph:
-        """Return this graph as another actor uses it: the caches are shared, and so is what `close` ends.
+        """Return this graph for another actor; caches and background work are shared.
 
-        With a `request_id`, a ULID, it is for one write, which is refused if it was done under this id before.
+        With a `request_id`, a ULID, the returned graph is for a single write: the id is its idempotency key, and a
+        write that was already applied under it is rejected.
         """
         kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
@@ -126,11 +153,11 @@ class Graph:
 
     @property
     def cache_bytes(self) -> int:
-        """How much memory is held for the next reads."""
+        """Memory held by caches, in bytes."""
         return self._caches.nbytes
 
     def snapshot(self, branch: str = MAIN) -> Snapshot:
-        """Return the newest state of a branch."""
+        """Return the newest snapshot of a branch."""
         return self.session.view(branch).snapshot
 
     def query(
@@ -145,9 +172,25 @@ class Graph:
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> Result:
-        """Run a read on the newest state of a branch, or at a commit, a tag, a manifest version or a point in time.
+        """Run a read query against one snapshot of the graph.
 
-        An older state is asked with the names that `branch` has today; with `names="then"`, with its own.
+        Args:
+            source: Text of one or more `.gq` queries.
+            name: Which query to run; may be omitted if `source` has only one.
+            params: Values of the query's `$parameters`, as Python or JSON values.
+            branch: The branch to read.
+            at: Read a past state: a commit id, a tag, a manifest version or a datetime (naive means UTC).
+            names: `now` reads a past state under today's type and property names, `then` under its own.
+            budget: Limits on rows, bytes and seconds.
+            embedder: Turns query text into vectors; by default the provider configured in the environment.
+
+        Returns:
+            An Arrow-backed `Result`: `to_arrow()`, `to_pandas()`, `to_polars()`, `rows()`.
+
+        Raises:
+            LanguageError: The query does not parse or type-check; `diagnostics` has positions.
+            BudgetExceeded: The query needs more than its budget.
+            GraphError: The branch, commit or tag does not exist.
         """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
@@ -175,7 +218,10 @@ class Graph:
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> Explanation:
-        """Return the plan of a read with estimates; with `profile` it is run, and the plan adds what happened."""
+        """Return the plan of a read with estimates; see `query` for the arguments.
+
+        With `profile`, the query is run and the plan contains actual row counts and times.
+        """
         started = clock.elapsed()
         view, compiled = self._prepare_read(source, name, branch, at, names)
         return explain_query(
@@ -204,7 +250,19 @@ class Graph:
         branch: str = MAIN,
         if_commit: str | None = None,
     ) -> MutationReceipt:
-        """Run a mutation as one commit. `if_commit` lets it through only while the branch is at that commit."""
+        """Run a mutation as one commit.
+
+        Args:
+            source: Text of one or more `.gq` queries.
+            name: Which query to run; may be omitted if `source` has only one.
+            params: Values of the query's `$parameters`.
+            branch: The branch to write.
+            if_commit: Write only if this commit is the head of the branch (optimistic concurrency control).
+
+        Raises:
+            LanguageError: The mutation does not parse or type-check.
+            DataError: The result would violate a rule of the schema; nothing was written.
+        """
         from omnigraph.engine.write.mutate import mutate
 
         return mutate(self.session, source, name, params, branch, None, if_commit)
@@ -217,7 +275,16 @@ class Graph:
         from_branch: str | None = None,
         dialect: Dialect = "strict",
     ) -> IngestReceipt:
-        """Write NDJSON from a path, bytes, a file object or dictionaries, as one commit."""
+        """Write NDJSON as one commit.
+
+        Args:
+            data: A path, bytes, a file object, or an iterable of dictionaries.
+            mode: `merge` inserts or replaces entities by id, `append` rejects existing ones, `overwrite` replaces the
+                types in the data.
+            branch: The branch to write.
+            from_branch: Create `branch` from this one if it does not exist.
+            dialect: How lenient the reader is.
+        """
         from omnigraph.engine.write.ingest import ingest
 
         return ingest(self.session, data, mode=mode, branch=branch, from_branch=from_branch, dialect=dialect)
@@ -231,36 +298,44 @@ class Graph:
         *,
         embedder: Embedder | None = None,
     ) -> EmbedReceipt:
-        """Give vectors to `@embed` properties, as one commit: where they are missing, or made from another text.
+        """Compute the vectors of `@embed` properties, as one commit; each distinct text is requested once.
 
-        `reembed_all` replaces those of other models and of other hands as well, `clean` takes all of them away.
-        `select` narrows it to entities with `field=value`, or `Type:field=value`. No text is asked for twice.
+        Args:
+            branch: The branch to write.
+            types: Only these types.
+            mode: `fill_missing` computes missing and outdated vectors, `reembed_all` replaces all of them, also those
+                of other models or written by hand, and `clean` removes them.
+            select: Only entities with `field=value`, or `Type:field=value`.
+            embedder: Turns texts into vectors; by default the provider configured in the environment.
         """
         from omnigraph.engine.embed import embed
 
         return embed(self.session, branch, types, mode, select, embedder=embedder)
 
     def commits(self, branch: str = MAIN, *, limit: int | None = None, before: str | None = None) -> list[Commit]:
-        """Return the commits that a branch is made of, newest first; a commit always comes before its parents.
+        """Return the commits of a branch, newest first and children before parents.
 
-        `limit` is the most to return; the next page is `before` the last commit of this one.
+        Args:
+            branch: The branch.
+            limit: The maximum number of commits.
+            before: Start after this commit: pass the last one of the previous page.
         """
         return history.commits(self.session, branch, self.session.actor, limit=limit, before=before)
 
     def commit(self, commit_id: str) -> Commit:
-        """Return one commit of any branch."""
+        """Return a commit of any branch by its id."""
         return history.commit(self.session, commit_id, self.session.actor)
 
     def operation(self, operation_id: str) -> Operation:
-        """Return what became of a write whose error names its `operation_id`, because nobody knew if it was done."""
+        """Look up the outcome of a write by the `operation_id` of an error whose `effect` is `unknown`."""
         from omnigraph.engine.history import operation
 
         return operation(self.session, operation_id)
 
     def at(self, at: AsOf, branch: str = MAIN, *, names: Naming = NOW) -> GraphAt:
-        """Return the graph as it was: at a commit or tag, or for a branch at a manifest version or a point in time.
+        """Return a read-only view of a past state: a commit, a tag, a manifest version or a timestamp.
 
-        It is asked with the names that `branch` has today; with `names="then"`, with its own.
+        It has the type and property names that `branch` has today; with `names="then"`, its own.
         """
         branch = strip_name(branch)
         return GraphAt(self, self.session.view(branch, at, names=names).snapshot, branch, names)
@@ -268,7 +343,7 @@ class Graph:
     def revert(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> MergeReceipt:
-        """Take the change of a commit, or of one that a tag names, back; of a merge, all that it brought in."""
+        """Revert a commit, given by id or tag, as a new commit. Reverting a merge undoes everything it merged."""
         from omnigraph.engine.merge import revert
 
         return revert(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
@@ -276,7 +351,7 @@ class Graph:
     def cherry_pick(
         self, commit_id: str, branch: str = MAIN, *, dry_run: bool = False, resolutions: ResolutionsInput = None
     ) -> MergeReceipt:
-        """Apply the change of a commit of another branch, or of one that a tag names, as a new commit."""
+        """Apply the changes of a commit of another branch, given by id or tag, as a new commit."""
         from omnigraph.engine.merge import cherry_pick
 
         return cherry_pick(self.session, commit_id, branch, dry_run=dry_run, resolutions=resolutions)
@@ -289,10 +364,10 @@ class Graph:
         *,
         names: Naming = NOW,
     ) -> Iterator[bytes]:
-        """Return the graph as NDJSON that a load takes back, in chunks of whole lines.
+        """Return the graph as NDJSON that can be loaded again, in chunks of whole lines.
 
-        A line with a large blob comes in several chunks. An older state has the names of today, so that today's schema
-        takes it; with `names="then"`, its own.
+        A line with a large blob spans several chunks. A past state is exported under today's names, so that today's
+        schema accepts it; with `names="then"`, under its own.
         """
         return export.export(self.session, branch, at, types, self.session.actor, names)
 
@@ -307,9 +382,16 @@ class Graph:
         branch: str = MAIN,
         names: Naming = NOW,
     ) -> ChangeSet:
-        """Return what differs between two branches, tags, commits, or earlier moments of `branch`.
+        """Return the differences between two states.
 
-        Both are read with the schema of today; with `names="then"`, each with its own.
+        Args:
+            a: The first state: a branch, tag or commit, or a version or timestamp of `branch`.
+            b: The second state.
+            kinds: Only `node` or `edge`.
+            types: Only these types.
+            ops: Only `insert`, `update` or `delete`.
+            branch: The branch of versions and timestamps.
+            names: `now` reads both under today's schema, `then` each under its own.
         """
         from omnigraph.engine import changes
 
@@ -329,9 +411,9 @@ class Graph:
         page_token: str | None = None,
         names: Naming = NOW,
     ) -> CommitPage:
-        """Return a page of what a commit changed against its first parent, with images before and after.
+        """Return a page of the changes of a commit against its first parent, with images before and after.
 
-        Naming are those that main has today; with `names="then"`, those of the commit.
+        Names are those that main has today; with `names="then"`, those of the commit.
         """
         from omnigraph.engine import changes
 
@@ -362,7 +444,11 @@ class Graph:
         bytes_max: int = CHANGE_PAGE_BYTES,
         commits_max: int = FEED_COMMITS,
     ) -> FeedPage:
-        """Return the next page of a branch's feed, from `start`, a `cursor` or a `page_token` on."""
+        """Return the next page of the change feed of a branch.
+
+        Pass one of `start` (`now`, `beginning` or `after:<commit>`), the `cursor` of the last poll, or the
+        `page_token` of the last page. `kinds`, `types` and `ops` filter as in `diff` and must stay the same.
+        """
         from omnigraph.engine import changes
 
         return changes.changes(
@@ -388,7 +474,7 @@ class Graph:
         types: Sequence[str] | None = None,
         ops: Sequence[str] | None = None,
     ) -> Iterator[bytes]:
-        """Return a branch as NDJSON, with a last record that names the cursor from which its feed goes on."""
+        """Return a branch as NDJSON whose last record has the cursor at which its change feed continues."""
         from omnigraph.engine import changes
 
         return changes.baseline(self.session, branch, kinds=kinds, types=types, ops=ops, actor=self.session.actor)
@@ -404,7 +490,7 @@ class Graph:
         at: AsOf | None = None,
         names: Naming = NOW,
     ) -> Blob:
-        """Find a blob: its length, its tag, and ranges of its bytes."""
+        """Find a blob: its length, its ETag, and ranges of its bytes."""
         return blob(
             self.session,
             type_name,
@@ -418,11 +504,11 @@ class Graph:
         )
 
     def ensure_indices(self, branch: str = MAIN) -> IndexReport:
-        """Build every index that the schema wants and the data does not have yet, as one commit."""
+        """Build every index that the schema declares and the data lacks, as one commit."""
         return ensure_indices(self.session, branch, self.session.actor)
 
     def optimize(self, branch: str = MAIN) -> OptimizeReport:
-        """Compact every type of a branch and bring its indexes up to date, as one commit; deletes nothing."""
+        """Compact every type of a branch and update its indexes, as one commit; deletes no files."""
         from omnigraph.engine.maintain.optimize import optimize
 
         return optimize(self.session, branch, self.session.actor)
@@ -430,7 +516,14 @@ class Graph:
     def repair(
         self, branch: str = MAIN, *, confirm: bool = False, force: bool = False, discard: bool = False
     ) -> RepairReport:
-        """Show what foreign tools wrote by path; with `confirm`, take over or throw away what they did."""
+        """Report versions that other tools wrote directly to the datasets, and with `confirm` resolve them.
+
+        Args:
+            branch: The branch to repair.
+            confirm: Adopt verified maintenance of other tools, instead of only reporting.
+            force: With `confirm`, adopt all foreign versions that the graph can read.
+            discard: With `confirm`, discard foreign versions instead.
+        """
         from omnigraph.engine.maintain.repair import repair
 
         return repair(self.session, branch, confirm=confirm, force=force, discard=discard, actor=self.session.actor)
@@ -444,14 +537,14 @@ class Graph:
         until: datetime | None = None,
         limit: int | None = None,
     ) -> list[AuditEntry]:
-        """Return what was recovered, repaired, thrown away and upgraded, newest first.
+        """Return audit entries (recoveries, repairs, discards and upgrades), newest first.
 
         Args:
             kind: Only `rolled_forward`, `rolled_back`, `branch_discarded`, `repaired`, `discarded` or `upgraded`.
-            actor: Only what concerns the work of this actor.
-            since: Only what happened then or later.
-            until: Only what happened before.
-            limit: The most entries to return.
+            actor: Only entries about the work of this actor.
+            since: Only entries at or after this time.
+            until: Only entries before this time.
+            limit: The maximum number of entries.
         """
         from omnigraph.engine.audit import list_audit
 
@@ -460,23 +553,26 @@ class Graph:
         )
 
     def verify(self, *, data: bool = False) -> VerifyReport:
-        """Check every branch and tag without changing anything: all can be read, and what they hold agrees.
+        """Check that every branch and tag is readable and consistent, without changing anything.
 
         Args:
-            data: Also compare the bytes of all files with the checksums that were recorded when they were written.
+            data: Also compare the bytes of all files with the checksums recorded when they were written.
         """
         from omnigraph.engine.maintain.verify import verify
 
         return verify(self.session, self.session.actor, data=data)
 
     def reconcile(self) -> ReconcileReport:
-        """Finish links, settle the work of the dead, and optimize what is past a threshold; nothing while others do."""
+        """Run one maintenance round; a no-op while another process reconciles.
+
+        Finishes pending links, rolls back crashed operations, and optimizes types over their thresholds.
+        """
         from omnigraph.engine.maintain.reconcile import Reconciliation
 
         return Reconciliation(self.session, self.session.actor).run()
 
     def reconciler(self, every: timedelta) -> Reconciler:
-        """Return a thread that reconciles again and again while it is entered or started; see `Reconciler`."""
+        """Return a background thread that runs `reconcile` at an interval; see `Reconciler`."""
         from omnigraph.engine.maintain.reconcile import Reconciler, Reconciliation
 
         check_type("every", every, timedelta)
@@ -485,9 +581,9 @@ class Graph:
     def cleanup(
         self, keep: int | None = None, older_than: timedelta | None = None, *, dry_run: bool = False
     ) -> CleanupReport:
-        """Remove versions that are not among the newest `keep` and were not current within `older_than`.
+        """Delete versions that are neither among the newest `keep` nor were current within `older_than`.
 
-        Tags, the places where branches begin and meet, live work and the last minutes are kept in any case.
+        Tags, branch points, merge bases, running operations and the last few minutes are always retained.
         """
         from omnigraph.engine.maintain.cleanup import cleanup
 
@@ -496,10 +592,10 @@ class Graph:
         return cleanup(self.session, keep, seconds, dry_run=dry_run, actor=self.session.actor)
 
     def clone(self, target: str | Path, *, update: bool = False) -> CloneReport:
-        """Copy this graph whole to a path or address, with history, branches, tags and blobs, and verify the copy.
+        """Copy the whole graph to a path or address (history, branches, tags and blobs) and verify the copy.
 
-        With `update`, bring an earlier clone up to date, copying only what is new: an incremental backup. An
-        interrupted call goes on where it stopped when it is made again. Cloning a backup to a new place restores it.
+        With `update`, update an earlier clone by copying only missing files: an incremental backup. Repeating an
+        interrupted call resumes it. To restore a backup, clone it to a new location.
         """
         from omnigraph.engine.clone import clone_graph
 
@@ -507,7 +603,7 @@ class Graph:
         return clone_graph(self.session, str(target), update=update, actor=self.session.actor)
 
     def close(self) -> None:
-        """Finish work in the background."""
+        """Finish background work and release resources."""
         self.session.kernel.close()
 
     def __enter__(self) -> Self:
@@ -520,9 +616,9 @@ class Graph:
 
 
 class GraphAt:
-    """A graph at one moment, for reading; no later write changes what it shows.
+    """A read-only view of one past state; later writes do not change it.
 
-    Its names follow the schema of the branch, as those of every read of the past do.
+    Names follow the schema of the branch, unless `names="then"` was requested.
     """
 
     def __init__(self, graph: Graph, snapshot: Snapshot, branch: str, names: Naming) -> None:
@@ -538,7 +634,7 @@ class GraphAt:
         return self._commit_id
 
     def snapshot(self) -> Snapshot:
-        """Return the state that is shown."""
+        """Return the snapshot of this state."""
         return self._snapshot
 
     def query(
@@ -550,7 +646,7 @@ class GraphAt:
         budget: Budget = DEFAULT_BUDGET,
         embedder: Embedder | None = None,
     ) -> Result:
-        """Run a read on this state."""
+        """Run a read query on this state; see `Graph.query`."""
         return self._graph.query(
             source,
             name,
@@ -586,5 +682,5 @@ class GraphAt:
         )
 
     def export(self, types: Sequence[str] | None = None) -> Iterator[bytes]:
-        """Return this state as NDJSON that a load takes back."""
+        """Return this state as NDJSON that can be loaded again."""
         return self._graph.export(self._branch, self._commit_id, types, names=self._names)

@@ -129,13 +129,13 @@ def properties_are_not_merged(patch: pytest.MonkeyPatch) -> None:
 
 def delete_is_lost(patch: pytest.MonkeyPatch) -> None:
     """What they deleted stays."""
-    real = three_way.Three.merge
+    real = three_way.ThreeWayState.merge
 
     def broken(self: Any, type_: Any) -> Any:
         found = real(self, type_)
         return replace(found, deleted=found.deleted.slice(0, 0))
 
-    patch.setattr(three_way.Three, "merge", broken)
+    patch.setattr(three_way.ThreeWayState, "merge", broken)
 
 
 def orphans_are_let_through(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def orphans_are_let_through(patch: pytest.MonkeyPatch) -> None:
 
 def changed_types_are_taken_over(patch: pytest.MonkeyPatch) -> None:
     """A type counts as unchanged on our side, whatever happened to it."""
-    patch.setattr(three_way.Three, "is_ours_unchanged", lambda self, type_: True)
+    patch.setattr(three_way.ThreeWayState, "is_ours_unchanged", lambda self, type_: True)
 
 
 def adoption_forgets_decisions(patch: pytest.MonkeyPatch) -> None:

@@ -111,7 +111,7 @@ def test_feed_cursor_of_another_branch_or_life_is_rejected(graph: og.Graph, curs
     own = graph.changes("x").cursor
     graph.branches.delete("x")
     graph.branches.create("x")
-    rejected(graph, "created anew", "x", cursor=own)
+    rejected(graph, "deleted and recreated", "x", cursor=own)
 
 
 def test_feed_cursor_of_a_renamed_branch_is_still_good(graph: og.Graph) -> None:

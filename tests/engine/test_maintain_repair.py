@@ -159,7 +159,7 @@ def test_repair_version_in_the_place_of_a_published_one_is_only_discarded(graph:
 def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     by_path(graph).optimize.compact_files()
     other, adopted = og.open(graph.uri), list[bool]()
-    look = module._look_at_all
+    look = module._classify_all
 
     def look_then_adopt(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
         rows = look(kernel, snapshot)
@@ -175,7 +175,7 @@ def test_repair_discard_spares_what_was_published_meanwhile(graph: Graph, monkey
             )
         return rows
 
-    monkeypatch.setattr(module, "_look_at_all", look_then_adopt)
+    monkeypatch.setattr(module, "_classify_all", look_then_adopt)
     with pytest.raises(VersionMismatch):
         graph.repair(confirm=True, discard=True)
     monkeypatch.undo()

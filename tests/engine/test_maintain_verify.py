@@ -10,7 +10,7 @@ import pytest
 
 import omnigraph as og
 from omnigraph.engine.maintain import common
-from omnigraph.engine.maintain.verify import Looked, look_here, verify
+from omnigraph.engine.maintain.verify import TypeScan, scan_in_process, verify
 from omnigraph.engine.session import View
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
@@ -80,12 +80,12 @@ def test_verify_branch_deleted_meanwhile_is_left_out(graph: Graph) -> None:
     put(graph, "node:Person", {"id": "a", "name": "a"})
     graph.branches.create("worse")
 
-    def look_then_delete(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
+    def look_then_delete(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, TypeScan | OmniGraphError]:
         if view.snapshot.branch == "main":
             og.open(graph.uri).branches.delete("review")
-        return look_here(view, types)
+        return scan_in_process(view, types)
 
-    findings = verify(graph.session, look=look_then_delete).findings
+    findings = verify(graph.session, scan=look_then_delete).findings
     assert [one.branch for one in findings] == ["main", "worse"]
 
 

@@ -227,7 +227,7 @@ def test_stream_starts_where_it_is_told(graph: og.Graph) -> None:
         ({"maxCommitPerTrigger": "1"}, UsageError, "did you mean `maxcommitspertrigger`"),
         ({"type": "P", "types": "P"}, UsageError, "use one of them"),
         ({"type": "R"}, UsageError, "no type `R`"),
-        ({"kinds": "nodes"}, UsageError, "no kind `nodes`"),
+        ({"kinds": "nodes"}, UsageError, "unknown kind `nodes`"),
         ({"ops": "upsert"}, UsageError, "no op `upsert`"),
         ({"branch": "gone"}, GraphError, "gone"),
     ],

@@ -1,7 +1,4 @@
-"""The audit, as users see it: what sweeps recovered, and what repairs and upgrades did.
-
-Reads only; rows are written by whoever did the work.
-"""
+"""The audit log in its public form: recoveries by sweeps, repairs, discards and upgrades."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from omnigraph.manifest.recovery import AuditRow, Outcome
 
 
 class AuditKind(StrEnum):
-    """What was done."""
+    """The kind of an audit entry."""
 
     ROLLED_FORWARD = "rolled_forward"
     ROLLED_BACK = "rolled_back"
@@ -76,15 +73,15 @@ def list_audit(
     limit: int | None = None,
     actor: str | None = None,
 ) -> list[AuditEntry]:
-    """Return the audit, newest first; `by` is the actor whose work it is about."""
+    """Return audit entries, newest first; `by` selects those about the work of an actor."""
     session = authorize(session, "admin", GRAPH, actor)
     check_type("since", since, datetime | None)
     check_type("until", until, datetime | None)
     check_type("limit", limit, int | None)
-    audit_kind = None if kind is None else _kind(kind)
+    audit_kind = None if kind is None else _parse_kind(kind)
     earliest, latest = (None if time is None else _microseconds(time) for time in (since, until))
     if limit is not None and limit < 1:
-        raise UsageError(f"`limit` is {limit}; it counts entries, from 1", limit=limit)
+        raise UsageError(f"`limit` must be >= 1, got {limit}", limit=limit)
     entries = [
         entry
         for entry in map(_entry, recovery.read(session.kernel.store))
@@ -100,20 +97,20 @@ def list_audit(
 def _entry(row: AuditRow) -> AuditEntry:
     kind = _KINDS[row.outcome]
     if kind is AuditKind.REPAIRED and row.commit_id is None:
-        # A repair that took something over has a commit; one that only threw away has none.
+        # A repair that adopted foreign versions has a commit; one that only discarded them has none.
         kind = AuditKind.DISCARDED
     return AuditEntry(kind, row.kind, row.operation_id, row.actor, row.commit_id, row.created_at_us)
 
 
-def _kind(word: str) -> AuditKind:
+def _parse_kind(word: str) -> AuditKind:
     try:
         return AuditKind(word)
     except ValueError:
         known = ", ".join(AuditKind)
-        raise UsageError(f"there is no kind `{word}` in the audit; it is one of {known}", kind=word) from None
+        raise UsageError(f"unknown audit kind `{word}`; expected one of {known}", kind=word) from None
 
 
-def _microseconds(moment: datetime) -> int:
-    if moment.tzinfo is None:
-        raise UsageError(f"`{moment}` has no time zone; give one, such as `tzinfo=UTC`")
-    return int(moment.timestamp() * 1_000_000)
+def _microseconds(timestamp: datetime) -> int:
+    if timestamp.tzinfo is None:
+        raise UsageError(f"`{timestamp}` has no time zone; pass one, such as `tzinfo=UTC`")
+    return int(timestamp.timestamp() * 1_000_000)

@@ -1,7 +1,4 @@
-"""Blobs: what is stored about one, and ranges of its bytes.
-
-Reads one pinned state; how bytes travel to a client is a matter of the surfaces.
-"""
+"""Find a blob of an entity, with its length and ETag, and read ranges of its bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ _TAG: Final = b"omnigraph/blob-etag/v1\0"
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """A blob at one state of the graph; none of its bytes are read until they are asked for."""
+    """A blob in one snapshot; its bytes are read on demand."""
 
     snapshot_commit_id: CommitId | None
     length: int
@@ -41,7 +38,7 @@ class Blob:
 
 
 def end_of_range(length: int, start: int, end: int | None) -> int:
-    """Return where a range of a blob ends; refuses one that is not inside of it, or too large for one read."""
+    """Return the end of a byte range; raises if it is outside the blob or too large for one read."""
     end = length if end is None else end
     if not 0 <= start <= end <= length:
         raise GraphError(
@@ -74,16 +71,16 @@ def blob(
     names: Naming = NOW,
     actor: str | None = None,
 ) -> Blob:
-    """Find a blob on a branch, or at an earlier moment of it; none of its bytes are read."""
+    """Find a blob on a branch or in a past state, without reading its bytes."""
     view = session.acting_as(actor).view(branch, at, names=names)
     if entity not in ("node", "edge"):
-        raise UsageError(f"`entity` is `node` or `edge`, not `{entity}`", value=entity)
+        raise UsageError(f"`entity` must be `node` or `edge`, got `{entity}`", value=entity)
     type_, property_ = _resolve(view.catalog, entity, type_name, property_name)
     dataset = view.dataset(type_.table_key)
     cell = locate(dataset, property_.name, entity_id)
     if cell is None:
         raise GraphError(
-            f"`{type_name}` `{entity_id}` is not there, or its `{property_name}` is null; look it up with a query",
+            f"`{type_name}` `{entity_id}` does not exist, or its `{property_name}` is null; look it up with a query",
             code="blob.not_found",
             entity_id=entity_id,
         )
@@ -109,7 +106,7 @@ def _unknown(message: str, name: str) -> UsageError:
 
 
 def _etag(type_: NodeType | EdgeType, property_: Property, cell: BlobCell) -> str:
-    """Return a strong validator: it names where the bytes were written, so it changes only when they may have."""
+    """Return a strong ETag, derived from where the bytes are stored: it changes whenever they may have changed."""
     numbers = (type_.type_id, type_.incarnation_id, property_.property_id, cell.offset)
     location = b"".join(number.to_bytes(8, "big") for number in numbers) + "\0".join(cell.files).encode()
     return f'"{sha256(_TAG + location).digest()[:16].hex()}"'

@@ -1,7 +1,4 @@
-"""Branches and tags of a graph, as users handle them.
-
-May import the ground, the languages, the store, the kernel, and merges.
-"""
+"""The `branches` and `tags` of a graph: create, list, rename, merge and delete."""
 
 from __future__ import annotations
 
@@ -25,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class Tags:
-    """The tags of one opened graph."""
+    """The tags of an open graph."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
     def create(self, name: str, at: AsOf | None = None, branch: str = MAIN) -> Tag:
-        """Name a commit and protect it from cleanup: the newest of a branch, or the one at a moment of it."""
+        """Tag a commit, by default the newest of a branch, and so protect it from cleanup."""
         session = self._session
         session.require("tag_create", on_target(branch))
         commit_id = self._commit_at(branch, at)
@@ -39,7 +36,7 @@ class Tags:
             return branches.create_tag(session.kernel, name, commit_id, session.actor)
 
     def _commit_at(self, branch: str, at: AsOf | None) -> CommitId:
-        """Return the commit to be named, which is judged by the branch that it was made on."""
+        """Return the commit to tag; it is authorized by the branch it was made on."""
         session = self._session
         snapshot = session.head(branch) if at is None else session.allowed_at(branch, at)
         assert snapshot.head is not None, "every state has a commit that made it"
@@ -47,11 +44,11 @@ class Tags:
             return snapshot.head
         commit = session.kernel.find_commit(snapshot.head)
         names = session.names_of(commit)
-        # A branch without commits of its own shows the newest one of the branch that it was made of.
+        # The head of a branch without own commits belongs to the branch it was created from.
         is_read = commit.branch == snapshot.state.branch_id or session.may("read", on_branch(names))
         if is_read and session.may("tag_create", on_target(names)):
             return commit.commit_id
-        # That there is a commit which may not be tagged is not told.
+        # Do not reveal that a commit exists which the actor may not tag.
         if at is not None:
             raise commit_not_found(branch, at)
         raise PolicyDenied(
@@ -68,14 +65,14 @@ class Tags:
         return branches.list_tags(self._session.kernel)
 
     def delete(self, name: str) -> None:
-        """Take a tag away; its commit stays, but loses its protection."""
+        """Delete a tag; its commit stays, but is no longer protected from cleanup."""
         session = self._session
         tag = session.kernel.snapshot(MAIN).state.tags.get(strip_name(name, "name"))
         names = session.kernel.all_names_of([tag.branch])[tag.branch] if tag is not None else None
         if names is not None and not session.may("tag_delete", on_target(names)):
             if session.may("read", on_branch(names)):
                 session.require("tag_delete", on_target(names))
-            # That there is a tag which may be neither deleted nor read is not told.
+            # Do not reveal that a tag exists which the actor may neither delete nor read.
             names = None
         if names is None:
             session.require("tag_delete", on_target(MAIN))
@@ -85,7 +82,7 @@ class Tags:
 
 @contextmanager
 def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
-    """Replace the refusal of a name that a hidden tag has with one that does not say what has it."""
+    """Replace a name collision with a hidden tag by an error that does not reveal the tag."""
     try:
         yield
     except GraphError as error:
@@ -105,19 +102,19 @@ def mask_hidden_tag(session: GraphSession, name: str) -> Iterator[None]:
 
 
 class Branches:
-    """The branches of one opened graph."""
+    """The branches of an open graph."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
 
     def create(self, name: str, from_: str = MAIN, at: AsOf | None = None) -> Branch:
-        """Make a branch from the newest state of another, or from a commit or tag.
+        """Create a branch from the head of another branch, or from a commit or tag.
 
-        With `at`, from the state of the branch `from_` at a commit, a tag, a manifest version or a point in time.
+        With `at`, start from a past state of `from_`: a commit, a tag, a manifest version or a timestamp.
         """
         session = self._session
         session.require("branch_create", between(from_, name))
-        # What it begins with can be read on the new branch; a commit or tag is judged by the branch that it belongs to.
+        # The new branch makes its start readable, so the start is authorized by the branch it belongs to.
         main, origin = session.kernel.snapshot(MAIN), from_.strip()
         if at is None and (origin == MAIN or origin in main.state.branches):
             source = session.head(origin)
@@ -134,7 +131,7 @@ class Branches:
         return sorted([MAIN, *(branch.name for branch in branches.list_branches(self._session.kernel))])
 
     def rename(self, name: str, new_name: str) -> Branch:
-        """Give a branch another name; whoever works on it goes on under the new one."""
+        """Rename a branch; work in progress on it continues under the new name."""
         session = self._session
         branch_id, names = session.find_branch(name)
         session.require("branch_delete", on_target(names))
@@ -144,7 +141,7 @@ class Branches:
             return branches.rename_branch(session.kernel, name, new_name, session.actor, branch_id)
 
     def delete(self, name: str) -> None:
-        """Take a branch away; refused while other branches or tags stand on it."""
+        """Delete a branch; raises if other branches or tags depend on it."""
         branch_id, names = self._session.find_branch(name)
         self._session.require("branch_delete", on_target(names))
         branches.delete_branch(self._session.kernel, name, self._session.actor, branch_id)
@@ -159,9 +156,13 @@ class Branches:
     ) -> MergeReceipt:
         """Merge a branch into another, as one commit.
 
-        `dry_run` says what would come out, conflicts included, and writes nothing. `resolutions` settle conflicts: a
-        file of JSON or NDJSON, its bytes, or dictionaries. `delete_branch` takes the source away after success; that
-        it cannot be deleted does not undo the merge, and the receipt says why.
+        Args:
+            source: The branch to merge.
+            into: The branch that receives the commit.
+            delete_branch: Delete the source after a successful merge. If that fails, the merge stays and the receipt
+                has the reason.
+            dry_run: Return the outcome, including conflicts, without writing.
+            resolutions: How to resolve conflicts: a JSON or NDJSON file, its bytes, or dictionaries.
         """
         from omnigraph.engine.merge import merge
 
@@ -170,7 +171,7 @@ class Branches:
 
 
 def delete_merged(branches: Branches, receipt: MergeReceipt) -> MergeReceipt:
-    """Take the source of a merge away; the receipt says whether that worked."""
+    """Delete the source of a merge and record the outcome in the receipt."""
     try:
         branches.delete(receipt.source)
     except OmniGraphError as error:

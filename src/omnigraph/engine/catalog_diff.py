@@ -1,7 +1,4 @@
-"""The difference between two catalogs, as datasets see it: types that come, go and stay, and their columns.
-
-Pure. Compares by identity, never by name.
-"""
+"""Compare two catalogs by type and property identity, never by name: added, kept and dropped types and columns."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ Type = NodeType | EdgeType
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """How the columns of one dataset change; names are those before the change, except of what is added."""
+    """How the columns of a dataset change. Names are those before the change, except for added fields."""
 
     added: tuple[pa.Field[Any], ...]
     dropped: tuple[str, ...]
@@ -33,7 +30,7 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Reshaping:
-    """Types by what becomes of them, each in name order; `kept` pairs every old type with its successor."""
+    """Types grouped by their change, each in name order; `kept` pairs every old type with its successor."""
 
     added: tuple[Type, ...]
     kept: tuple[tuple[Type, Type], ...]
@@ -51,7 +48,7 @@ def compare(old: Catalog, new: Catalog) -> Reshaping:
 
 
 def compare_columns(old: Type, new: Type) -> Columns:
-    """Pair the properties of two lives of a type by identity."""
+    """Pair the properties of two versions of a type by identity."""
     before = {property_.property_id: property_.name for property_ in old.properties.values()}
     after = {property_.property_id: property_.name for property_ in new.properties.values()}
     fields = physical_schema(arrow_schema(new))

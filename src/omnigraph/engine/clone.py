@@ -1,7 +1,7 @@
-"""Clone and incremental backup: copy what is missing at the target, publish it in an order that is safe to interrupt.
+"""Clone and incremental backup: copy missing files in an order that is safe to interrupt.
 
-Data files come first, then the catalogs of branches, last the newest catalog of main. So a clone that was cut off is no
-graph yet, or the one it was before, and the same call goes on where it stopped.
+Data files come first, then the catalogs of branches, and the newest catalog of main last. An interrupted clone is
+therefore either no graph yet or the previous clone, and repeating the call resumes it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MARKER_PATH: Final = "__clone.json"
 
 @dataclass(frozen=True, slots=True)
 class CloneMarker:
-    """Which graph a clone holds, by its first commit, and the version of each branch's catalog that it was left at."""
+    """Identifies the cloned graph by its first commit, and records the catalog version of each branch."""
 
     graph: str
     complete: bool
@@ -46,7 +46,7 @@ class CloneMarker:
 
     @classmethod
     def read(cls, objects: Objects) -> Self | None:
-        """Return the marker of a clone; None where there is none."""
+        """Return the marker of a clone, or None."""
         raw = objects.read_if_exists(MARKER_PATH)
         if raw is None:
             return None
@@ -67,10 +67,10 @@ EMBEDDINGS = "_embeddings"
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of a clone, by the step in which they may appear, and the heads that they lead up to.
+    """The files of a clone with their sizes, grouped by copy step, and the heads they belong to.
 
-    `files` are seen by nobody before a catalog names them. Then come the `branches`, the manifests of branch catalogs,
-    and last those of `main`, the newest first: with it the clone is the graph that was captured.
+    `files` are invisible until a catalog refers to them. They are followed by `branches`, the manifests of branch
+    catalogs, and by those of `main`, newest first: copying it publishes the captured state.
     """
 
     files: Mapping[str, int]
@@ -86,7 +86,7 @@ class Contents:
 
 
 def capture_contents(kernel: Kernel) -> Contents:
-    """Return what a clone of the newest state of every branch holds, with all of the history that is kept."""
+    """Return the files that a clone of the newest state of every branch needs, with all retained history."""
     snapshots = kernel.live_snapshots()
     listing = Listing.read(kernel.store)
     catalogs = {
@@ -114,9 +114,9 @@ def capture_contents(kernel: Kernel) -> Contents:
 def _find_manifests(
     versions: Mapping[tuple[str, str | None], Iterable[int]], waiting: Mapping[DatasetRef, str], listing: Listing
 ) -> dict[str, list[StoredManifest]]:
-    """Return the manifests of pinned versions, under their staged names where they have no other yet.
+    """Return the manifests of pinned versions, under their staged names if they are not linked yet.
 
-    A version of the past that is not there any more is left out; it cannot be read at the source either.
+    Past versions that were reclaimed are left out; they cannot be read at the source either.
     """
     manifests: dict[str, list[StoredManifest]] = {}
     for (path, fork), numbers in versions.items():
@@ -185,7 +185,7 @@ def _is_wanted(path: str, needed: Mapping[str, NeededFiles | UnknownManifest]) -
 
 @dataclass(frozen=True, slots=True)
 class CloneReport:
-    """What a clone holds, and how much of it had to be copied this time."""
+    """The contents of a clone, and how much of it was copied by this call."""
 
     source: str
     target: str
@@ -202,22 +202,22 @@ class CloneReport:
 
 
 def clone_graph(session: GraphSession, target: str, *, update: bool = False, actor: str | None = None) -> CloneReport:
-    """Copy a graph whole to another place, and verify the copy.
+    """Copy a whole graph to another location, and verify the copy.
 
     Args:
         session: The source.
-        target: a path or address where no graph is; with `update`, a clone of this graph.
-        update: bring an earlier clone up to date instead of making one. What it has is not copied again.
-        actor: who asks; needs `export` of everything.
+        target: A path or address without a graph; with `update`, a clone of this graph.
+        update: Update an earlier clone, copying only missing files.
+        actor: The actor, who needs `export` of everything.
 
     Raises:
-        UsageError: source and target lie one inside the other.
+        UsageError: One of source and target contains the other.
         GraphError: `graph.already_initialized` if there is a graph and `update` is not set; `clone.diverged` if the
             target holds another graph or was written to since; `clone.unsound` if the copy does not verify.
     """
     session = session.acting_as(actor)
     _require_everything(session)
-    store = Store(_apart_from(session.kernel.store.root, Location.parse(target)))
+    store = Store(_check_apart(session.kernel.store.root, Location.parse(target)))
     identity = _identity_of(session.kernel)
     _check_target(store, identity, update=update)
     contents, copied = _copy_all(session.kernel, store, identity)
@@ -238,26 +238,25 @@ def clone_graph(session: GraphSession, target: str, *, update: bool = False, act
     )
 
 
-def _apart_from(source: Location, target: Location) -> Location:
-    """Return the target; refuse one that shares files with the source, before anything is written."""
+def _check_apart(source: Location, target: Location) -> Location:
+    """Return the target; raises if it overlaps with the source."""
     if source.contains(target) or target.contains(source):
         raise UsageError(
-            f"`{target.uri}` and the graph at `{source.uri}` lie one inside the other; nothing was written, clone to"
-            " another place",
+            f"`{target.uri}` and the graph at `{source.uri}` overlap; nothing was written, clone to another location",
             uri=target.uri,
         )
     return target
 
 
 def _require_everything(session: GraphSession) -> None:
-    """Refuse an actor that may not export all types of all branches: a copy has no policy that would hide them."""
+    """Raise `PolicyDenied` unless the actor may export all types of all branches: a copy has no policy to hide them."""
     session.require("export", GRAPH)
     if session.policy is ALLOW_ALL:
         return
     for snapshot in session.kernel.live_snapshots():
         names = session.names_of(snapshot)
         session.require("export", on_branch(names))
-        # The history of branches that are gone comes along, whatever they were called.
+        # The history of deleted branches, whose names are unknown, is copied as well.
         hidden = [
             session.hidden_in(session.catalog(snapshot), branch_names, action)
             for branch_names in (names, UNKNOWN_NAMES)
@@ -273,7 +272,7 @@ def _require_everything(session: GraphSession) -> None:
 
 
 def _identity_of(kernel: Kernel) -> str:
-    """Return the id of the first commit, which is the same in every copy of a graph and in no other graph."""
+    """Return the id of the first commit, which identifies a graph and all its copies."""
     first = min(kernel.all_commits().values(), key=lambda commit: (commit.parent is not None, commit.created_at_us))
     return str(first.commit_id)
 
@@ -319,7 +318,7 @@ def _diverged(store: Store, what: str) -> GraphError:
 
 
 def _copy_all(kernel: Kernel, target: Store, identity: str) -> tuple[Contents, dict[str, int]]:
-    """Copy until all of one captured state is there; a cleanup of the source may remove old versions meanwhile."""
+    """Copy one captured state completely; starts over if a cleanup of the source removes files meanwhile."""
     copied: dict[str, int] = {}
     for attempt in range(1, CLONE_ATTEMPTS_MAX + 1):
         contents = capture_contents(kernel)

@@ -1,7 +1,4 @@
-"""History: the commits of a branch, and one commit by its id.
-
-Thin over the kernel; adds the public forms of a commit and of a snapshot.
-"""
+"""Commit history: commits, write operations and snapshots in their public form."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def commits(
     limit: int | None = None,
     before: str | None = None,
 ) -> list[Commit]:
-    """Return the commits that a branch is made of, newest first: all, or a page of those before one of them."""
+    """Return the commits reachable from a branch, newest first; `before` and `limit` select a page."""
     session = session.acting_as(actor)
     session.require("read", on_branch(branch))
     if limit is not None and (type(limit) is not int or limit < 1):
@@ -55,19 +52,19 @@ def commits(
 
 
 def commit(session: GraphSession, commit_id: str, actor: str | None = None) -> Commit:
-    """Return one commit of any branch."""
+    """Return a commit of any branch by its id."""
     session = session.acting_as(actor)
     commit_id = strip_name(commit_id, "commit_id")
     commit = session.kernel.look_for_commit(CommitId(commit_id))
     if commit is None or not session.may("read", on_branch(session.names_of(commit))):
-        # Whoever may read nothing is not told what there is not, and nobody is told of what they may not read.
+        # A hidden commit raises the same error as a missing one, and an actor without any permission learns neither.
         session.require("read", GRAPH)
         raise unknown_commit(CommitId(commit_id))
     return session.redact_commits([commit])[0]
 
 
 def describe_commits(session: GraphSession, commits: Sequence[Commit]) -> list[dict[str, object]]:
-    """Return commits as every surface shows them; what one does not have is null."""
+    """Return commits as JSON, with the names of their branches."""
     names = session.kernel.names_of(commit.branch for commit in commits)
     return [commit.to_json(names[commit.branch]) for commit in commits]
 
@@ -124,12 +121,12 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
     operation_id = strip_name(operation_id, "operation_id")
     commit = find_operation(session.kernel, operation_id)
     if commit is None:
-        _refuse_strangers(session)
+        _require_any_read(session)
         if not is_ulid(operation_id):
             raise UsageError(f"`{operation_id}` is not the id of an operation; an error names it as `operation_id`")
         if has_published(session.kernel, MAIN, OperationId(operation_id)):
             return Operation(operation_id, "applied")
-        return Operation(operation_id, "pending" if _may_come(session, operation_id) else "absent")
+        return Operation(operation_id, "pending" if _is_pending(session, operation_id) else "absent")
     if session.actor is None or commit.actor != session.actor:
         # A write that was done is never called absent, so whoever may not read the branch is told just that. Its own
         # writer learns nothing new.
@@ -137,8 +134,8 @@ def operation(session: GraphSession, operation_id: str) -> Operation:
     return Operation(operation_id, "applied", *session.redact_commits([commit]))
 
 
-def _refuse_strangers(session: GraphSession) -> None:
-    """Refuse whoever may read no branch at all."""
+def _require_any_read(session: GraphSession) -> None:
+    """Raise `PolicyDenied` if the actor may not read any branch."""
     branches = session.kernel.snapshot(MAIN).state.branches.values()
     for names in session.kernel.all_names_of([None, *(branch.branch_id for branch in branches)]).values():
         with suppress(PolicyDenied):
@@ -147,7 +144,7 @@ def _refuse_strangers(session: GraphSession) -> None:
     session.require("read", GRAPH)
 
 
-def _may_come(session: GraphSession, operation_id: str) -> bool:
+def _is_pending(session: GraphSession, operation_id: str) -> bool:
     age_ms = clock.now_us() // 1_000 - ULID.from_str(operation_id).milliseconds
     if age_ms < _SETTLED_SECONDS * 1_000:
         return True

@@ -1,7 +1,4 @@
-"""Indexes: what a schema wants indexed, and the work that brings datasets there.
-
-May import the ground, the languages, the store and the kernel. No index ever changes a result.
-"""
+"""Derive the indexes of a schema and build missing ones. An index never changes a result."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex
 from omnigraph.store.read.dataset import Dataset
 
 
-def wanted_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
-    """Return the indexes of a type: ids and endpoints always, then every node property indexed or keyed on its own.
+def declared_indexes(type_: NodeType | EdgeType) -> tuple[IndexSpec, ...]:
+    """Return the indexes of a type: ids and endpoints always, then every indexed or singly keyed property.
 
-    Names carry the stable property id, so that they stay unique when properties swap names.
+    Names contain the stable property id, so that they stay unique when properties swap names.
     """
     if isinstance(type_, EdgeType):
         return tuple(_column(name) for name in ("id", "src", "dst"))
@@ -52,7 +49,7 @@ def _kinds(property_: Property) -> tuple[IndexKind, ...]:
     if type_.scalar is Scalar.VECTOR:
         return (IndexKind.VECTOR,)
     if type_.is_text and type_.enum_values is None:
-        # The words of a text do not answer whether the whole of it equals something, so both kinds are built.
+        # A full-text index cannot answer equality, so both kinds are built.
         return (IndexKind.FULLTEXT, IndexKind.BTREE)
     return (IndexKind.BTREE,)
 
@@ -81,13 +78,13 @@ class IndexReport:
 
 
 def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None = None) -> IndexReport:
-    """Build every missing index of a branch; a type without rows needs none, one that must wait for data is pending."""
+    """Build every missing index of a branch; types without rows need none, and some indexes wait for enough data."""
     branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     with ExitStack() as stack:
         work = _Ensure(session, session.actor, stack)
         receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
-    # All types are looked after; of those that the actor may not see, nothing is told.
+    # All types are indexed, but the report leaves out those hidden from the actor.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted(
         (index for index in work.built if index[0] in seen),
@@ -140,7 +137,7 @@ class _Ensure:
 
     def _effect(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> Effect | None:
         key = type_.table_key
-        specs = wanted_indexes(type_)
+        specs = declared_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = self.session.kernel.dataset(snapshot, key)
         ready, pending = missing(inherited, specs)

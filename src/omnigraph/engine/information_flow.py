@@ -1,7 +1,7 @@
-"""Flow: no operation moves what its actor may not read to where it could be read.
+"""Information flow control between branches: no operation copies types to a branch where more actors could read them.
 
-Rules see of a branch only whether it is protected. So what goes between branches of the same protection shows nothing
-new to anybody; what goes between others is held against what the actor may read at the source.
+Policy rules distinguish branches only by whether they are protected, so moving data between two protected or two
+unprotected branches reveals nothing new. Other moves are checked against what the actor may read at the source.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _SHOWING = ("read", "export")
 
 
 def check_flow(session: GraphSession, source: Snapshot, target: PolicyBranch, today: Snapshot | None = None) -> None:
-    """Refuse to carry types of a state, which the actor may not read there, to a branch where they could be read.
+    """Raise `PolicyDenied` if the target branch could reveal types of a snapshot that are hidden from the actor.
 
-    To the actor itself, on any branch; and to anybody else, where a protected branch goes to one that is not. `today`
-    is the newest state of main when the source is of the past: types are judged by the names that they have today.
+    Checked for the actor on any branch, and for all actors if data leaves a protected branch. `today` is the newest
+    snapshot of main if the source is a past state: types are authorized by their names of today.
     """
     if session.policy is ALLOW_ALL:
         return
@@ -41,13 +41,13 @@ def check_flow(session: GraphSession, source: Snapshot, target: PolicyBranch, to
         )
 
 
-def hidden_at_base(
+def types_hidden_at_base(
     session: GraphSession, base: Snapshot, target: PolicyBranch, began: Iterable[BranchId | None] = ()
 ) -> frozenset[str]:
-    """Return the types of a merge base that the actor may not read there, and that could be read on the target.
+    """Return the types of a merge base that are hidden from the actor there but readable on the target.
 
-    Conflicts show the base, resolutions take it, and which side wins tells what it holds: so it is judged like a
-    source. `began` are branches that began with this state: what it holds was readable there from the first moment.
+    A merge reveals its base through conflicts, resolutions and the choice of the winning side, so the base is checked
+    like a source. `began` are branches that started from this state, whose readers have always seen it.
     """
     if session.policy is ALLOW_ALL:
         return frozenset()
@@ -56,8 +56,8 @@ def hidden_at_base(
     return frozenset.intersection(*(_shown(session, catalog, names[branch], target) for branch in branches))
 
 
-def refuse_hidden_base(session: GraphSession, target: PolicyBranch) -> PolicyDenied:
-    """Return the refusal of a merge that would start from what the actor may not read."""
+def hidden_base_error(session: GraphSession, target: PolicyBranch) -> PolicyDenied:
+    """Return the error of a merge whose base holds types that the actor may not read."""
     return PolicyDenied(
         f"the merge starts from a commit that both sides have in common, and branch `{display_name(target)}` could show"
         f" types of it that are hidden from `{session.actor}`; nothing was written. Ask an actor who may read all types"
@@ -75,9 +75,9 @@ def _shown(
     target: PolicyBranch,
     hidden: frozenset[str] | None = None,
 ) -> frozenset[str]:
-    """Return the types that are hidden from the actor on one branch, and could be read on another.
+    """Return the types that are hidden from the actor on one branch and readable on another.
 
-    `hidden` is what is hidden from the actor there, if the rules of today do not say it by name.
+    `hidden` overrides the types hidden at the origin, for a past state whose types had other names.
     """
     hidden = session.hidden_in(catalog, origin, *_SHOWING) if hidden is None else hidden
     if not hidden:
@@ -98,10 +98,9 @@ def _revealed(session: GraphSession, catalog: Catalog, origin: BranchNames, targ
 
 
 def check_rename(session: GraphSession, name: str, new_name: str) -> None:
-    """Ask for `read` of all types of a branch, when its new name is protected and its old ones are not, or reversely.
+    """Require `read` of all types of a branch if renaming it changes whether it is protected.
 
-    A branch stays protected when it loses a protected name, so that takes nothing off; but whoever moves a branch over
-    that border decides who reads it.
+    A branch that ever had a protected name stays protected, but a rename in the other direction decides who reads it.
     """
     if session.policy is ALLOW_ALL:
         return

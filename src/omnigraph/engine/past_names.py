@@ -1,8 +1,7 @@
-"""Naming in the past: an older state read with the schema of today, or with its own.
+"""Read past snapshots under today's schema, or under their own.
 
-Pure. Types and properties are matched by identity, so a name always means what it means in the schema that is asked
-with: a renamed type shows its older rows, one that was created since then has no rows, and a property that was added
-since then is null. What was dropped for good is left out of every schema.
+Pure. Types and properties are matched by identity: a renamed type shows its older rows under the new name, a type
+created later has no rows, and a property added later is null. Hard drops are left out of every schema.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ THEN: Final[Naming] = "then"
 
 
 def check_names(names: str) -> Naming:
-    """Return which names a read uses; refuses anything but `now` and `then`."""
+    """Return a valid `names` option; raises for anything but `now` and `then`."""
     if names not in get_args(Naming):
-        raise UsageError(f"`names` is `now` or `then`, not `{names}`", value=str(names))
+        raise UsageError(f"`names` must be `now` or `then`, got `{names}`", value=str(names))
     return names  # type: ignore[return-value]  # just checked
 
 
 def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) -> Snapshot:
-    """Return a state of the past as one of the schema of today; `then` and `now` are the catalogs of both."""
+    """Return a past snapshot under the schema of today; `then` and `now` are the two catalogs."""
     stored = {pin.identity: pin for pin in snapshot.state.pins.values()}
     pins: dict[str, Pin] = {}
     for key, pin in today.state.pins.items():
         old = stored.get(pin.identity)
         if old is None:
-            # It did not exist, so it has no rows; today's version lends its columns.
+            # The type did not exist yet: use today's version for its columns, without rows.
             pins[key] = replace(pin, row_count=0, shape=replace(pin.shape, is_empty=True))
             continue
         columns = compare_columns(then.type_of(old.table_key), now.type_of(key))
@@ -52,7 +51,7 @@ def read_with(snapshot: Snapshot, then: Catalog, today: Snapshot, now: Catalog) 
 
 
 def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purge]) -> Snapshot:
-    """Return a state without what was dropped for good since: types, with their edges, and properties."""
+    """Return a snapshot without the types, their edges, and properties that were hard-dropped since."""
     if not purges:
         return snapshot
     types = {purge.identity for purge in purges if purge.property_id is None}
@@ -78,7 +77,7 @@ def without_purged(snapshot: Snapshot, catalog: Catalog, purges: Collection[Purg
 
 
 def names_today(then: Catalog, now: Catalog) -> dict[str, str | None]:
-    """Return what each type of an older schema is called today; None for one that is gone."""
+    """Map each type of an older schema to its name of today; None if it was dropped."""
     today = {_identity(type_): type_.name for type_ in _types(now)}
     return {type_.name: today.get(_identity(type_)) for type_ in _types(then)}
 
@@ -95,7 +94,7 @@ def _restricted(schema: AcceptedSchema, hidden: Collection[str], dropped: Collec
     ir = restrict_ir(SchemaIR.from_json(orjson.loads(schema.ir)), frozenset(hidden))
     ir = without_properties(ir, frozenset(dropped))
     text = orjson.dumps(ir.to_json(), option=orjson.OPT_SORT_KEYS).decode()
-    # The text is what people wrote then; it names what was dropped, and shows none of its values.
+    # The source text is kept as written: it names what was dropped, but contains no values.
     return AcceptedSchema(schema.source, text, ir.hash, shape_hash(ir.shape))
 
 

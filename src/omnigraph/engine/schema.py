@@ -1,7 +1,4 @@
-"""Schema changes of a live graph: planned against what is accepted, applied as one commit.
-
-May import the ground, the languages, the store and the kernel.
-"""
+"""The `schema` of a graph: its source, and planning and applying a new one as one commit."""
 
 from __future__ import annotations
 
@@ -21,14 +18,14 @@ from omnigraph.stored_queries import QueryFolder, read_queries
 
 
 def schema_source(schema: str | Path) -> Source:
-    """Return a schema given as text, or as the path of a `.pg` file."""
+    """Return the source of a schema that is given as text or as the path of a `.pg` file."""
     check_type("schema", schema, str | PathLike)
     is_path = isinstance(schema, Path) or ("{" not in schema and schema.strip().endswith(".pg"))
     return read_source(Path(schema), "S1") if is_path else Source("schema.pg", str(schema))
 
 
 class Schema:
-    """The schema of one opened graph; always the newest, whoever changed it."""
+    """The schema of an open graph, always the newest."""
 
     def __init__(self, session: GraphSession) -> None:
         self._session = session
@@ -40,9 +37,9 @@ class Schema:
         return self._session.visible_view(self._session.kernel.snapshot(MAIN)).snapshot.state.schema.source
 
     def plan(self, schema: str | Path, *, allow_data_loss: bool = False) -> MigrationPlan:
-        """Show the steps to a new schema, given as text or as the path of a `.pg` file; changes nothing.
+        """Return the migration steps to a new schema, given as text or as the path of a `.pg` file.
 
-        Takes the right to apply it: the steps tell all that the accepted schema has.
+        Changes nothing, but needs permission to apply, because the steps reveal the accepted schema.
         """
         return plan(self._session, schema_source(schema), allow_data_loss)
 
@@ -53,13 +50,13 @@ class Schema:
         allow_data_loss: bool = False,
         queries: str | Path | Iterable[str | Path] | None = None,
     ) -> SchemaReceipt:
-        """Make a new schema the accepted one, as one commit; refused as a whole when a step is not supported.
+        """Apply a new schema as one commit; nothing is applied if a step is unsupported.
 
         Args:
             schema: The new schema, as text or as the path of a `.pg` file.
-            allow_data_loss: Make drops final.
-            queries: The stored queries that go with the graph: a directory of `.gq` files, or some files. A schema
-                that would break one of them is refused.
+            allow_data_loss: Make drops permanent.
+            queries: The stored queries of the graph, as a directory of `.gq` files or a list of files. A schema that
+                breaks one of them is rejected.
 
         Raises:
             GraphError: `schema.breaks_queries`, with the queries that would not compile any more.

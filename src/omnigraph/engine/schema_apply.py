@@ -1,7 +1,6 @@
-"""Applies a new schema: every dataset, every name and the accepted schema itself change in one publish.
+"""Plan and apply a schema migration: datasets, type names and the accepted schema change in one publish.
 
-Columns change by metadata alone, so nothing here stages more than a few kilobytes and no intent is needed: what a
-crash leaves behind is swept by age.
+Columns change by metadata alone, so little is staged and no intent is needed: leftovers of a crash are swept by age.
 """
 
 from __future__ import annotations
@@ -38,10 +37,10 @@ from omnigraph.store.write.schema_change import reshape
 
 @dataclass(frozen=True, slots=True)
 class SchemaReceipt:
-    """The outcome of an apply; without a step nothing was applied, and there is no commit.
+    """The outcome of an apply; without steps nothing was applied and there is no commit.
 
-    `purge_pending` names what was dropped for good: no commit, branch or tag shows it from now on, and the next
-    cleanup removes its bytes.
+    `purge_pending` lists what was hard-dropped: no commit, branch or tag shows it any more, and the next cleanup
+    removes its bytes.
     """
 
     supported: bool
@@ -64,7 +63,7 @@ class SchemaReceipt:
 
 
 def plan(session: GraphSession, text: str | Source, allow_data_loss: bool = False) -> MigrationPlan:
-    """Plan the way from the accepted schema to a new one; raises `LanguageError` when the new one is not a schema."""
+    """Return the migration from the accepted schema to a new one; `LanguageError` if the new one is invalid."""
     session.require("schema_apply", on_target(MAIN))
     return _plan(session.kernel.snapshot(MAIN), _source(text), allow_data_loss)
 
@@ -80,15 +79,15 @@ def apply(
     actor: str | None = None,
     check: SchemaCheck | None = None,
 ) -> SchemaReceipt:
-    """Make a schema the accepted one, and the data obey it; refused as a whole when one step is not supported.
+    """Apply a schema as one commit; nothing is applied if a step is unsupported.
 
-    `check` sees both catalogs before anything is staged, and may refuse.
+    `check` receives both catalogs before anything is staged, and may raise.
     """
     session = session.acting_as(actor)
     session.require("schema_apply", on_target(MAIN))
     work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
-    # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
-    # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
+    # CONTROL work queues behind writers of this process, so it never loses to them. After a commit of another process
+    # it is planned again, as long as the schema it was planned against is unchanged.
     receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
     after = receipt.snapshot if receipt else work.base
     _refresh_copy(session.kernel, after.state.schema.source)
@@ -120,16 +119,16 @@ class _Apply:
 
     def prepare(self, snapshot: Snapshot) -> Plan | None:
         self._planned_on = self._planned_on or snapshot.state.schema.ir_hash
-        schema_is_ours = SchemaIs(self._planned_on)
-        # Checked before planning: a schema that someone else applied meanwhile would give steps nobody asked for.
-        schema_is_ours.check(snapshot)
+        schema_unchanged = SchemaIs(self._planned_on)
+        # Check before planning: against a schema applied concurrently, the steps would not be those the caller saw.
+        schema_unchanged.check(snapshot)
         self.base = snapshot
         self.migration = _plan(snapshot, self.source, self.allow_data_loss)
         if not self.migration.steps:
             return None
         if not self.migration.supported:
             raise LanguageError(diagnostics=self.migration.refusals)
-        _refuse_branches(snapshot)
+        _check_no_branches(snapshot)
         before, after = catalog_of(_ir(snapshot)), self.migration.compiled.catalog
         if self.check is not None:
             self.check(before, after)
@@ -143,7 +142,7 @@ class _Apply:
                 SetSchema(accepted(self.migration.compiled)),
                 *_purges(self.kernel, snapshot, reshaping, hard),
             ),
-            (schema_is_ours, HeadIs(snapshot.head)),
+            (schema_unchanged, HeadIs(snapshot.head)),
             actor=self.actor,
             properties={HARD_DROPS: ",".join(hard)} if hard else {},
         )
@@ -160,14 +159,14 @@ class _Apply:
         return tuple(effects)
 
     def _renames(self, reshaping: Reshaping) -> list[Update]:
-        """Return what happens to names. Old names go before new ones come, so that a name may change hands."""
+        """Return the updates of type names. Drops come before renames and creations, so that a name can be reused."""
         updates: list[Update] = [Drop(type_.table_key) for type_ in reshaping.dropped]
         updates += [Rename(old.table_key, new.table_key) for old, new in reshaping.kept if old.name != new.name]
         updates += [Register(self._create(type_)) for type_ in reshaping.added]
         return updates
 
     def _create(self, type_: NodeType | EdgeType) -> Pin:
-        """Create the empty dataset of a new type; the same one serves when the work is prepared again."""
+        """Create the empty dataset of a new type; a retry reuses it."""
         if type_.table_key not in self._created:
             identity = TypeIdentity(type_.type_id, type_.incarnation_id)
             path = identity.path(type_.table_key)
@@ -175,7 +174,7 @@ class _Apply:
             try:
                 created = self.kernel.store.create(path, schema)
             except LostRace:
-                # An apply that died, or one that is racing us, has been here. Its dataset may have another shape, and
+                # A crashed or concurrent apply created this dataset. It may have another schema, and
                 # a sweep may be about to remove it, so we neither use it nor wait for it.
                 path = f"{path}-{new_ulid()}"
                 created = self.kernel.store.create(path, schema)
@@ -195,7 +194,7 @@ def _plan(snapshot: Snapshot, source: Source, allow_data_loss: bool) -> Migratio
     return plan_migration(_ir(snapshot), source, allow_data_loss=allow_data_loss)
 
 
-def _refuse_branches(main: Snapshot) -> None:
+def _check_no_branches(main: Snapshot) -> None:
     names = sorted(main.state.branches)
     if names:
         listed = ", ".join(f"`{name}`" for name in names)
@@ -207,7 +206,7 @@ def _refuse_branches(main: Snapshot) -> None:
 
 
 def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Collection[str]) -> list[Update]:
-    """Record what is dropped for good, so that no read shows it any more and cleanup knows what to remove."""
+    """Record hard drops, so that no read shows them and cleanup knows what to remove."""
     if not hard:
         # Drops are all soft or all hard.
         return []
@@ -237,7 +236,7 @@ def _purges(kernel: Kernel, snapshot: Snapshot, reshaping: Reshaping, hard: Coll
 
 
 def _embeds(type_: NodeType | EdgeType, name: str | None = None) -> bool:
-    """Tell whether vectors are made from a property or for it; without a name, for any of the type."""
+    """Return True if a property is the source or target of embeddings; without a name, if any property is."""
     return any(
         property_.embed is not None and name in (None, property_.name, property_.embed.source)
         for property_ in type_.properties.values()
@@ -249,7 +248,7 @@ def _hard_drops(migration: MigrationPlan) -> tuple[str, ...]:
 
 
 def _refresh_copy(kernel: Kernel, source: str) -> None:
-    """Keep the copy for people in step; the catalog holds the schema that counts, so a failure here fails nothing."""
+    """Update the human-readable copy of the schema; best effort, because the catalog is authoritative."""
     with suppress(OmniGraphError):
         if kernel.store.objects.read_if_exists(SCHEMA_COPY) != source.encode():
             kernel.store.objects.write(SCHEMA_COPY, source.encode())

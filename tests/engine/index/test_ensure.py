@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import omnigraph as og
-from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.indexes import declared_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
@@ -75,7 +75,7 @@ def fill(graph: og.Graph, ids: Sequence[str], branch: str = MAIN, **values: Sequ
 
 def test_wanted_indexes_follow_the_declarations(graph: og.Graph) -> None:
     catalog = graph.session.view().catalog
-    found = {(one.column, one.kind.name) for one in wanted_indexes(catalog.nodes["Paper"])}
+    found = {(one.column, one.kind.name) for one in declared_indexes(catalog.nodes["Paper"])}
     assert found == {
         ("id", "BTREE"),
         ("code", "FULLTEXT"),
@@ -90,12 +90,12 @@ def test_wanted_indexes_follow_the_declarations(graph: og.Graph) -> None:
         ("open", "BTREE"),
         ("vec", "VECTOR"),
     }
-    assert [one.column for one in wanted_indexes(catalog.nodes["Bare"])] == ["id"]
-    assert [one.column for one in wanted_indexes(catalog.edges["Cites"])] == ["id", "src", "dst"]
+    assert [one.column for one in declared_indexes(catalog.nodes["Bare"])] == ["id"]
+    assert [one.column for one in declared_indexes(catalog.edges["Cites"])] == ["id", "src", "dst"]
 
 
 def test_wanted_indexes_have_distinct_names(graph: og.Graph) -> None:
-    names = [one.name for one in wanted_indexes(graph.session.view().catalog.nodes["Paper"])]
+    names = [one.name for one in declared_indexes(graph.session.view().catalog.nodes["Paper"])]
     assert len(set(names)) == len(names)
 
 

@@ -1,6 +1,6 @@
-"""Changes: what differs between two states of a graph, and the feed of what every commit did.
+"""Differences between two states of a graph, and the change feed of a branch.
 
-Reads only; merges are built on the comparison of rows that lives here.
+Reads only. Merges are built on the row comparison in this package.
 """
 
 from omnigraph.engine.changes.commit_diff import Block, CommitPage, commit_changes

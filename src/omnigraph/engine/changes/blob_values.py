@@ -1,7 +1,7 @@
-"""Blobs as short values that are equal when the blobs are, so that rows are compared and merged without their bytes.
+"""Blob values: short stand-ins for blobs, so that rows are compared and merged without reading their bytes.
 
-The value of a small blob holds its bytes, that of a larger one names the place where it was written, which never holds
-others. Blobs with the same bytes at different places are told to be the same by `unified`, which has to read them.
+The value of a small blob holds its bytes, that of a larger one its storage location, whose content never changes.
+Equal blobs at different locations get the same value by `unified`, which has to read them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from omnigraph.store.read.ordered_scan import ROW_ID, blob_sizes, read_blobs
 # The stubs know fewer argument types than the kernels take.
 pc: Any = pyarrow.compute
 
-# The first byte of a value: what follows are the bytes of the blob, or it names where they lie.
+# The first byte of a value: literal bytes follow, or a storage location.
 _LITERAL: Final = b"\0"
 _STORED: Final = b"\1"
 
@@ -52,14 +52,14 @@ def literal_values(payloads: Any) -> Any:
 
 
 class BlobValues:
-    """The values of one merge, and where the blobs lie that they name."""
+    """The blob values of one merge, and the locations they refer to."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, _Place] = {}
         self._compared: dict[tuple[bytes, bytes], bool] = {}
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
-        """Return the values of a column of stored rows, which come with descriptors and addresses."""
+        """Return the values of a blob column, from the descriptors and addresses of stored rows."""
         described = rows.column(name).combine_chunks()
         sizes: Any = blob_sizes(described)
         is_large = sizes.to_numpy(zero_copy_only=False) > BLOB_VALUE_BYTES_MAX
@@ -89,7 +89,7 @@ class BlobValues:
     # -- equality ----------------------------------------------------------------------------------------------
 
     def unified(self, changes: Sequence[RowChanges]) -> list[RowChanges]:
-        """Return the same changes, in which blobs of an entity that have the same bytes have the same value."""
+        """Return the changes with equal values for equal blobs of an entity."""
         tables = [getattr(change, part.name) for change in changes for part in fields(RowChanges)]
         renamed: dict[bytes, bytes] = {}
         for name in [field.name for field in tables[0].schema if is_blob(field)]:
@@ -136,11 +136,10 @@ class BlobValues:
         location = self._places[value]
         return read_range(location.dataset, location.column, location.row_id, 0, location.size)
 
-    def taken_over(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
-        """Return rows as a write takes them: bytes of blobs, and those of stored blobs that rows take over.
+    def with_kept_blobs(self, rows: pa.Table, target: Dataset, current: pa.Table) -> tuple[pa.Table, list[StoredBlobs]]:
+        """Return rows with blob bytes for a write, and the stored blobs that they keep.
 
-        `current` says where the rows of the target lie that these replace. What they hold themselves is preferred: it
-        can stay where it is.
+        `current` has the addresses of the replaced target rows, whose own blobs are preferred because they can stay.
         """
         names = [field.name for field in rows.schema if is_blob(field)]
         cells: dict[DatasetRef, tuple[Dataset, dict[int, int], dict[str, set[int]]]] = {}
@@ -175,7 +174,7 @@ class BlobValues:
 
 
 def _payload(value: bytes) -> bytes:
-    """Return the bytes that a value holds: none if it names a place."""
+    """Return the literal bytes of a value; empty if it refers to a location."""
     return value[1:] if value.startswith(_LITERAL) else b""
 
 
@@ -186,7 +185,7 @@ def _stored_blobs(dataset: Dataset, row_ids: dict[int, int], columns: dict[str, 
 
 
 def _several(tables: Iterable[pa.Table], name: str) -> Iterator[set[bytes]]:
-    """Yield the places of the blobs of each entity that has more than one."""
+    """Yield the locations of the blobs of each entity that has more than one."""
     cells = pa.concat_tables([table.select(["id", name]).rename_columns(["id", "value"]) for table in tables])
     cells = cells.filter(pc.fill_null(pc.starts_with(cells.column("value"), pattern=_STORED), False))
     cells = cells.group_by(["id", "value"]).aggregate([])

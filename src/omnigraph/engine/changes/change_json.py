@@ -1,6 +1,6 @@
-"""Changes as JSON text: one line of text for each, images included, spelled as an export spells values.
+"""Format changes as JSON text, one line each, with images formatted as in an export.
 
-Pure, and vectorised: kernels do the work, whatever the number of changes.
+Pure and vectorised with Arrow kernels.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What one commit changed against its first parent, with images of every entity before and after.
+"""The changes of one commit against its first parent, in pages, with images before and after.
 
-Images have the names of today, as every read of the past; a commit that changed the schema of a type has none.
+Images use today's names, as every read of a past state; a commit that changed the schema of a type has none.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionar
 
 @dataclass(slots=True)
 class Room:
-    """What a page may still hold; bytes are a target, so a change too large for any page travels alone."""
+    """The remaining capacity of a page. Bytes are a target: a change larger than a page gets its own page."""
 
     changes: int
     bytes: int
@@ -63,7 +63,7 @@ class Room:
             self.changes -= fitting
             self.bytes -= int(sizes[fitting - 1])
             self.is_untouched = False
-        # What comes after a change that did not fit must not overtake it.
+        # Keep the order: nothing may overtake a change that did not fit.
         if fitting < len(texts):
             self.changes = 0
         return fitting
@@ -71,7 +71,7 @@ class Room:
 
 @dataclass(slots=True)
 class Part:
-    """A run of changes of one commit. Unless it is complete, `last` is the place of the last one; None is none."""
+    """Consecutive changes of a commit. Unless it is complete, `last` is the position of the last one, if any."""
 
     texts: list[Any] = field(default_factory=list)
     last: Place | None = None
@@ -79,7 +79,7 @@ class Part:
 
 
 def fill(kernel: Kernel, pairs: list[Pair], selection: Selection, after: Place | None, room: Room) -> Part:
-    """Return the selected changes after a place, as far as there is room."""
+    """Return the selected changes after a position, as far as they fit."""
     part = Part(last=after)
     for type_key, ids, texts in _windows(kernel, pairs, selection, after):
         fitting = room.take(texts) if room.changes else 0
@@ -123,7 +123,7 @@ def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
 
 
 def _start(ids: Any, after: Place) -> int:
-    """Return where the ids begin that come after a place."""
+    """Return the index of the first id after a position."""
     if after.digest is None:
         return len(ids) - (pc.sum(pc.greater(ids, after.entity_id)).as_py() or 0)
     is_long = pc.greater(pc.binary_length(ids), CHANGE_ID_BYTES_MAX)
@@ -204,9 +204,9 @@ def commit_changes(
 
 
 class States:
-    """The states that a walk over commits has seen: each is read once, though it ends one step and begins the next.
+    """A cache of the views that a walk over commits needs: the end of one step is the start of the next.
 
-    They have the names of `today`, or those of their own time.
+    They use the names of `today`, or their own.
     """
 
     def __init__(self, session: GraphSession, today: Snapshot, names: Naming = NOW) -> None:
@@ -217,7 +217,7 @@ class States:
         self._views: dict[tuple[CommitId, BranchId | None], View] = {}
 
     def view(self, commit: Commit, branch: BranchId | None) -> View:
-        """Return what the actor may see of a state, judged by a branch that had it: its own, or one that it began."""
+        """Return the visible part of a commit's state, authorized by its branch or one that started from it."""
         key = commit.commit_id, branch
         if key not in self._views:
             self._views[key] = self.session.past_view(self._snapshot(commit, branch), self._today, self._names)
@@ -239,8 +239,8 @@ class States:
 class Step:
     """A commit and its first parent.
 
-    Both are judged by the branch of the commit. If its parent was made on another one, the branch began with that
-    state, which could be read there from the first moment; otherwise types would seem to come or go with the branch.
+    Both are authorized by the branch of the commit. If the parent is on another branch, this branch started from it,
+    and its readers have always seen that state; otherwise types would seem to appear or vanish with the branch.
     """
 
     states: States
@@ -259,7 +259,7 @@ class Step:
         return look(self.parent, branch), look(self.commit, branch)
 
     def part(self, selection: Selection, after: Place | None, room: Room) -> Part:
-        """Return changes after a place, as far as there is room."""
+        """Return changes after a position, as far as they fit."""
         type_pairs = self.pairs()
         try:
             return fill(self.states.session.kernel, type_pairs, selection, after, room)
@@ -267,9 +267,9 @@ class Step:
             raise self._gap(error, type_pairs) from error
 
     def pairs(self) -> list[Pair]:
-        """Return every type before and after; `SchemaBoundary` when the entities of one do not compare."""
+        """Return every type before and after; `SchemaBoundary` if the entities of one are not comparable."""
         type_pairs = pairs(*self.views())
-        # The names of today would show no boundary, but readers may have got images from before it.
+        # Today's names hide the boundary, but readers may have received images from before it.
         for pair in pairs(*self._judged(self.states.as_stored)):
             if pair.is_boundary:
                 name = pair.known.type_.name
@@ -284,21 +284,21 @@ class Step:
 
     def _gap(self, error: OmniGraphError, type_pairs: Sequence[Pair] = ()) -> OmniGraphError:
         """Return the error as a gap if a version that cleanup removed is its reason."""
-        # A handle that was opened earlier outlives its version, and then only a missing file tells.
+        # An open handle outlives its version, so a removed version may only show as a missing file.
         is_gap = error.code == "graph.version_reclaimed" or (
             error.code == "storage.failed"
             and any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides)
         )
         return self._reclaimed() if is_gap else error
 
-    def refuse_gone(self, type_pairs: Sequence[Pair]) -> None:
-        """Refuse with `ChangeFeedGap` what others could not read: a version of some types is gone."""
+    def check_versions_exist(self, type_pairs: Sequence[Pair]) -> None:
+        """Raise `ChangeFeedGap` if a version of a type was removed, which another process could not read."""
         if any(self._is_gone(side) for pair in type_pairs for side in pair.changed_sides):
             raise self._reclaimed()
 
     def _reclaimed(self) -> ChangeFeedGap:
         return ChangeFeedGap(
-            f"a version that is needed to tell what commit {self.commit.commit_id} changed was removed by cleanup; take"
+            f"a version needed for the changes of commit {self.commit.commit_id} was removed by cleanup; take"
             " a new baseline and go on from there",
             first_unreadable_commit_id=self.commit.commit_id,
         )
@@ -311,7 +311,7 @@ class Step:
 
 
 def parentless(commit: Commit) -> GraphError:
-    """Return the error of a commit that nothing comes before."""
+    """Return the error of a commit without a parent."""
     return GraphError(
         f"commit {commit.commit_id} has no parent, so there is nothing to compare it with; it began the graph",
         code="commit.parentless",
@@ -321,7 +321,7 @@ def parentless(commit: Commit) -> GraphError:
 
 
 def page_room(limit: int, bytes_max: int) -> Room:
-    """Return the room of a page, once what was asked for is checked."""
+    """Return the capacity of a page after checking its bounds."""
     for name, asked, most, resource in (
         ("limit", limit, CHANGE_PAGE_CHANGES_MAX, "commit_changes_page_changes"),
         ("bytes_max", bytes_max, CHANGE_PAGE_BYTES_MAX, "commit_changes_page_bytes"),
@@ -331,12 +331,12 @@ def page_room(limit: int, bytes_max: int) -> Room:
 
 
 def check_bound(name: str, asked: int, most: int, resource: str) -> None:
-    """Refuse what is less than one, or more than one page or poll may have."""
+    """Raise unless a bound is between 1 and the maximum of a page or poll."""
     if type(asked) is not int or asked < 1:
-        raise UsageError(f"`{name}` takes a whole number of at least 1", value=str(asked))
+        raise UsageError(f"`{name}` must be an integer >= 1", value=str(asked))
     if asked > most:
         raise LimitExceeded(
-            f"`{name}` may be at most {most}, and {asked} was asked for; ask for less and go on with the next page",
+            f"`{name}` must be <= {most}, got {asked}; request less and continue with the next page",
             resource=resource,
             limit=most,
             actual=asked,

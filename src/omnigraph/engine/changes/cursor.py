@@ -1,7 +1,7 @@
-"""Tokens: where a reader of changes stands, bound to everything that the place depends on.
+"""Page tokens, cursors and filters of change readers.
 
-Pure. A token is base64url text over JSON and its SHA-256: it proves nothing about who made it, but a damaged, foreign
-or outdated one is told apart from a good one. Nothing is stored on our side.
+Pure. A token is base64url over JSON and its SHA-256. It is not signed, but damaged, foreign and outdated tokens are
+detected. No reader state is stored on our side.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DIGEST_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a token is good for: one graph, one branch in one of its lives, one selection."""
+    """The validity of a token: one graph, one incarnation of a branch, one selection."""
 
     graph: str
     branch: str
@@ -50,7 +50,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A position: after a commit, or after a place inside it. `cut` is where a poll that is under way ends."""
+    """A position: after a commit, or after an entity inside it. `cut` is the head at which the current poll ends."""
 
     kind: TokenKind
     scope: Scope
@@ -65,7 +65,7 @@ def rejected(why: str) -> CursorRejected:
 
 
 def place_of(type_key: str, entity_id: str) -> Place:
-    """Return the place of an entity.
+    """Return the position of an entity.
 
     >>> place_of("node:1", "a").entity_id, len(place_of("node:1", "é" * 200).entity_id)
     ('a', 32)
@@ -79,7 +79,7 @@ def place_of(type_key: str, entity_id: str) -> Place:
 
 
 def encode(token: Token) -> str:
-    """Return the text of a token."""
+    """Encode a token as text."""
     scope, place = token.scope, token.place
     body = orjson.dumps(
         {
@@ -98,7 +98,7 @@ def encode(token: Token) -> str:
 
 
 def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
-    """Return the token behind a text; `CursorRejected` unless it is whole, of this kind and of this scope."""
+    """Decode a token; `CursorRejected` unless it is intact and of this kind and scope."""
     if len(text) > CHANGE_TOKEN_BYTES_MAX:
         raise LimitExceeded(
             f"a change token has at most {CHANGE_TOKEN_BYTES_MAX} characters; this one has {len(text)}",
@@ -115,17 +115,15 @@ def decode(text: str, kind: TokenKind, scope: Scope) -> Token:
 
 
 def _foreign(theirs: Scope, ours: Scope) -> str | None:
-    """Return why a token of one scope is of no use in another, or None."""
+    """Return why a token does not fit a scope, or None."""
     if theirs.graph != ours.graph:
         return "it belongs to another graph"
-    # A branch that was renamed is still the same one, so its name alone decides nothing.
+    # A renamed branch keeps its incarnation, so its name alone is not compared.
     if theirs.incarnation != ours.incarnation:
         is_new = theirs.branch == ours.branch
-        return (
-            "the branch was deleted and created anew; take a new baseline" if is_new else "it belongs to another branch"
-        )
+        return "the branch was deleted and recreated; take a new baseline" if is_new else "it belongs to another branch"
     if theirs.selection != ours.selection:
-        return "it was made for other kinds, types or ops; ask for the same ones"
+        return "it was made for other kinds, types or ops; pass the same ones"
     return None
 
 
@@ -138,14 +136,14 @@ def _read(text: str) -> Token:
         token = _from_json(orjson.loads(body))
     except (Base64Error, ValueError, KeyError, TypeError) as error:
         raise rejected("it is not a change token; pass it on exactly as it was given") from error
-    # Padding, line breaks or members that nobody writes would let one place have many texts.
+    # Canonical form only: padding, line breaks or extra fields would give one position many texts.
     if encode(token) != text:
         raise rejected("it is not in canonical form; pass it on exactly as it was given")
     return token
 
 
 def _is_place(place: object) -> TypeGuard[list[str]]:
-    """Return whether something is the place of an entity: type, id, and the digest of a long id."""
+    """Return True if a JSON value is the position of an entity: type, id, and the digest of a long id."""
     if not isinstance(place, list) or len(place) != 3:
         return False
     return all(isinstance(part, str) for part in place[:2]) and isinstance(place[2], str | None)

@@ -1,7 +1,7 @@
-"""The feed: what every commit of a branch changed, oldest first, from a position that the reader keeps.
+"""The change feed of a branch: the changes of every commit, oldest first, from a position that the reader keeps.
 
-Reads the commits after a position, up to the head that a poll captured, the cut; so a page costs what it delivers.
-Nothing is stored for a reader, and what was delivered may be delivered again.
+A poll reads the commits between the position and the head it captured, the cut; a page costs what it delivers. No
+reader state is stored, and delivery is at least once.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _AFTER = "after:"
 
 @dataclass(frozen=True, slots=True)
 class FeedPage:
-    """One page of a feed: it ends inside a commit and has a page token, or after one and has a cursor."""
+    """A page of a feed: with a page token if it ends inside a commit, otherwise with a cursor."""
 
     blocks: tuple[Block, ...]
     cursor: str | None = None
@@ -108,7 +108,7 @@ def start_commit(session: GraphSession, snapshot: Snapshot, start: str) -> Commi
         return snapshot.head
     line = Line(session.kernel, snapshot)
     if start == "beginning":
-        # The first commit made the empty graph, so what there is to tell begins after it.
+        # The first commit created the empty graph and has no changes.
         return line.first().commit_id
     if not start.startswith(_AFTER):
         raise UsageError("`start` takes `now`, `beginning` or `after:<commit>`", value=start)

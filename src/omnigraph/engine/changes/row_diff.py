@@ -1,7 +1,7 @@
-"""What became of the rows of one type between two versions of its dataset.
+"""Compare the rows of one type between two versions of its dataset.
 
-Reads the two versions only. Columns are matched by the property they hold, so a rename changes no row; a property that
-only `after` has counts as null before, and one that only `before` had is not compared, since the schema took it away.
+Columns are matched by property id, so a rename changes no row. A property that only `after` has is null before; one
+that only `before` has is not compared, because the schema dropped it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Mask = NDArray[np.bool_]
 
 
 def equal_values(left: pa.Array[Any], right: pa.Array[Any]) -> Mask:
-    """Return for each position whether two arrays of one type hold the same there.
+    """Return a mask of the positions at which two arrays of one type are equal.
 
     >>> equal_values(pa.array([[1.0], [], None]), pa.array([[1.0], None, None])).tolist()
     [True, False, True]
@@ -47,7 +47,7 @@ def equal_values(left: pa.Array[Any], right: pa.Array[Any]) -> Mask:
 
 
 def _may_hold_floats(type_: Any) -> bool:
-    """Return whether Arrow's own equality may differ from ours: its zeros are equal, and NaN is not."""
+    """Return True if Arrow's equality may differ from ours: it treats both zeros as equal, and NaN as unequal."""
     if pa.types.is_list(type_) or pa.types.is_fixed_size_list(type_):
         return _may_hold_floats(type_.value_type)
     is_opaque = pa.types.is_nested(type_) or isinstance(type_, pa.BaseExtensionType)
@@ -73,7 +73,7 @@ def _equal_lists(left: Any, right: Any) -> Mask:
     comparable = np.flatnonzero(equal)
     counts = lengths.take(comparable).to_numpy(zero_copy_only=False)
     items = equal_values(left.take(comparable).flatten(), right.take(comparable).flatten())
-    # A list is wrong as often as one of its items is; empty lists have none.
+    # A list differs if any item differs; empty lists have no items.
     wrong = np.repeat(np.arange(len(comparable)), counts)[~items]
     equal[comparable[wrong]] = False
     return equal
@@ -93,10 +93,9 @@ _NOTHING: Final = pa.table({"id": pa.array([], pa.string()), ROW_ID: pa.array([]
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """What became of the rows of one type between two versions of it, by id; both images of an update are aligned.
+    """The changed rows of one type between two versions, by id; both images of an update are aligned.
 
-    Columns are those of the version that the rows are from, blobs as bytes or as values of them that are shorter; all
-    tables are sorted by id.
+    Columns are those of the version a row is from, with blobs as bytes or blob values; tables are sorted by id.
     """
 
     inserted: pa.Table
@@ -113,7 +112,7 @@ class BlobColumns(Protocol):
     """How images hold blobs."""
 
     def column(self, dataset: Dataset, name: str, row_ids: Any, rows: pa.Table) -> Any:
-        """Return a column of stored rows, which come with descriptors and addresses."""
+        """Return a blob column, from the descriptors and addresses of stored rows."""
 
 
 class _Bytes:
@@ -149,11 +148,11 @@ def candidates(before: Dataset | None, after: Dataset | None) -> pa.Table:
 
 
 def _regains(before: Dataset, after: Dataset) -> bool:
-    """Return whether rows that neither version rewrote may differ, because only one of them stores a property.
+    """Return True if rows that neither version rewrote may differ, because only one version stores a property.
 
-    Going forward in one line a property comes empty, and only a new row version fills it. Going back, or over to
-    another fork, it comes back filled, and no row version tells. One that `after` reads as null without storing it is
-    lost in the same way.
+    Forward on one line of versions, an added property is null until a new row version sets it. Backward, or on another
+    fork, it reappears with values although no row version changed. The same holds for a property that `after` reads as
+    null without storing it.
     """
     old, new = _stored_properties(before), _stored_properties(after)
     lost = (old - new) & {_property(field) for field in after.schema}
@@ -200,7 +199,7 @@ def differing(before: Dataset | None, after: Dataset | None, rows: pa.Table) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """Rows of one version by row id, blobs as descriptors, and their places among all candidates."""
+    """Rows of one version by row id, with blob descriptors, and their positions among all candidates."""
 
     dataset: Dataset
     row_ids: Any
@@ -242,7 +241,7 @@ def _equal_rows(old: _Read, new: _Read) -> Mask:
 def _equal_blobs(
     before: Dataset, name: str, old: Any, one: pa.Table, after: Dataset, renamed: str, new: Any, two: pa.Table
 ) -> Mask:
-    """Compare blobs: by where they lie and what their descriptors say, and where that does not tell, by their bytes."""
+    """Compare blobs by location and descriptor, and by bytes where that is inconclusive."""
     left, right = one.column(name).combine_chunks(), two.column(renamed).combine_chunks()
     was, is_ = _bools(pc.is_valid(left)), _bools(pc.is_valid(right))
     sizes = blob_sizes(left).to_numpy(zero_copy_only=False)
@@ -266,7 +265,7 @@ def _equal_blobs(
 
 
 def _are_same_places(before: Dataset, name: str, left: pa.Table, after: Dataset, renamed: str, right: pa.Table) -> Mask:
-    """Return which rows have their blobs at the same place: their bytes are the same, and need not be read."""
+    """Return which rows have their blobs at the same location, hence equal without reading them."""
     (files, offsets), (other_files, other_offsets) = (
         blob_places(dataset, column, rows.column(ROW_ADDRESS).to_numpy())
         for dataset, column, rows in ((before, name, left), (after, renamed, right))
@@ -301,8 +300,8 @@ def logical_schema(dataset: Dataset) -> pa.Schema:
 
 
 def stored(dataset: Dataset, row_ids: Any, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return rows by row id in the order asked for, blobs as descriptors; all columns come with row addresses."""
-    # Fetching most rows one by one costs more than reading all of them in their order.
+    """Return rows by row id in the requested order, with blob descriptors and row addresses."""
+    # If most rows are needed, one sequential scan is cheaper than random access.
     if 2 * len(row_ids) < dataset.count():
         return dataset.take(row_ids.to_pylist(), [*dataset.schema.names, ROW_ADDRESS] if columns is None else columns)
     rows = dataset.read(columns, with_row_id=True, with_row_address=columns is None)

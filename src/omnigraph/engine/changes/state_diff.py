@@ -1,6 +1,6 @@
-"""Diff: what differs between any two states of a graph, entity by entity, without images.
+"""Compare two snapshots of a graph, entity by entity, without images.
 
-Reads two snapshots; edges come before nodes, types by identity, entities by id.
+Edges come before nodes, types are ordered by identity, entities by id.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pair:
 
     @property
     def known(self) -> Side:
-        """The side to name things by: the newer one if there is one."""
+        """The newer side if there is one; used for names."""
         side = self.after or self.before
         assert side is not None
         return side
@@ -69,12 +69,12 @@ class Pair:
 
     @property
     def changed_sides(self) -> list[Side]:
-        """The sides whose data is read to tell what changed."""
+        """The sides whose data must be read."""
         return [] if self.is_same_data else [side for side in (self.before, self.after) if side is not None]
 
     @property
     def is_boundary(self) -> bool:
-        """Whether rows before and after cannot be compared: of another shape, or gone with or come with the type."""
+        """True if rows before and after are not comparable: other columns, or the type was added or dropped."""
         if self.before is None or self.after is None:
             return self.known.pin.row_count > 0
         return _shape(self.before.type_) != _shape(self.after.type_)
@@ -125,7 +125,7 @@ CHANGE_SCHEMA: Final = pa.schema(_COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Every entity that differs between two states. `changes` is one Arrow table; ends of edges are `from` and `to`."""
+    """All entities that differ between two states, as one Arrow table; edges have endpoints `from` and `to`."""
 
     from_graph_manifest_version: int
     to_graph_manifest_version: int
@@ -149,7 +149,7 @@ class ChangeSet:
         return {**self._head(), "changes": _changes_json(self.changes), "stats": self.stats()}
 
     def json_chunks(self) -> Iterator[bytes]:
-        """Yield the text of `to_json` in parts, so that a large change set is never held as rows."""
+        """Yield the text of `to_json` in chunks, so that a large change set is never held as rows."""
         yield orjson.dumps({**self._head(), "stats": self.stats()})[:-1] + b',"changes":['
         for start in range(0, self.changes.num_rows, CHANGE_WINDOW_ROWS):
             rows = _changes_json(self.changes.slice(start, CHANGE_WINDOW_ROWS))
@@ -178,11 +178,10 @@ def diff(
     names: Naming = NOW,
     actor: str | None = None,
 ) -> ChangeSet:
-    """Return what it takes to get from state `a` to state `b`.
+    """Return the changes that lead from state `a` to state `b`.
 
-    A state is named by a branch, a tag, a commit, or a manifest version or point in time of `branch`. Both are read
-    with the schema of today, that of `b` if it is a branch and else that of `branch`; with `names="then"` each is read
-    with its own.
+    A state is a branch, a tag, a commit, or a manifest version or timestamp of `branch`. Both are read under the schema
+    of `b` if it is a branch, otherwise of `branch`; with `names="then"` each under its own.
     """
     before, after, selection = compared(session.acting_as(actor), a, b, kinds, types, ops, branch, names)
     tables: list[pa.Table] = []
@@ -219,7 +218,7 @@ def compared(
     branch: str,
     names: Naming,
 ) -> tuple[View, View, Selection]:
-    """Return the two states of a diff, as the actor may see them, and what is asked of them."""
+    """Return the visible views of two states, and the selection, checked against their types."""
     check_names(names)
     branch = strip_name(branch)
     # If `b` is a branch, its newest schema gives the names of both states.
@@ -252,7 +251,7 @@ def _state(session: GraphSession, name: AsOf, branch: str, today: Snapshot, name
 
 
 def _branch(session: GraphSession, name: AsOf) -> str | None:
-    """Return the branch that a name is one of, or None."""
+    """Return the name of an existing branch, or None."""
     if not isinstance(name, str):
         return None
     name = name.strip()
@@ -298,7 +297,7 @@ def ops_of(candidates: pa.Table) -> Any:
 
 
 def _ends(kind: str, before: Dataset | None, after: Dataset | None, rows: pa.Table) -> tuple[Any, Any]:
-    """Return the ends of edges as they are, or for deleted ones as they were."""
+    """Return the endpoints of edges, of deleted ones as they were before."""
     if kind == "node":
         return pa.nulls(rows.num_rows, pa.string()), pa.nulls(rows.num_rows, pa.string())
     old, new = (_ends_at(dataset, rows.column(name)) for dataset, name in ((before, BEFORE), (after, AFTER)))

@@ -1,4 +1,4 @@
-"""Maintenance: compaction, removal of old versions, repair after foreign tools, and checks of health.
+"""Maintenance: optimize, cleanup, repair, verify and reconcile.
 
-May import the ground, the languages, the store, the kernel and indexes. Nothing here changes what the graph says.
+May import the ground, the languages, the store, the kernel and indexes. Nothing here changes the content of a graph.
 """

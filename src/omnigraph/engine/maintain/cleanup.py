@@ -1,7 +1,7 @@
-"""Cleanup: old versions removed, oldest first, once everything that must stay is known to be readable.
+"""Delete old versions and orphan files, after checking that everything retained is readable.
 
-The only maintenance that destroys. It removes versions of the catalog before the versions of types that they name, and
-files last, so that a crash leaves nothing that names what is gone. All ages are by storage's clock.
+The only destructive maintenance. Catalog versions are deleted before the dataset versions they refer to, and files
+last, so that a crash never leaves a reference to a deleted object. All ages are measured by storage's clock.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from omnigraph.store.objects.backend import ObjectInfo
 
 @dataclass(frozen=True, slots=True)
 class TypeCleaned:
-    """What went, or would go, of one dataset and its forks."""
+    """What was, or would be, deleted of one dataset and its forks."""
 
     type_key: str
     versions_removed: int = 0
@@ -102,7 +102,7 @@ def cleanup(
     """Remove versions that are neither among the newest `keep` nor were current within `older_than_seconds`."""
     check_type("keep", keep, int | None)
     if keep is None and older_than_seconds is None:
-        raise UsageError("cleanup needs to know what stays; give `keep`, `older_than` or both")
+        raise UsageError("cleanup needs a retention rule; pass `keep`, `older_than` or both")
     if keep == 0:
         raise UsageError("`keep` is 0, and the newest commit of each branch always stays; keep 1 or more", keep=keep)
     if (keep is not None and keep < 0) or (older_than_seconds is not None and older_than_seconds < 0):
@@ -118,7 +118,7 @@ def cleanup(
     kernel.refuse_read_only()
     swept = SweepReport()
     settle(kernel, swept)
-    # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
+    # The intent is declared before reading, so that a concurrent tag or branch on an old commit detects this cleanup.
     with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
@@ -130,12 +130,12 @@ def cleanup(
 
 
 def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
-    """Find out what stays, that all of it can be read, and what goes; the first thing that cannot be read ends it."""
+    """Plan the deletions after checking that everything retained is readable; raises at the first part that is not."""
     kept = find_kept(kernel, policy)
     age = Age.at(policy.now_us, kept.claims, RESIDUE_AGE_SECONDS)
     waiting = waiting_manifests(kernel, kept.snapshots, kept.listing)
     planner = Planner(kernel.store, kept.listing, age.may_go, waiting, {MANIFEST_PATH: kept.catalog_files})
-    # What names comes before what is named.
+    # Referrers are deleted before what they refer to.
     paths = sorted(kept.versions, key=lambda path: (path != MANIFEST_PATH, path))
     plans = planner.plan({path: kept.versions[path] for path in paths})
     lost = next((plan.missing for plan in plans if plan.missing is not None), None)
@@ -151,7 +151,7 @@ def _plan(kernel: Kernel, policy: Policy) -> _Cleanup:
 
 @dataclass(frozen=True)
 class _Cleanup:
-    """What one run found and decided."""
+    """The findings and decisions of one run."""
 
     kernel: Kernel
     kept: KeptStates
@@ -189,8 +189,8 @@ class _Cleanup:
         return tuple(rows)
 
     def _remove_one(self, plan: RemovalPlan, held: Declared, tell: Callable[[], None] | None = None) -> TypeCleaned:
-        """Remove what may go of one dataset and its forks; a failure stays with this dataset."""
-        # After a long silence others took this cleanup for dead, and may have named what it is about to remove.
+        """Delete the planned versions of one dataset and its forks; a failure affects this dataset only."""
+        # If the lease expired, others may have treated this cleanup as dead and referred to what it would delete.
         held.refuse_lost()
         row = self.row(plan)
         if row.error is None:
@@ -203,7 +203,7 @@ class _Cleanup:
         return row
 
     def row(self, plan: RemovalPlan) -> TypeCleaned:
-        """Return what goes of one dataset, or why nothing does."""
+        """Return the planned deletions of one dataset, or why there are none."""
         name, refusal = self.kept.names[plan.path], self._refusal(plan)
         if refusal is not None:
             return TypeCleaned(name, error=refusal.message, error_code=refusal.code)

@@ -1,4 +1,4 @@
-"""What the parts of maintenance share: how much they do at once, and who did it where nobody says so."""
+"""Shared parts of maintenance: parallelism, the default actor, and progress reporting."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tell(stage: str, done: int, total: int) -> None:
 
 @contextmanager
 def watched(by: Watch) -> Iterator[None]:
-    """Tell a watcher what this context, and the threads it starts work in, get done.
+    """Report the progress of this context, and of threads it starts, to a callback.
 
     >>> seen: list[tuple[str, int, int]] = []
     >>> with watched(lambda *said: seen.append(said)):

@@ -1,6 +1,6 @@
-"""Kept states: every version of the catalog that stays, and what these pin.
+"""Reachability: the catalog versions that cleanup retains, and the dataset versions they pin.
 
-Reads each kept catalog once, and of it only the pins. Removes nothing.
+Reads each retained catalog once, and only its pins. Deletes nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from omnigraph.store.read.dataset import DatasetRef
 
 
 def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
-    """Return what stays; when a branch is deleted meanwhile, everything is looked at again."""
+    """Return the retained states; starts over if a branch is deleted meanwhile."""
     for _ in range(REPREPARE_MAX):
         intents, unreadable = pending(kernel.store)
         refuse_unreadable(unreadable, CLEANUP)
@@ -39,11 +39,11 @@ def find_kept(kernel: Kernel, policy: Policy) -> KeptStates:
                 raise
         else:
             return kept
-    raise ConflictError("branches were deleted faster than they could be looked at; no version was removed, try again")
+    raise ConflictError("branches were deleted faster than they could be read; no version was removed, retry later")
 
 
 def _live_snapshots(kernel: Kernel) -> list[Snapshot]:
-    """Return main and every branch, read side by side; one that is deleted meanwhile is left out."""
+    """Return the snapshots of main and all branches, read in parallel; deleted ones are left out."""
     main = kernel.snapshot(MAIN)
 
     def read(name: str) -> Snapshot | None:
@@ -84,7 +84,7 @@ class KeptStates:
         self._find_drift()
 
     def lost_a_branch(self) -> bool:
-        """Tell whether a branch is gone that was there when this began."""
+        """Return True if a branch was deleted since this run began."""
         live = {snapshot.state.branch_id for snapshot in _live_snapshots(self.kernel)}
         return any(snapshot.state.branch_id not in live for snapshot in self.snapshots)
 
@@ -134,7 +134,7 @@ class KeptStates:
         # One that was made after storage was listed has no version that may go.
         if listed:
             young = self._young(listed)
-            # What was newest before the young ones may still be read by somebody, and they may have folded its files.
+            # Readers may still use the version before the recent ones, whose files those may have compacted away.
             newest = sorted(listed.keys() - young)[-1:]
             self.versions[path], self.names[path] = {None: young.union(newest)}, path
 
@@ -163,11 +163,11 @@ class KeptStates:
             is_live = location[1] is None or fork_owner(location[1]) in live
             return self._younger(listed, RESIDUE_AGE_SECONDS * 1_000_000) if is_live else set()
         lost = sorted(pinned - listed.keys())
-        # Another process may have published and not linked yet; then it is newer than anything that is there.
+        # A version newer than all stored ones was published by another process that has not linked it yet.
         if lost and lost[0] <= max(listed, default=lost[0]) and not self._is_stored(location, lost[0]):
             key = self.names[location[0]]
             raise GraphError(
-                f"version {lost[0]} of `{key}` must stay, but is not there; no version was removed",
+                f"version {lost[0]} of `{key}` must be retained, but is missing; no version was removed",
                 code="graph.corrupt",
                 type_key=key,
             )

@@ -1,7 +1,7 @@
-"""Optimize: small fragments rewritten as few large ones, indexes built and brought up to date, in one commit.
+"""Compact small fragments, and build and update indexes, in one commit.
 
-Changes no result and deletes nothing. All work on data is done before the turn of the branch comes; what writers did
-meanwhile is then carried over, so that neither has to wait for the other.
+Changes no result and deletes nothing. Data is rewritten before the commit queues for the branch, and then rebased on
+concurrent writes, so that neither waits for the other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import on_branch
-from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain import common
 from omnigraph.engine.maintain.common import at_once, system_actor
 from omnigraph.engine.maintain.repair import drifted_head
@@ -36,7 +36,7 @@ from omnigraph.store.write.transaction import Change
 
 
 class Workers(Protocol):
-    """Whoever executes tasks; one result for each, in their order."""
+    """Executes tasks, in process or on Spark; returns the results in task order."""
 
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         """Execute the tasks of a compaction of a published version."""
@@ -48,7 +48,7 @@ class Workers(Protocol):
 
 
 class ThisProcess:
-    """Executes one task after the other; Lance itself uses all cores for each."""
+    """Executes tasks sequentially; Lance itself uses all cores for each."""
 
     def compact(self, dataset: Dataset, tasks: Sequence[Task]) -> list[Rewritten]:
         return [compaction.execute(dataset, task) for task in tasks]
@@ -73,7 +73,7 @@ class Effort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeOptimized:
-    """What became of one type; both versions are told only when it drifted."""
+    """The outcome for one type; both versions are set only if it drifted."""
 
     type_key: str
     fragments_removed: int = 0
@@ -122,9 +122,9 @@ def optimize(
     workers: Workers | None = None,
     only: Mapping[str, Effort] | None = None,
 ) -> OptimizeReport:
-    """Compact every type of a branch, cover what indexes miss, and build those that are declared and missing.
+    """Compact every type of a branch, extend indexes to uncovered rows, and build missing ones.
 
-    `workers` execute the tasks; by default it is this process. `only` names the types that are looked after, and how.
+    `workers` execute the tasks, by default in this process. `only` restricts the types and the effort for each.
     """
     branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
@@ -132,7 +132,7 @@ def optimize(
     with ExitStack() as stack:
         work = _Optimize(session, session.actor, stack, workers or ThisProcess(), only)
         receipt = work.run(branch)
-    # All types are looked after; of those that the actor may not see, nothing is told.
+    # All types are optimized, but the report leaves out those hidden from the actor.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     rows = tuple(row for row in work.rows if row.type_key in seen)
     return OptimizeReport(branch, rows, receipt.commit if receipt else None)
@@ -144,11 +144,11 @@ class _Outpaced(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """The finished work on one type: done on `base`, and to be moved to wherever the type is when it is published."""
+    """The finished work on one type: based on `base`, and rebased to the current version when published."""
 
     base: Dataset
     rewrite: Change | None
-    # A handle on the rewritten fragments; what it was opened at is gone.
+    # A handle on the rewritten fragments, whose detached version no longer exists.
     rewritten: Dataset
     indexes: Change | None
     segments: frozenset[str]
@@ -232,7 +232,7 @@ class _Optimize:
     def _carried_over(self, snapshot: Snapshot, key: str) -> bool:
         pin = snapshot.state.pins.get(key)
         known = self._effects.get(key)
-        # Staged work starts at a version; while the type is still there, it does not matter what else has moved.
+        # Staged work only needs its type to exist; other changes are rebased.
         if pin is None or (known is not None and known[0] == pin):
             return pin is not None
         effect = self._staged[key].moved(key, self.session.kernel.writable(snapshot, key))
@@ -249,7 +249,7 @@ class _Optimize:
         return self._held
 
     def _claim(self, *paths: str) -> None:
-        # Named one by one, because writers stage in the same directories.
+        # List files individually: other writers stage in the same directories.
         new = [path for path in paths if path not in self._claimed]
         if new and self._held is not None:
             self._held.staging(*new)
@@ -260,7 +260,7 @@ class _Optimize:
         types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
         types = [type_ for type_ in types if self.only is None or type_.table_key in self.only]
         types = [type_ for type_ in types if type_.table_key not in self._staged]
-        # The intent comes first: while it lives, no sweep takes away what is staged from now on.
+        # Declare the intent first: while it is alive, no sweep removes staged files.
         self._declare(snapshot)
         self._done, self._total = 0, len(types)
         self.session.kernel.store.in_parallel([partial(self._optimized, snapshot, type_) for type_ in types], at_once())
@@ -274,13 +274,13 @@ class _Optimize:
             self._rows[key] = row
         else:
             self._stage(snapshot, type_)
-        # Several threads count; a bar that is one behind for a moment harms nobody.
+        # Not locked: progress may briefly lag by one.
         self._done += 1
         common.tell("types optimized", self._done, self._total)
 
     def _stage(self, snapshot: Snapshot, type_: NodeType | EdgeType) -> None:
         kernel, key = self.session.kernel, type_.table_key
-        specs = wanted_indexes(type_)
+        specs = declared_indexes(type_)
         # Asked of the inherited dataset first, so that a branch forks only what it really changes.
         inherited = kernel.dataset(snapshot, key)
         ready, pending = index_build.missing(inherited, specs)

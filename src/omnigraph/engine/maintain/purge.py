@@ -1,7 +1,7 @@
-"""Purge: the bytes of what was dropped for good leave every file of the graph, whatever version reads the file.
+"""Purge hard-dropped types and properties: erase their values from every file, in all versions.
 
-A property's values are overwritten where they lie, so that all commits, tags and branches stay readable without them;
-of a type, every file is overwritten. Files keep their names and sizes, so nothing that names them has to change.
+Values of a property are overwritten in place, so that all commits, tags and branches stay readable without them; of a
+type, every file is overwritten. Files keep their names and sizes, so no reference has to change.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from omnigraph.store.write.file_proof import record_overwritten
 
 @dataclass(frozen=True, slots=True)
 class Purged:
-    """What became of a type or property that was dropped for good.
+    """The outcome for one hard-dropped type or property.
 
-    `is_done`: no file holds its values. Otherwise there is an error, or writers from before the drop may still be at
-    work, and the next cleanup looks again.
+    `is_done` means that no file holds its values. Otherwise there is an error, or writers from before the drop may
+    still be running, and the next cleanup retries.
     """
 
     name: str
@@ -54,7 +54,7 @@ def preview_purges(kernel: Kernel) -> tuple[Purged, ...]:
 
 
 def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
-    """Overwrite what hard drops left behind; what an earlier cleanup finished is not looked at again.
+    """Erase the values of hard drops that earlier cleanups have not finished.
 
     `now_us` is storage's time, as in every decision about deletion.
     """
@@ -71,7 +71,7 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
         try:
             kernel.commit(MAIN, lambda main: _finish(main, done), CommitPolicy.CONTROL)
         except StorageError as error:
-            # The bytes are gone all the same; the next cleanup finds that out, and says so when there is room.
+            # The bytes are erased; the next cleanup records that once there is space.
             if error.storage_kind is not StorageKind.FULL:
                 raise
             purged = [replace(one, is_done=False, error=one.error or error.message) for one in purged]
@@ -87,7 +87,7 @@ def _unfinished(kernel: Kernel) -> list[Purge]:
 
 
 def _is_settled(kernel: Kernel, purge: Purge, now_us: int) -> bool:
-    """Tell whether no writer from before the drop can still be putting files there, which it may not publish."""
+    """Return True if no writer from before the drop can still stage files of it."""
     intents, unreadable = pending(kernel.store)
     alive = [intent for intent in intents if not intent.is_dead and intent.kind != CLEANUP]
     is_old = now_us - purge.dropped_at_us > STAGED_SECONDS_MAX * 1_000_000
@@ -95,12 +95,12 @@ def _is_settled(kernel: Kernel, purge: Purge, now_us: int) -> bool:
 
 
 def _overwrite(store: Store, path: str, purge: Purge) -> tuple[int, int, str | None]:
-    """Overwrite one type or property in the files of a dataset and its forks; return files, bytes and what failed."""
+    """Overwrite a type or property in the files of a dataset and its forks; return files, bytes and the error."""
     files = size = 0
     try:
         changes = _property_files(store, path, purge) if purge.property_id is not None else _type_files(store, path)
         for batch in _batches(changes):
-            # Recorded first: a file in the record may have the checksum that it came with, or this one.
+            # Record first: until the write is done, a recorded file may have its old or its new checksum.
             record_overwritten(store, batch)
             for file, data in batch.items():
                 store.objects.write(file, data)
@@ -154,7 +154,7 @@ def _shredded(store: Store, file: str, purge: Purge, readable: list[Span] | None
 
 
 def _zeroed(store: Store, file: str, readable: Sequence[Span] = ()) -> Iterator[tuple[str, bytes]]:
-    """Yield a file with zeros in place of all bytes but some."""
+    """Yield a file with all bytes zeroed except the given spans."""
     raw = store.objects.read(file)
     data = bytearray(len(raw))
     for start, end in readable:

@@ -1,7 +1,7 @@
-"""Reconcile: one round of all that keeps a graph in order by itself, at most by one process at a time.
+"""One round of automatic maintenance, run by at most one process at a time.
 
-Finishes links, settles dead work, and optimizes the types that are past a threshold. Removes no version, and no residue
-but that of dead work.
+Finishes links, rolls back crashed operations, and optimizes types over a threshold. Deletes no version, and no files
+except those of crashed operations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from omnigraph.engine.authorization import GRAPH
-from omnigraph.engine.indexes import wanted_indexes
+from omnigraph.engine.indexes import declared_indexes
 from omnigraph.engine.maintain.optimize import Effort, optimize
 from omnigraph.engine.session import GraphSession
 from omnigraph.engine.write.write_authorization import authorize
@@ -39,9 +39,9 @@ RECONCILE = "reconcile"
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """What one round did; types are told as `branch type`.
+    """The outcome of one round; types are listed as `branch type`.
 
-    `deferred` ones come in the next round, `left` ones are too large for this and wait for `optimize`.
+    `deferred` ones are due in the next round, `left` ones are too large and wait for `optimize`.
     """
 
     is_claimed: bool = False
@@ -78,14 +78,14 @@ class _Due:
 
 
 class Reconciliation:
-    """Rounds over one graph; what was found in order is not looked at again until it changes."""
+    """Reconciles one graph repeatedly; types found in order are skipped until they change."""
 
     def __init__(self, session: GraphSession, actor: str | None = None) -> None:
         self._session = authorize(session, "admin", GRAPH, actor)
         self._in_order: set[DatasetRef] = set()
 
     def run(self) -> ReconcileReport:
-        """Do one round, or nothing while another process does one."""
+        """Run one round; a no-op while another process runs one."""
         session, kernel = self._session, self._session.kernel
         # A policy may have changed since the last round.
         session.require("admin", GRAPH)
@@ -122,7 +122,7 @@ class Reconciliation:
             types: list[NodeType | EdgeType] = [*catalog.nodes.values(), *catalog.edges.values()]
             for type_ in types:
                 pin = snapshot.state.pins[type_.table_key]
-                # What a branch only inherits is in the hands of whoever it comes from.
+                # Inherited data is maintained on the branch that owns it.
                 if pin.owner != snapshot.state.branch_id and snapshot.branch != MAIN:
                     continue
                 held.add(pin.ref)
@@ -154,8 +154,8 @@ def _judge(session: GraphSession, snapshot: Snapshot, type_: NodeType | EdgeType
 
 
 def _uncovered_rows(dataset: Dataset, type_: NodeType | EdgeType) -> int:
-    """Return how many rows the most incomplete index misses; one that cannot be built yet misses none."""
-    specs = wanted_indexes(type_)
+    """Return the number of rows that the least complete index misses; indexes that cannot be built yet miss none."""
+    specs = declared_indexes(type_)
     _, pending = index_build.missing(dataset, specs)
     waiting = {late.spec for late in pending}
     rows = (index_build.unindexed_rows(dataset, spec.column, spec.kind) for spec in specs if spec not in waiting)
@@ -208,14 +208,14 @@ class Reconciler:
             self._thread.start()
 
     def stop(self, timeout_seconds: float | None = None) -> None:
-        """End after the round that is running; wait for it no longer than a time, if one is given."""
+        """Stop after the current round; wait for it at most `timeout`, if given."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._stop.set()
             thread.join(timeout_seconds)
 
     def tick(self) -> None:
-        """Run one round now; a failure is counted and kept, for the next round to make good."""
+        """Run one round; a failure is counted and kept, and the next round retries."""
         try:
             report = self._run()
             with self._told:

@@ -1,6 +1,6 @@
-"""Repair: what a foreign tool wrote to a type by path is shown, and then taken over or thrown away.
+"""Repair drift: versions that other tools wrote directly to a dataset are reported, then adopted or discarded.
 
-Rewrites no data: taking over publishes the version that is there, throwing away removes it by name.
+Rewrites no data: adopting publishes the existing version, discarding deletes its manifest.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ from omnigraph.store.read.dataset import Dataset
 
 
 def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
-    """Return the newest version by path of a dataset that a foreign tool has moved; None: it has not.
+    """Return the newest version of a dataset that another tool has moved by path; None if it has not drifted.
 
-    A writer of the graph that was faster than the snapshot also moves a dataset, so the catalog is asked as well. What
-    a branch inherits is moved by the branch that owns it, and is judged there: writers of this branch fork the pinned
-    version, under a name that nothing was published to.
+    A concurrent writer of the graph moves a dataset too, so the catalog is checked as well. Inherited data is checked
+    on the branch that owns it: writers of this branch fork the pinned version under a new name.
     """
     if pin.owner != snapshot.state.branch_id:
         return None
@@ -47,7 +46,7 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
 MAINTENANCE = frozenset({"Rewrite", "ReserveFragments"})
 
 
-_DISPLACED = "it stands where the graph has published a version of its own; it can only be discarded"
+_DISPLACED = "it has the number of a version that the graph has published; it can only be discarded"
 
 
 class Classification(StrEnum):
@@ -71,7 +70,7 @@ SETTLED = (Action.HEALED, Action.FORCED, Action.DISCARDED)
 
 @dataclass(frozen=True, slots=True)
 class TypeRepaired:
-    """What was found at one type, and what was done about it."""
+    """The finding for one type, and the action taken."""
 
     type_key: str
     published_version: int
@@ -117,21 +116,21 @@ class RepairReport:
 def repair(
     session: GraphSession, branch: str = MAIN, *, confirm: bool, force: bool, discard: bool, actor: str | None = None
 ) -> RepairReport:
-    """Show drift; with `confirm` take verified maintenance over, with `force` all of it, with `discard` none of it."""
+    """Report drift; with `confirm` adopt verified maintenance, with `force` everything, with `discard` nothing."""
     session = authorize(session, "admin", GRAPH, actor)
     if (force or discard) and not confirm:
-        raise UsageError("`force` and `discard` change the graph; give `confirm` as well")
+        raise UsageError("`force` and `discard` change the graph; pass `confirm` as well")
     if force and discard:
-        raise UsageError("`force` takes drift over and `discard` throws it away; give one of them")
+        raise UsageError("`force` adopts drift and `discard` removes it; pass only one of them")
     branch = strip_name(branch)
     kernel, snapshot = session.kernel, session.kernel.snapshot(branch)
     if not confirm:
-        return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
+        return RepairReport(branch, tuple(_classify_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
-    # Two repairs could take over and throw away the same version, so one stands back.
+    # Exclusive: concurrent repairs could adopt and discard the same version.
     with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)
-        rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
+        rows = [_decide(row, force, discard) for row in _classify_all(kernel, snapshot)]
         for row in rows:
             if row.action is Action.DISCARDED:
                 _discard(kernel, snapshot, row)
@@ -143,11 +142,11 @@ def repair(
     return RepairReport(branch, tuple(rows), commit)
 
 
-def _look_at_all(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
-    return [_look(kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
+def _classify_all(kernel: Kernel, snapshot: Snapshot) -> list[TypeRepaired]:
+    return [_classify_drift(kernel, snapshot, pin) for _, pin in sorted(snapshot.state.pins.items())]
 
 
-def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
+def _classify_drift(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     head = drifted_head(kernel, snapshot, pin)
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
@@ -187,10 +186,10 @@ def _decide(row: TypeRepaired, force: bool, discard: bool) -> TypeRepaired:
 def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
     """Take foreign versions away, newest first; what they wrote is named by nothing then, and a sweep removes it."""
     pin = snapshot.state.pins[row.type_key]
-    # Whoever published since we looked may stand on what would be thrown away.
+    # A commit published since the check may depend on the version to be discarded.
     if kernel.snapshot(snapshot.branch).state.pins.get(row.type_key) != pin:
         raise VersionMismatch(
-            f"`{row.type_key}` was published again while it was being repaired; nothing of it was thrown away. Look at"
+            f"`{row.type_key}` was published again while it was being repaired; nothing of it was discarded. Look at"
             " it again with `omnigraph repair`",
             type_key=row.type_key,
             expected=pin.version,

@@ -1,7 +1,7 @@
-"""Retention: which versions of the catalog stay, whatever the age asked for.
+"""Retention rules: which catalog versions stay.
 
-Removes nothing. A version counts as old from the moment it was replaced, so that everything that was current within
-the time asked for can still be read.
+Deletes nothing. The age of a version counts from when it was replaced, so that everything that was current within the
+retention period stays readable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def merge_points(commits: Mapping[CommitId, Commit], heads: Iterable[CommitId]) 
         reached = bits.get(commit_id, 0)
         for child in children:
             reached |= child
-        # Only a set that no child has needs to be kept; along a line all commits share one.
+        # Only a set that no child has makes a merge point; linear history shares one set.
         same = next((child for child in children if child == reached), None)
         if same is None and reached.bit_count() > 1:
             points.add(commit_id)
@@ -78,7 +78,7 @@ DEADLINE_US = CLEANUP_DEADLINES_MIN * PUBLISH_DEADLINE_SECONDS * 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What was asked for, and storage's time; a version goes only when every given part lets it go."""
+    """The retention rule and storage's time; a version is deleted only if every part allows it."""
 
     keep: int | None
     older_than_seconds: float | None
@@ -94,18 +94,18 @@ def fixed_versions(
     fixed = {(tag.branch, tag.manifest_version) for tag in main.state.tags.values()}
     fixed |= {(branch.parent, branch.parent_version) for branch in main.state.branches.values()}
     fixed |= {(intent.branch_id, intent.base_version) for intent in intents}
-    # A merge reads the states that both sides have in common; a branch may still be made of a tag.
+    # Merges read merge bases, and branches may be created from tags.
     tips = [head.head for head in heads if head.head] + [tag.commit_id for tag in main.state.tags.values()]
     points = merge_points(commits, tips)
     return fixed | {(commits[commit_id].branch, commits[commit_id].manifest_version) for commit_id in points}
 
 
 def kept_versions(versions: Mapping[int, int], commits: Collection[int], policy: Policy, since_us: int) -> set[int]:
-    """Return which versions of one branch's catalog stay: recent ones, and whatever was current since a moment.
+    """Return the retained versions of one branch's catalog: recent ones, and those current since a timestamp.
 
-    `versions` says when each was written. `commits` are the versions that commits made; names of branches and tags make
-    others, which do not count as kept. `since_us` is the begin of the oldest live work; nobody may lose what was
-    current when it began. All times are storage's.
+    `versions` maps versions to their write times. `commits` are the versions made by commits; changes of branches and
+    tags make others, which do not count towards `keep`. `since_us` is the start of the oldest running operation, which
+    must not lose what was current when it began. All times are storage's.
     """
     newest_first = sorted(versions, reverse=True)
     cutoff = min(policy.now_us - DEADLINE_US, since_us)

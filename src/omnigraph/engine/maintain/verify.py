@@ -1,7 +1,6 @@
-"""Verify: a look at the health of a graph that changes nothing.
+"""Check the integrity of a graph without changing it.
 
-Reads every published id and index once; what it finds is a list of findings, and a graph without errors among them is
-sound.
+Reads every published id and index once and returns findings; a graph without an `error` among them is sound.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from omnigraph.store.read.dataset import DatasetRef
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was found: an `error` makes the graph unsound, a `note` is for whoever tends it."""
+    """A finding: an `error` makes the graph unsound, a `note` is for the operator."""
 
     severity: str
     branch: str
@@ -56,7 +55,7 @@ class VerifyReport:
     findings: tuple[Finding, ...]
     unreferenced_files: int
     unreferenced_bytes: int
-    # How many files were compared with their checksums, and how many have none; None unless that was asked for.
+    # Files with a verified checksum and files without one; None unless `data` was requested.
     checked_files: int | None = None
     unchecked_files: int | None = None
 
@@ -76,8 +75,8 @@ class VerifyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What reading the ids and ends of one type showed; `lost` counts the ends that are nowhere, by column."""
+class TypeScan:
+    """The result of reading the ids and endpoints of a type; `lost` counts dangling endpoints by column."""
 
     rows: int
     has_unique_ids: bool
@@ -85,11 +84,11 @@ class Looked:
 
 
 # Whoever reads all ids of a view, here or elsewhere; a type that cannot be read is answered by the error.
-Look: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, Looked | OmniGraphError]]
+ScanTypes: TypeAlias = Callable[[View, Sequence[NodeType | EdgeType]], Mapping[str, TypeScan | OmniGraphError]]
 
 
 def verify(
-    session: GraphSession, actor: str | None = None, look: Look | None = None, *, data: bool = False
+    session: GraphSession, actor: str | None = None, scan: ScanTypes | None = None, *, data: bool = False
 ) -> VerifyReport:
     """Check what every branch and tag publishes: versions, indexes and blobs can be read, and rows agree.
 
@@ -97,10 +96,10 @@ def verify(
     """
     session = session.acting_as(actor)
     session.require("read", GRAPH)
-    # Handles that are in use answer from memory; what lies in storage shows itself to new ones.
+    # Open handles answer from memory; only new ones read what is stored.
     kernel = Kernel(session.kernel.store.opened_once(), read_only=session.kernel.read_only)
     try:
-        return _Verification(replace(session, kernel=kernel), look or look_here).run(data)
+        return _Verification(replace(session, kernel=kernel), scan or scan_in_process).run(data)
     finally:
         kernel.close()
 
@@ -108,10 +107,10 @@ def verify(
 class _Verification:
     """One run over all branches; what two of them share is read once."""
 
-    def __init__(self, session: GraphSession, look: Look) -> None:
+    def __init__(self, session: GraphSession, scan: ScanTypes) -> None:
         self._session = session
-        self._look = look
-        self._looked: dict[tuple[DatasetRef, ...], Looked | OmniGraphError] = {}
+        self._scan = scan
+        self._scans: dict[tuple[DatasetRef, ...], TypeScan | OmniGraphError] = {}
         self._parts: dict[DatasetRef, list[tuple[str, str]] | OmniGraphError] = {}
         self._deletions = DeletionChecksums(session.kernel)
 
@@ -127,7 +126,7 @@ class _Verification:
             opened = kernel.store.in_parallel([partial(self._view, branch) for branch in batch])
             views = [view_or_error for view_or_error in opened if isinstance(view_or_error, View)]
             pins |= {pin.ref: pin for view in views for pin in view.snapshot.state.pins.values()}
-            self._look_at(views)
+            self._scan_types(views)
             verified = kernel.store.in_parallel([partial(self._verified, view) for view in views])
             of_branch = {view.snapshot.branch: found for view, found in zip(views, verified, strict=True)}
             for branch, view_or_error in zip(batch, opened, strict=True):
@@ -140,7 +139,7 @@ class _Verification:
             residue = preview(kernel, 0)
         except OmniGraphError as error:
             residue = SweepReport()
-            findings.append(Finding("error", MAIN, "", f"what nothing names cannot be told: {error.message}"))
+            findings.append(Finding("error", MAIN, "", f"orphan files cannot be listed: {error.message}"))
         if not data:
             return VerifyReport(tuple(findings), residue.files_removed, residue.bytes_removed)
         files = verify_files(kernel, pins.values())
@@ -155,11 +154,11 @@ class _Verification:
             # Of a branch that was deleted since they were listed, there is nothing to find.
             return None if error.code == "branch.not_found" else error
 
-    def _look_at(self, views: Sequence[View]) -> None:
+    def _scan_types(self, views: Sequence[View]) -> None:
         """Read what no branch before has shown of some branches: ids and ends of types, indexes and blobs."""
         waiting: list[tuple[View, list[NodeType | EdgeType]]] = []
         parts: dict[DatasetRef, Callable[[], list[tuple[str, str]] | OmniGraphError]] = {}
-        claimed: set[tuple[DatasetRef, ...]] = set(self._looked)
+        claimed: set[tuple[DatasetRef, ...]] = set(self._scans)
         for view in views:
             self._deletions.add(view.snapshot.state.commits)
             types = _types(view)
@@ -176,22 +175,22 @@ class _Verification:
                 ref = view.snapshot.state.pins[type_.table_key].ref
                 if ref not in self._parts:
                     parts.setdefault(ref, partial(self._part_findings, view, type_.table_key))
-        # A cluster is asked from one thread.
-        for group in _by_rows(waiting) if self._look is look_here else ([type_] for type_ in waiting):
-            self._look_side_by_side(group)
+        # A Spark cluster is used from one thread.
+        for group in _by_rows(waiting) if self._scan is scan_in_process else ([entry] for entry in waiting):
+            self._scan_in_parallel(group)
         self._parts |= zip(parts, self._session.kernel.store.in_parallel([*parts.values()]), strict=True)
 
-    def _look_side_by_side(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
+    def _scan_in_parallel(self, group: Sequence[tuple[View, list[NodeType | EdgeType]]]) -> None:
         if len(group) == 1:
-            results = [self._look(*group[0])]
+            results = [self._scan(*group[0])]
         else:
-            # Threads of their own: each look waits for the store's.
+            # A separate pool: each check waits for tasks of the store's pool.
             with ThreadPoolExecutor(STORAGE_THREADS) as pool:
-                looking = [pool.submit(copy_context().run, self._look, view, types) for view, types in group]
-            results = [future.result() for future in looking]
+                futures = [pool.submit(copy_context().run, self._scan, view, types) for view, types in group]
+            results = [future.result() for future in futures]
         for (view, types), by_key in zip(group, results, strict=True):
             keys = {type_.table_key: _identity(view, type_) for type_ in types}
-            self._looked |= {keys[key]: result for key, result in by_key.items()}
+            self._scans |= {keys[key]: result for key, result in by_key.items()}
 
     def _verified(self, view: View) -> list[Finding]:
         findings: list[Finding] = []
@@ -200,7 +199,7 @@ class _Verification:
             try:
                 if isinstance(parts, OmniGraphError):
                     raise parts
-                type_findings = [*_findings(view, type_, self._looked[_identity(view, type_)]), *parts]
+                type_findings = [*_findings(view, type_, self._scans[_identity(view, type_)]), *parts]
             except OmniGraphError as error:
                 type_findings = [("error", error.message)]
             findings += [
@@ -261,7 +260,7 @@ def _types(view: View) -> list[NodeType | EdgeType]:
 def _by_rows(
     waiting: Sequence[tuple[View, list[NodeType | EdgeType]]],
 ) -> Iterator[list[tuple[View, list[NodeType | EdgeType]]]]:
-    """Yield groups that may be read at the same time: memory follows the entities of one, or of several small ones."""
+    """Yield groups to read concurrently: memory is bounded by one large view or several small ones."""
     group: list[tuple[View, list[NodeType | EdgeType]]] = []
     rows = 0
     for view, types in waiting:
@@ -276,22 +275,22 @@ def _by_rows(
 
 
 def _identity(view: View, type_: NodeType | EdgeType) -> tuple[DatasetRef, ...]:
-    """Return what a look at a type depends on: its own version, and those of the types that its edges end at."""
+    """Return the versions that the check of a type depends on: its own, and those of its endpoint types."""
     pins = view.snapshot.state.pins
     nodes = view.catalog.nodes
     ends = (nodes[type_.source], nodes[type_.target]) if isinstance(type_, EdgeType) else ()
     return tuple(pins[key].ref for key in (type_.table_key, *(end.table_key for end in ends)))
 
 
-def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, Looked | OmniGraphError]:
+def scan_in_process(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, TypeScan | OmniGraphError]:
     """Read all ids of a view into memory and compare them, several types side by side."""
     ids: dict[str, pa.ChunkedArray[pa.StringScalar]] = {}
     done = count(1)
     turn = Lock()
 
-    def looked(type_: NodeType | EdgeType) -> Looked | OmniGraphError:
+    def scan_or_error(type_: NodeType | EdgeType) -> TypeScan | OmniGraphError:
         try:
-            result: Looked | OmniGraphError = _looked(view, type_, ids)
+            result: TypeScan | OmniGraphError = _scan_type(view, type_, ids)
         except OmniGraphError as error:
             result = error
         with turn:
@@ -300,15 +299,15 @@ def look_here(view: View, types: Sequence[NodeType | EdgeType]) -> Mapping[str, 
 
     nodes = [type_ for type_ in types if isinstance(type_, NodeType)]
     edges = [type_ for type_ in types if isinstance(type_, EdgeType)]
-    # Ends of edges are looked for among ids, so nodes come first.
-    results: dict[str, Looked | OmniGraphError] = {}
+    # Endpoints are looked up among node ids, so nodes come first.
+    results: dict[str, TypeScan | OmniGraphError] = {}
     for group in (nodes, edges):
-        tasks = [partial(looked, type_) for type_ in group]
+        tasks = [partial(scan_or_error, type_) for type_ in group]
         results |= dict(zip((type_.table_key for type_ in group), view.kernel.store.in_parallel(tasks), strict=True))
     return results
 
 
-def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> Looked:
+def _scan_type(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArray[pa.StringScalar]]) -> TypeScan:
     ends = {"src": type_.source, "dst": type_.target} if isinstance(type_, EdgeType) else {}
     rows = view.dataset(type_.table_key).read(["id", *ends])
     row_ids = rows.column("id")
@@ -316,11 +315,11 @@ def _looked(view: View, type_: NodeType | EdgeType, ids: dict[str, pa.ChunkedArr
         ids[type_.name] = row_ids
     none = pa.chunked_array([], pa.string())
     lost = {name: count_lost(rows.column(name), ids.get(end, none)) for name, end in ends.items()}
-    return Looked(len(row_ids), count_repeated(row_ids) == 0, lost)
+    return TypeScan(len(row_ids), count_repeated(row_ids) == 0, lost)
 
 
 def count_repeated(ids: pa.ChunkedArray[pa.StringScalar]) -> int:
-    """Return how many ids are missing or have come before."""
+    """Return the number of missing or duplicate ids."""
     return len(ids) - int(pc.count_distinct(ids, mode="only_valid").as_py())
 
 
@@ -329,17 +328,17 @@ def count_lost(ends: pa.ChunkedArray[pa.StringScalar], ids: pa.ChunkedArray[pa.S
     return len(ends) - int(pc.is_in(ends, value_set=ids).to_numpy().sum())
 
 
-def _findings(view: View, type_: NodeType | EdgeType, looked: Looked | OmniGraphError) -> Iterator[tuple[str, str]]:
-    if isinstance(looked, OmniGraphError):
-        raise looked
+def _findings(view: View, type_: NodeType | EdgeType, scan: TypeScan | OmniGraphError) -> Iterator[tuple[str, str]]:
+    if isinstance(scan, OmniGraphError):
+        raise scan
     pin = view.snapshot.state.pins[type_.table_key]
-    if looked.rows != pin.row_count:
-        yield "error", f"{looked.rows} entities are stored, {pin.row_count} are recorded"
-    if not looked.has_unique_ids:
+    if scan.rows != pin.row_count:
+        yield "error", f"{scan.rows} entities are stored, {pin.row_count} are recorded"
+    if not scan.has_unique_ids:
         yield "error", "ids are missing or come twice"
     if isinstance(type_, EdgeType):
         for column, end in (("src", type_.source), ("dst", type_.target)):
-            if looked.lost[column]:
-                yield "error", f"`{column}` of {looked.lost[column]} edges names no `{end}`"
+            if scan.lost[column]:
+                yield "error", f"`{column}` of {scan.lost[column]} edges names no `{end}`"
     if drifted_head(view.kernel, view.snapshot, pin) is not None:
         yield "note", "a foreign tool has written to it by path; run `omnigraph repair`"

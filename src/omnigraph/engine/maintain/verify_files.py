@@ -1,7 +1,7 @@
-"""Checksums: every stored file whose checksum was recorded still has the bytes that were written.
+"""Compare stored files with the checksums recorded when they were written.
 
-On a disk all bytes are read. In an object store, which checks its bytes itself, one listing tells by their ETags
-whether the objects are still those that were written.
+On a disk all bytes are read. An object store checks its own bytes, so one listing with ETags shows whether the objects
+are unchanged.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def verify_files(kernel: Kernel, pins: Iterable[Pin]) -> FilesReport:
 
 
 def _is_covered(path: str) -> bool:
-    """Tell whether a file belongs to a dataset of the graph, and is no staged name or hint of Lance's."""
+    """Return True if a file belongs to a dataset of the graph and is neither staged nor a Lance hint."""
     parts = path.split("/")
     is_ours = parts[0] in ("nodes", "edges", MANIFEST_PATH, *_LOGS) and not set(parts).isdisjoint(_FOLDERS)
     return is_ours and ("_versions" not in parts or path.endswith(".manifest"))
@@ -112,7 +112,7 @@ def _oldest_pins(kernel: Kernel, path: str) -> Sequence[Pin]:
     try:
         return [*kernel.at_ref(_ref(path)).state.pins.values()]
     except OmniGraphError:
-        # Whatever is wrong with it shows when its own file is looked at.
+        # Faults of this file are reported when it is checked itself.
         return ()
 
 
@@ -123,7 +123,7 @@ def _ref(path: str) -> DatasetRef:
 
 def _catalog_checksums(kernel: Kernel, path: str) -> encoding.FileChecksums | OmniGraphError:
     try:
-        # The rows are not read here: their file has a checksum of its own.
+        # Rows are not read here: their file has its own checksum.
         return encoding.checksums_of(kernel.store.open(_ref(path)).schema)
     except OmniGraphError as error:
         return error
@@ -193,7 +193,7 @@ def _batched(kernel: Kernel, paths: list[str], work: Callable[[Kernel, str], T])
 
 
 def add_packed(recorded: Recorded, text: str) -> None:
-    """Add what one commit or log recorded."""
+    """Add the checksums recorded by a commit or log."""
     if text:
         kind, known = unpack(text)
         recorded.update({key: (kind, checksum) for key, checksum in known.items()})

@@ -1,6 +1,6 @@
-"""Merges: three states of a graph to one, and what reverts and cherry-picks make of the same core.
+"""Three-way merges, reverts and cherry-picks.
 
-May import the rest of the engine but the surfaces above it; `rows`, `values` and `ancestry` are pure.
+May import the rest of the engine but no surface above it; `row_merge` and `ancestry` are pure.
 """
 
 from omnigraph.engine.merge.merge import merge

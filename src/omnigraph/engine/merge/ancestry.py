@@ -1,7 +1,7 @@
-"""Ancestry: what two histories have in common, and whether one commit is part of the history of another.
+"""Merge bases: the best common ancestors of two commits, and the recursive virtual base built from several.
 
-Pure: commits come through a lookup, so a walk reads only as far back as it has to. Times of commits decide in which
-order commits are visited, never what comes out: the clocks of writers may be wrong.
+Pure: commits are read through a lookup, so that a walk reads only as far back as necessary. Timestamps order the walk
+but never decide the result, because writers' clocks may be wrong.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ V = TypeVar("V")
 _LEFT: Final = 1
 _RIGHT: Final = 2
 _COMMON: Final = _LEFT | _RIGHT
-# Part of the history of a common ancestor, and therefore none of the best ones.
+# STALE: an ancestor of a common ancestor, therefore not among the best ones.
 _STALE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Joined(Generic[T]):
-    """One more state that a virtual base is made of, and what it has in common with those before it.
+    """A further state of a virtual base, and the merge base of it and the states before it.
 
-    Without a `base`, nothing says which of two differing values is the older one.
+    Without a `base`, it is unknown which of two differing values is the older one.
     """
 
     state: T
@@ -39,7 +39,7 @@ class Joined(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class MergeBase(Generic[T]):
-    """What a merge starts from: one state, or a virtual one, made of several that are joined one by one."""
+    """The base of a merge: one state, or a virtual one joined from several."""
 
     first: T
     joined: tuple[Joined[T], ...] = ()
@@ -54,7 +54,7 @@ class MergeBase(Generic[T]):
         return (self.first, *(joined.state for joined in self.joined))
 
     def states(self) -> Iterator[T]:
-        """Yield all states, those below the best ones too, each as often as it occurs."""
+        """Yield all states, including nested bases, as often as they occur."""
         yield self.first
         for joined in self.joined:
             yield joined.state
@@ -62,7 +62,7 @@ class MergeBase(Generic[T]):
                 yield from joined.base.states()
 
     def map(self, function: Callable[[T], V]) -> MergeBase[V]:
-        """Return the same base made of other states."""
+        """Return the base with every state mapped by a function."""
         joined = (
             Joined(function(ancestor.state), None if ancestor.base is None else ancestor.base.map(function))
             for ancestor in self.joined
@@ -70,7 +70,7 @@ class MergeBase(Generic[T]):
         return MergeBase(function(self.first), tuple(joined))
 
     def reduced(self, key: Callable[[T], Hashable]) -> MergeBase[T]:
-        """Return the same base without joins that need no look at content: states of one key have the same."""
+        """Return the base without joins of states that have the same key and therefore the same content."""
         base = MergeBase(self.first)
         for joined in self.joined:
             below = None if joined.base is None else joined.base.reduced(key)
@@ -85,30 +85,30 @@ class MergeBase(Generic[T]):
 
 
 def best_common_ancestors(commits: Commits, ours: CommitId, theirs: CommitId) -> tuple[CommitId, ...]:
-    """Return the common ancestors that are no ancestors of another one, newest first, as `git merge-base --all` does.
+    """Return the best common ancestors, newest first, as `git merge-base --all` does.
 
-    A commit counts as its own ancestor. Several come out where histories were merged crosswise; none where they have
-    nothing in common. The cost is near linear in the number of commits that are newer than the result.
+    Best means: no ancestor of another common ancestor. A commit counts as its own ancestor. Criss-cross merges give
+    several, unrelated histories none. The cost is nearly linear in the number of commits newer than the result.
     """
     return _best(commits, (ours,), (theirs,))
 
 
 def is_ancestor(commits: Commits, older: CommitId, newer: CommitId) -> bool:
-    """Tell whether a commit is part of the history of another; every commit is of its own."""
+    """Return True if a commit is an ancestor of another, or the same."""
     return older in _paint_down(commits, (older,), (newer,))
 
 
 def merge_base(commits: Commits, ours: CommitId, theirs: CommitId) -> MergeBase[CommitId] | None:
-    """Return what a merge of two commits starts from; None: they have nothing in common.
+    """Return the merge base of two commits; None if their histories are unrelated.
 
-    Several best common ancestors are merged one by one, each time with the merge base of what was joined so far and the
-    next, as in git's recursive strategy. Past `MERGE_BASE_COMMITS_MAX` commits, what is older is not looked at.
+    Several best common ancestors are joined one by one, each with the merge base of the previous ones and the next, as
+    in git's recursive strategy. Beyond `MERGE_BASE_COMMITS_MAX` commits, older ancestors are ignored.
     """
     return _Joining(commits).base((ours,), theirs)
 
 
 class _Joining:
-    """Builds the merge base of two commits, within a budget of commits that it may be made of."""
+    """Builds the merge base of two commits within a budget of commits."""
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
@@ -140,11 +140,11 @@ def _best(commits: Commits, ours: Collection[CommitId], theirs: Collection[Commi
 
 
 def _paint_down(commits: Commits, ours: Collection[CommitId], theirs: Collection[CommitId]) -> set[CommitId]:
-    """Return common ancestors of two sets of commits, with all of the best ones among them.
+    """Return a superset of the best common ancestors of two sets of commits.
 
-    Paint-down to common, as in git: each side colours its ancestors, newest first; where both colours meet, the rest of
-    the way down is stale. The walk ends when all that waits is stale. No path to a best common ancestor leads through a
-    stale commit, so all of them are met, in whatever order commits are visited.
+    Paint-down-to-common, as in git: each side paints its ancestors, newest first; ancestors of a commit with both
+    colours are stale. The walk ends when only stale commits are queued. Invariant: no path to a best common ancestor
+    leads through a stale commit, so all of them are found regardless of the visiting order.
     """
     queue, colours = _Queue(commits), dict[CommitId, int]()
     for starts, colour in ((ours, _LEFT), (theirs, _RIGHT)):

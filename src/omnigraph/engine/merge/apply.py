@@ -1,7 +1,6 @@
-"""Applies one side's change to a branch: what merges, reverts and cherry-picks have in common.
+"""Apply the change of one side to a branch: the common part of merges, reverts and cherry-picks.
 
-They differ in which states are the base and the other side; from there on everything is the same: merge, settle,
-check, stage, publish once.
+They differ only in which states are the base and the other side. Then: merge, resolve, validate, stage, publish once.
 """
 
 from __future__ import annotations
@@ -12,10 +11,10 @@ from dataclasses import dataclass, field, replace
 
 from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
-from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, refuse_unsettled
+from omnigraph.engine.merge.conflicts import Conflict, Resolution, refusal, reject_without_conflict
 from omnigraph.engine.merge.merge_receipts import MergeReceipt, Outcome, TypeCount
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers, forks_of
-from omnigraph.engine.merge.three_way import Counted, Three, merge_all
+from omnigraph.engine.merge.three_way import Counted, ThreeWayState, merge_all
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.engine.write.write_authorization import (
     WritePermissions,
@@ -49,7 +48,7 @@ class Sides:
 
 @dataclass(frozen=True)
 class _Prepared:
-    """What an attempt prepared, for the next one: it is still good while the types it relies on are the same."""
+    """The result of an earlier attempt, reusable while the types it depends on are unchanged."""
 
     snapshot: Snapshot
     sides: Sides
@@ -57,7 +56,7 @@ class _Prepared:
     receipt: MergeReceipt
 
     def still_holds(self, sides: Sides, snapshot: Snapshot) -> bool:
-        """Tell whether the same is to be applied, and the target has not changed where that matters."""
+        """Return True if the same change is applied and the target is unchanged where it matters."""
         if sides.outcome is Outcome.FAST_FORWARD or not self.plan.reads_same(self.snapshot, snapshot):
             return False
         return _applied(sides) == _applied(self.sides)
@@ -103,20 +102,20 @@ class Application:
     _earlier: _Prepared | None = None
 
     def preview(self) -> MergeReceipt:
-        """Return what would come out; writes nothing at all."""
+        """Return the receipt of a dry run; writes nothing."""
         ours = self.session.full_view(self.target)
         BranchIs(self.expected).check(ours.snapshot)
         sides = self.choose(ours)
         if sides.base is None or sides.theirs is None:
             return self._receipt(sides, {}, {}, dry_run=True)
-        three = self._three(sides.base, ours, sides.theirs)
+        three = self._three_way_state(sides.base, ours, sides.theirs)
         merged = merge_all(three, Resolutions(self.resolutions))
         receipt = self._receipt(sides, merged.counts, merged.adopted(self._adoptable(three)), dry_run=True)
         if not merged.conflicts:
             return receipt
-        visible = self._told(merged.conflicts)
+        visible = self._visible_conflicts(merged.conflicts)
         if not visible:
-            # The merge would be refused so, and a preview says what the merge would.
+            # Raise here what the real merge would raise.
             raise hidden_data_error(self.session.actor)
         return MergeReceipt(
             self.source,
@@ -155,30 +154,30 @@ class Application:
             return None, self._receipt(sides, {}, {})
         if self._earlier is not None and self._earlier.still_holds(sides, snapshot):
             return self._earlier.moved_to(snapshot)
-        three = self._three(sides.base, ours, sides.theirs)
+        three = self._three_way_state(sides.base, ours, sides.theirs)
 
         def hold() -> Declared:
-            # One intent serves all attempts: what an earlier one staged is removed with it if this process dies.
+            # One intent covers all attempts, so that a sweep removes the staged files of all of them after a crash.
             if self._held is None:
                 self._held = stack.enter_context(declared(kernel.store, self.kind, snapshot, self.session.actor))
             return self._held
 
         is_forward = sides.outcome is Outcome.FAST_FORWARD
         settled = self.workers.merge(Task(three, self.resolutions, self._adoptable(three), is_forward, hold))
-        self._refuse_conflicts(settled)
+        self._raise_conflicts(settled)
         adopted = settled.adopted
         if self.kind != "merge" and not settled.counts:
             nothing = Sides(Outcome.ALREADY_UP_TO_DATE, sides.base_ids)
             return None, self._receipt(nothing, {}, {})
         properties = dict(self.properties)
         if adopted:
-            # Whoever reads a taken over version needs it in its place by path.
+            # Readers of an adopted version open it by path, so its links must be finished.
             kernel.finish_links(sides.theirs.snapshot)
             forks = {fork for pin in adopted.values() for fork in forks_of(sides.theirs, pin, ours)}
             if forks:
                 properties[ADOPTED] = ",".join(sorted(forks))
         if sides.merged_parent is not None:
-            # The source may be deleted at any moment, by somebody who has not seen its newest commits.
+            # The source may be deleted concurrently, by a process that has not seen its newest commits.
             kernel.keep_history(sides.theirs.snapshot, after=sides.base_ids)
         changed = [*settled.counts, *adopted, *(type_.table_key for type_ in three.types())]
         plan = Plan(
@@ -199,9 +198,9 @@ class Application:
         self._earlier = _Prepared(snapshot, sides, plan, receipt)
         return plan, receipt
 
-    def _three(self, base: MergeBase[View], ours: View, theirs: View) -> Three:
-        """Return the three states, if the actor may change what they differ in; of a merge, all types come along."""
-        three = Three(base, ours, theirs)
+    def _three_way_state(self, base: MergeBase[View], ours: View, theirs: View) -> ThreeWayState:
+        """Return the three states after checking that the actor may change what differs; a merge covers all types."""
+        three = ThreeWayState(base, ours, theirs)
         self._hidden = self.session.hidden(ours.snapshot) | self.session.hidden(theirs.snapshot)
         may = write_permissions(self.session, ours.snapshot)
         if self.kind != "merge":
@@ -209,14 +208,14 @@ class Application:
         self._check_resolutions(three, may)
         return three
 
-    def _check_resolutions(self, three: Three, may: WritePermissions) -> None:
-        """Refuse what resolutions may not decide: hidden types, exactly like types that do not exist; and others.
+    def _check_resolutions(self, three: ThreeWayState, may: WritePermissions) -> None:
+        """Raise for resolutions of hidden or unknown types, which look the same, and of types without permission.
 
-        One that gives values writes them, which takes `change` of the type. In a revert or cherry-pick, which takes
-        that of all it touches, so does one that picks a side: it may name an entity that the commit did not touch.
+        A resolution with values writes them, which needs `change` of the type. In a revert or cherry-pick, so does one
+        that picks a side, because it may name an entity that the commit did not touch.
         """
         seen = {key: type_ for key, type_ in three.by_key.items() if type_.name not in self._hidden}
-        refuse_unsettled(
+        reject_without_conflict(
             [
                 (resolution.type_key, resolution.entity_id)
                 for resolution in self.resolutions
@@ -226,7 +225,7 @@ class Application:
         writing = [resolution for resolution in self.resolutions if resolution.take is None or self.kind != "merge"]
         may.check(seen[resolution.type_key].name for resolution in writing)
 
-    def _told(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
+    def _visible_conflicts(self, conflicts: Sequence[Conflict]) -> list[Conflict]:
         """Return the conflicts that do not speak of types which the actor may not read."""
         return [
             conflict
@@ -234,16 +233,16 @@ class Application:
             if not mentions_any(self._hidden, f"{conflict.type_key} {conflict.message}")
         ]
 
-    def _refuse_conflicts(self, settled: Settled) -> None:
+    def _raise_conflicts(self, settled: Settled) -> None:
         if not settled.conflicts:
             return
-        visible = self._told(settled.conflicts)
+        visible = self._visible_conflicts(settled.conflicts)
         if not visible:
             raise hidden_data_error(self.session.actor)
         what = f"the {self.kind.replace('_', '-')} of `{self.source}` into `{self.target}`"
         raise refusal(visible, what, is_cut=settled.is_cut)
 
-    def _adoptable(self, three: Three) -> dict[str, Pin]:
+    def _adoptable(self, three: ThreeWayState) -> dict[str, Pin]:
         """Return the types whose datasets are taken over as they are, unless a resolution decides otherwise.
 
         Main copies small changes instead: as long as its datasets are no forks, the graph can be moved.

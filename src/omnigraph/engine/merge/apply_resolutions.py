@@ -1,6 +1,6 @@
-"""Applies resolutions to a merge: clashes become changes, and entities that break a rule become what was decided.
+"""Apply resolutions to a merge: conflicting rows and rule violations are replaced by what the caller decided.
 
-One that settles no conflict is refused, and so is one that was made for another state of the entity.
+A resolution that resolves no conflict is rejected, and so is a stale one, made for another state of the entity.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from omnigraph.engine.changes.blob_values import BlobValues, literal_values
-from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, refuse_unsettled
+from omnigraph.engine.merge.conflicts import IMAGES, Resolution, image_of, refuse, reject_without_conflict
 from omnigraph.engine.merge.row_merge import Clash, Kind, RowMerge
 from omnigraph.lang.catalog import EdgeType, NodeType, Scalar
 from omnigraph.lang.schema.arrow_schema import arrow_schema
@@ -22,7 +22,7 @@ from omnigraph.rules.delta import is_among, one_array, without
 from omnigraph.rules.violations import Violation
 
 if TYPE_CHECKING:
-    from omnigraph.engine.merge.three_way import Three
+    from omnigraph.engine.merge.three_way import ThreeWayState
 
 
 Type = NodeType | EdgeType
@@ -32,7 +32,7 @@ State = tuple[pa.Table | None, pa.Table | None]
 
 
 class Resolutions:
-    """All resolutions of one merge. Those that have not settled anything yet are open."""
+    """The resolutions of one merge. `open` ones have not resolved anything yet."""
 
     def __init__(self, resolutions: Sequence[Resolution] = ()) -> None:
         self._open: dict[Place, dict[str | None, Resolution]] = {}
@@ -40,7 +40,7 @@ class Resolutions:
             entity = self._open.setdefault((resolution.type_key, resolution.entity_id), {})
             if resolution.property in entity or (entity and None in (resolution.property, *entity)):
                 raise refuse(
-                    f"`{resolution.entity_id}` of `{resolution.type_key}` is settled twice; keep one resolution of it"
+                    f"`{resolution.entity_id}` of `{resolution.type_key}` is resolved twice; keep one resolution of it"
                 )
             entity[resolution.property] = resolution
 
@@ -53,14 +53,14 @@ class Resolutions:
         """Those that have not settled anything yet."""
         return tuple(resolution for entity in self._open.values() for resolution in entity.values())
 
-    def refuse_open(self) -> None:
+    def reject_unused(self) -> None:
         """Raise if a resolution has settled nothing, and name all that have not."""
-        refuse_unsettled(list(self._open))
+        reject_without_conflict(list(self._open))
 
-    def refuse_unknown(self, three: Three) -> None:
-        """Raise if an open resolution names an entity that neither side has, whatever is settled later."""
+    def reject_unknown_entities(self, three: ThreeWayState) -> None:
+        """Raise if an open resolution names an entity that neither side has."""
         types = three.by_key
-        refuse_unsettled(
+        reject_without_conflict(
             [
                 (key, entity_id)
                 for key, entity_id in self._open
@@ -68,16 +68,16 @@ class Resolutions:
             ]
         )
 
-    def refuse_idle(
-        self, three: Three, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
+    def reject_irrelevant(
+        self, three: ThreeWayState, is_touched: Callable[[str, str], bool], violations: Sequence[Violation]
     ) -> None:
-        """Raise if an open resolution is about an entity that the merge leaves alone and no broken rule names.
+        """Raise if an open resolution names an entity that the merge does not change and no rule violation names.
 
-        `is_touched` says whether a merge changes an entity, by type key and id.
+        `is_touched` returns True if a merge changes an entity, by type key and id.
         """
-        self.refuse_unknown(three)
+        self.reject_unknown_entities(three)
         named = {(violation.type_key, violation.entity_id) for violation in violations}
-        refuse_unsettled(
+        reject_without_conflict(
             [
                 (key, entity_id)
                 for key, entity_id in self._open
@@ -108,7 +108,7 @@ class Resolutions:
         return put(replace(merge, clashes=tuple(left)), states)
 
     def override(
-        self, three: Three, merges: Mapping[str, RowMerge], violations: Sequence[Violation]
+        self, three: ThreeWayState, merges: Mapping[str, RowMerge], violations: Sequence[Violation]
     ) -> dict[str, RowMerge]:
         """Return merges in which the entities that open resolutions name are what those say.
 
@@ -154,7 +154,7 @@ class Resolutions:
 
 
 def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
-    """Return a merge that leaves entities as they shall be, whatever it did to them before."""
+    """Return a merge that leaves entities in the given states, whatever it did to them before."""
     ids = pa.array(list(states), pa.string())
 
     def others(rows: pa.Table) -> pa.Table:
@@ -177,14 +177,14 @@ def put(merge: RowMerge, states: Mapping[str, State]) -> RowMerge:
 
 
 def touches(merge: RowMerge, entity_id: str) -> bool:
-    """Tell whether a merge changes an entity of its type."""
+    """Return True if a merge changes an entity of its type."""
     entity = pa.array([entity_id])
     ids = [one_array(merge.inserted.column("id")), one_array(merge.updated.column("id")), merge.deleted]
     return any(is_among(entity, changed).any() for changed in ids)
 
 
 def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None:
-    """Return an entity as a resolution of all of it wants it; None is absent."""
+    """Return the row that a whole-entity resolution decides on; None means absent."""
     if resolution.take is None:
         assert isinstance(resolution.given, Mapping)
         return _row(type_, clash.entity_id, resolution.given)
@@ -192,9 +192,9 @@ def _whole(type_: Type, clash: Clash, resolution: Resolution) -> pa.Table | None
     if side is None:
         return None
     if clash.merged is None:
-        _refuse_unknown(clash, side, arrow_schema(type_).names)
+        _reject_undetermined(clash, side, arrow_schema(type_).names)
         return side
-    _refuse_unknown(clash, side, clash.columns)
+    _reject_undetermined(clash, side, clash.columns)
     # What merged by itself stays; the side is taken in what did not.
     return _with(clash.merged, {name: one_array(side.column(name)) for name in clash.columns})
 
@@ -218,7 +218,7 @@ def _by_property(
         side = _side(clash, resolution.take)
         if side is None:
             raise refuse(f"`{clash.entity_id}` has no `{resolution.take}` that `{name}` could be taken from")
-        _refuse_unknown(clash, side, columns)
+        _reject_undetermined(clash, side, columns)
         row = _with(row, {column: one_array(side.column(column)) for column in columns})
     assert row is not None
     done = {"src", "dst"} if {"src", "dst"} & decided.keys() else set[str]()
@@ -229,8 +229,8 @@ def _side(clash: Clash, name: str) -> pa.Table | None:
     return {"ours": clash.ours, "theirs": clash.theirs, "base": clash.base}[name]
 
 
-def _refuse_unknown(clash: Clash, side: pa.Table, columns: Sequence[str]) -> None:
-    """Refuse to take from a virtual base what the states it is made of disagree about."""
+def _reject_undetermined(clash: Clash, side: pa.Table, columns: Sequence[str]) -> None:
+    """Raise if a resolution takes a value from a virtual base whose ancestors disagree about it."""
     missing = sorted(set(columns) - set(side.column_names))
     if missing:
         raise refuse(

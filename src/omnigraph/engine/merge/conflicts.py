@@ -1,6 +1,6 @@
-"""Conflicts as users see them: what clashes, where, and how the entity stands on either side.
+"""Merge conflicts and resolutions in their public form.
 
-Pure. Images are JSON objects with the columns of the entity, values spelled as an export spells them.
+Pure. Images are JSON objects with the columns of the entity, formatted as in an export.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def conflict_from(violation: Violation, *images: Image | None) -> Conflict:
 
 
 def image_of(row: pa.Table | None) -> Image | None:
-    """Return a table of one row as a JSON object; None for no row."""
+    """Return a one-row table as a JSON object; None for no row."""
     if row is None:
         return None
     return {name: _value(one_array(row.column(name))) for name in row.column_names}
@@ -101,12 +101,12 @@ def refusal(conflicts: Sequence[Conflict], what: str, *, is_cut: bool = False) -
     count = f"{'at least ' if is_cut else ''}{len(conflicts)} conflict{'s' if len(conflicts) > 1 else ''}"
     return MergeConflict(
         f"{what} has {count}, and nothing was changed: {shown}"
-        f"{f'; and {more} more' if more > 0 else ''}. Settle them with resolutions, or change one of the sides",
+        f"{f'; and {more} more' if more > 0 else ''}. Resolve them with `resolutions`, or change one of the sides",
         conflicts=[conflict.to_json() for conflict in conflicts],
     )
 
 
-# A path, bytes, or dictionaries: what was decided, as a JSON array or one object a line.
+# A path, bytes, or dictionaries; files and bytes hold a JSON array or NDJSON.
 ResolutionsInput: TypeAlias = str | Path | bytes | Iterable[Mapping[str, object]] | None
 
 _SIDES: Final = ("ours", "theirs", "base")
@@ -118,7 +118,7 @@ _MEMBERS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Resolution:
-    """One decision. `seen` holds the images that the caller looked at, as far as they were passed back."""
+    """One resolution. `seen` holds the images that the caller saw, if passed back, to detect stale decisions."""
 
     type_key: str
     entity_id: str
@@ -134,7 +134,7 @@ def read_resolutions(resolutions: ResolutionsInput) -> list[Resolution]:
 
 
 def resolution_objects(resolutions: ResolutionsInput) -> list[Any]:
-    """Return the JSON objects that resolutions are given as; what they say is not looked at."""
+    """Return resolutions as unparsed JSON objects."""
     if resolutions is None:
         return []
     if isinstance(resolutions, str | Path):
@@ -157,7 +157,7 @@ def _objects(resolutions: bytes | Iterable[Mapping[str, object]]) -> list[Any]:
             return objects
         return [orjson.loads(line) for line in text.splitlines() if line.strip()]
     except orjson.JSONDecodeError as error:
-        raise refuse(f"the resolutions are not JSON: {error}; write an array, or one object a line") from error
+        raise refuse(f"the resolutions are not valid JSON: {error}; expected an array or NDJSON") from error
 
 
 def _parse(value: Any, number: int) -> Resolution:
@@ -192,7 +192,7 @@ def refuse(message: str, **context: str) -> GraphError:
     return error
 
 
-def refuse_unsettled(entities: Sequence[tuple[str, str]]) -> None:
+def reject_without_conflict(entities: Sequence[tuple[str, str]]) -> None:
     """Raise if there are resolutions that settle no conflict, given by type key and entity, and name them."""
     if not entities:
         return

@@ -1,7 +1,4 @@
-"""Three-way merge of one branch into another, as one commit with two parents.
-
-Which outcome it is follows from history; the rest is `apply`.
-"""
+"""Merge one branch into another, as one commit with two parents: find the base, then `apply`."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from dataclasses import replace
 
 from omnigraph.engine.arguments import strip_name
 from omnigraph.engine.authorization import ALLOW_ALL, between
-from omnigraph.engine.information_flow import check_flow, hidden_at_base, refuse_hidden_base
+from omnigraph.engine.information_flow import check_flow, hidden_base_error, types_hidden_at_base
 from omnigraph.engine.merge.ancestry import Joined, MergeBase, merge_base
 from omnigraph.engine.merge.apply import Application, Sides
 from omnigraph.engine.merge.conflicts import ResolutionsInput, read_resolutions
@@ -33,14 +30,14 @@ def merge(
     actor: str | None = None,
     workers: Workers | None = None,
 ) -> MergeReceipt:
-    """Merge a branch into another; with `dry_run`, say what would come out and write nothing."""
+    """Merge a branch into another; with `dry_run`, only return the outcome."""
     source, into = strip_name(source, "source"), strip_name(into, "into")
     if source == into:
         raise UsageError(f"`{source}` cannot be merged into itself; name two branches", source=source, target=into)
     session = session.acting_as(actor)
     target, names = session.find_branch(into)
     session.require("branch_merge", between(source, names))
-    # A merge that was done may have taken its source away, which is not what whoever asks again wants to hear.
+    # On a retry of an applied merge, report that first: its source may have been deleted since.
     session.kernel.refuse_repeated(into)
     parsed = read_resolutions(resolutions)
     theirs = session.full_view_of(session.head(source))
@@ -61,7 +58,7 @@ def merge(
 
 
 def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
-    _refuse_recreated(session, theirs)
+    _check_source_unchanged(session, theirs)
     source, target = theirs.snapshot.head, ours.snapshot.head
     assert source is not None, "every branch starts with a commit"
     assert target is not None, "every branch starts with a commit"
@@ -86,9 +83,9 @@ def _sides(session: GraphSession, ours: View, theirs: View) -> Sides:
 def _permitted_base(
     session: GraphSession, commits: CommitSource, base: MergeBase[View], ours: View, theirs: View
 ) -> MergeBase[View]:
-    """Return a base without what the actor may not read there; refuse it where that decides what the merge does.
+    """Return a base without types that the actor may not read there; raises if such a type influences the merge.
 
-    A type that is the same on both sides needs no base: in place of a hidden one stands what both sides have.
+    A type that is equal on both sides needs no base: a hidden base is replaced by the common state.
     """
     if session.policy is ALLOW_ALL:
         return base
@@ -100,10 +97,10 @@ def _permitted_base(
 
     def permit(view: View) -> View:
         snapshot = view.snapshot
-        hidden = hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
+        hidden = types_hidden_at_base(session, snapshot, target, began.get(snapshot.head, ()))
         keys = {key for key in snapshot.state.pins if key.partition(":")[2] in hidden}
         if not keys <= same.keys():
-            raise refuse_hidden_base(session, target)
+            raise hidden_base_error(session, target)
         pins = {**snapshot.state.pins, **{key: same[key] for key in keys}}
         links = (*snapshot.links, *ours.snapshot.links) if keys else snapshot.links
         return replace(view, snapshot=replace(snapshot, state=replace(snapshot.state, pins=pins), links=links))
@@ -130,10 +127,10 @@ def _branches_begun(
 
 
 def load_base(session: GraphSession, base: MergeBase[CommitId]) -> MergeBase[View]:
-    """Return a merge base with the states of its commits.
+    """Return a merge base with the views of its commits.
 
-    What best common ancestors have in common in turn is left out where cleanup has removed a state of it, or the schema
-    was another one: their differences are unknown then, and conflicts take the place of a guess.
+    The nested base of best common ancestors is left out if cleanup removed one of its states or its schema differs: it
+    is then unknown which side changed, and a conflict is reported instead of a guess.
     """
     first = session.full_view(at=base.first)
     joined = [
@@ -155,13 +152,13 @@ def _load_below(session: GraphSession, base: MergeBase[CommitId] | None, above: 
     return loaded if all(view.catalog.ir_hash == above.catalog.ir_hash for view in loaded.states()) else None
 
 
-def _refuse_recreated(session: GraphSession, theirs: View) -> None:
-    """Refuse a source that went away, or became another branch of the same name, since it was read."""
+def _check_source_unchanged(session: GraphSession, theirs: View) -> None:
+    """Raise if the source was deleted, or recreated under the same name, since it was read."""
     name, expected = theirs.snapshot.branch, theirs.snapshot.state.branch_id
     actual = session.kernel.resolve(name)
     if actual != expected:
         raise ReadSetChanged(
-            f"branch `{name}` was made anew while it was being merged; nothing was written, run it again",
+            f"branch `{name}` was recreated while it was being merged; nothing was written, retry",
             member=f"branch_merge_source_incarnation:{name}",
             expected=expected,
             actual=actual,

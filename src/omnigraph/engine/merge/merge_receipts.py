@@ -1,7 +1,4 @@
-"""Receipts of merges, reverts and cherry-picks: what came out, type by type, and the commit that did it.
-
-Pure values.
-"""
+"""Receipts of merges, reverts and cherry-picks."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from omnigraph.manifest.model import Commit
 
 
 class Outcome(StrEnum):
-    """What a merge came to; only a dry run comes to `conflicted`, a real one fails instead."""
+    """The outcome of a merge; only dry runs have `conflicted`, a real merge raises instead."""
 
     ALREADY_UP_TO_DATE = "already_up_to_date"
     FAST_FORWARD = "fast_forward"
@@ -24,7 +21,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TypeCount:
-    """How many entities of one type a merge inserts, updates and deletes; `adopted`: without writing them again."""
+    """Counts of the entities of one type that a merge inserts, updates and deletes; `adopted` if not rewritten."""
 
     type_key: str
     inserted: int
@@ -44,10 +41,10 @@ class TypeCount:
 
 @dataclass(frozen=True, slots=True)
 class MergeReceipt:
-    """A finished merge, revert or cherry-pick, or with `dry_run` what one would be.
+    """The receipt of a merge, revert or cherry-pick, or of its `dry_run`.
 
-    `source` is the branch or commit that was merged. `bases` are the commits it started from, newest first: several
-    where histories cross. `types` leaves out what was adopted without a look at it.
+    `source` is the merged branch or commit. `bases` are the merge bases, newest first: several after criss-cross
+    merges. `types` leaves out types that were adopted without comparing rows.
     """
 
     source: str

@@ -1,6 +1,6 @@
-"""Workers: who works out what a merge does to each type, holds it against the rules, and stages it.
+"""The work of a merge on each type: merge rows, validate, and stage files, in this process or on executors.
 
-The seam for executors. Workers write files that nothing names; what is merged and its publishing stay with `apply`.
+`Workers` is the seam for Spark. Workers write files that no version refers to yet; publishing stays with `apply`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from omnigraph.engine.changes.blob_values import BlobValues
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Conflict, Resolution
 from omnigraph.engine.merge.row_merge import RowMerge
-from omnigraph.engine.merge.three_way import Counted, GraphMerge, Three, merge_all
+from omnigraph.engine.merge.three_way import Counted, GraphMerge, ThreeWayState, merge_all
 from omnigraph.engine.session import View
 from omnigraph.engine.write.staging import physical
 from omnigraph.manifest.intents import Declared
@@ -39,27 +39,27 @@ def stage(view: View, merges: Mapping[str, RowMerge], blobs: BlobValues) -> tupl
 def _effect(view: View, key: str, merge: RowMerge, blobs: BlobValues) -> Effect:
     dataset = view.kernel.writable(view.snapshot, key)
     rows = pa.concat_tables([merge.updated, merge.inserted])
-    known = _found(dataset, one_array(merge.updated.column("id")))
-    gone = _found(dataset, merge.deleted)
+    known = _find_rows(dataset, one_array(merge.updated.column("id")))
+    gone = _find_rows(dataset, merge.deleted)
     if not rows.num_rows:
         return Effect(key, dataset, (_changed(delete_found(dataset, gone)),))
     if not gone.num_rows:
         return Effect(key, dataset, (_write(dataset, rows, known, blobs),))
-    # Where rows lie is asked at the published version alone: what is staged on top may never come to be.
+    # Row addresses are looked up at the published version only: staged versions may never be published.
     begun = _begin(view, dataset, _changed(delete_found(dataset, gone)))
     if known.num_rows:
         known = begun.dataset.take(known.column(ROW_ID).to_numpy().tolist(), PLACE)
     return Effect(key, dataset, (_write(begun.dataset, rows, known, blobs),), begun)
 
 
-def _found(dataset: Dataset, ids: Ids) -> pa.Table:
+def _find_rows(dataset: Dataset, ids: Ids) -> pa.Table:
     rows = find(dataset, ids)
     assert rows.num_rows == len(ids), f"{dataset.ref} does not have all rows that a merge changes"
     return rows
 
 
 def _write(dataset: Dataset, rows: pa.Table, known: pa.Table, blobs: BlobValues) -> Change:
-    rows, stored = blobs.taken_over(rows, dataset, known)
+    rows, stored = blobs.with_kept_blobs(rows, dataset, known)
     return _changed(upsert(dataset, physical(rows, dataset), known, stored))
 
 
@@ -83,7 +83,7 @@ def staged_files(effects: tuple[Effect, ...]) -> list[str]:
 
 
 def forks_of(view: View, pin: Pin, target: View) -> list[str]:
-    """Return the forks of other branches that whoever takes over a pin relies on: its own, and those it inherits."""
+    """Return the forks of other branches that an adopted pin depends on: its own and those it inherits."""
     bases = view.sound_dataset(pin.table_key).base_directories()
     folder = f"/{pin.path}/tree/"
     inherited = [base.rstrip("/").rpartition(folder)[2] for base in bases if folder in base]
@@ -93,14 +93,13 @@ def forks_of(view: View, pin: Pin, target: View) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be merged; a fast forward (`is_forward`) obeys all rules already.
+    """A merge to be executed. A fast-forward (`is_forward`) is valid already.
 
-    Types in `adoptable` need not be staged, as long as no resolution decides about an entity of theirs.
-
-    `hold` declares the intent under which files are staged: call it before the first one, and only then.
+    Types in `adoptable` are not staged unless a resolution changes one of their entities. `hold` declares the intent
+    of the staged files: call it right before writing the first one.
     """
 
-    three: Three
+    three: ThreeWayState
     resolutions: Sequence[Resolution]
     adoptable: Mapping[str, Pin]
     is_forward: bool
@@ -136,7 +135,7 @@ class ThisProcess:
         staged = {key: merge for key, merge in merged.merges.items() if key in counts and key not in adopted}
         if merged.conflicts or not staged:
             return Settled(counts, merged.conflicts, adopted=adopted)
-        # Only now is there something to leave behind, if this process dies.
+        # From here on a crash leaves files behind, so the intent must be declared first.
         held = task.hold()
         effects = stage(task.three.ours, staged, task.three.blobs)
         held.staging(*staged_files(effects))
@@ -147,6 +146,6 @@ class ThisProcess:
         three, resolutions = task.three, Resolutions(task.resolutions)
         if not task.is_forward:
             return merge_all(three, resolutions)
-        resolutions.refuse_open()
+        resolutions.reject_unused()
         types = [type_ for type_ in three.types() if type_.table_key not in task.adoptable]
         return GraphMerge({type_.table_key: three.merge(type_) for type_ in types})

@@ -1,6 +1,6 @@
-"""Reverts and cherry-picks: the change of one commit, backwards or forwards, applied to a branch.
+"""Reverts and cherry-picks: apply the change of one commit, backwards or forwards, to a branch.
 
-A commit's change is what it did to its first parent; of a merge, that is all that the merge brought in.
+The change of a commit is its difference to the first parent; for a merge, everything that was merged.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def cherry_pick(
 
 
 def _admit(session: GraphSession, branch: str, actor: str | None) -> tuple[GraphSession, BranchId | None, BranchNames]:
-    """Return the core of the actor, if it may change the branch, and which branch that is."""
+    """Return the session of the actor, and the id and names of the branch, after checking `change`."""
     session = session.acting_as(actor)
     branch_id, names = session.find_branch(branch)
     session.require("change", on_branch(names))
@@ -74,9 +74,9 @@ def _admit(session: GraphSession, branch: str, actor: str | None) -> tuple[Graph
 
 
 def _states(session: GraphSession, commit_id: str, target: BranchNames) -> tuple[Commit, View, View]:
-    """Return a commit, which a tag may name, and the graph before and after it, if it may go to the target.
+    """Return a commit, given by id or tag, and the views before and after it, if they may flow to the target.
 
-    What was before a commit was on the same branch, or is what that branch was made of.
+    The state before a commit was on the same branch, or is what the branch was created from.
     """
     commit_id = strip_name(commit_id, "commit_id")
     commit = session.commit_at(MAIN, commit_id)
@@ -87,7 +87,7 @@ def _states(session: GraphSession, commit_id: str, target: BranchNames) -> tuple
     after = session.full_view(at=commit.commit_id)
     if commit.parent is None:
         raise GraphError(
-            f"commit {commit.commit_id} is the first of the graph; it has no change to apply or take back",
+            f"commit {commit.commit_id} is the first of the graph; it has no change to apply or revert",
             code="commit.parentless",
             commit_id=commit.commit_id,
         )

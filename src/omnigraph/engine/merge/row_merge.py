@@ -1,6 +1,6 @@
-"""Three-way merge of the rows of one type, from what each side changed since the base.
+"""Three-way merge of the rows of one type, computed from what each side changed since the base.
 
-Pure. Works on the changes alone; an entity that no side or only one side touched costs nothing, or next to it.
+Pure. Untouched entities cost nothing, and those that only one side touched next to nothing.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """What of a virtual base is undetermined, because the states it was joined from disagree: ids by columns of a unit.
+    """The undetermined values of a virtual base, where its ancestors disagree: entity ids by the columns of a unit.
 
-    An undetermined value differs from every other, so both sides count as changed there. An entity of which even the
-    existence is undetermined is there, with nothing known of it.
+    An undetermined value differs from every value, so both sides count as changed there. An entity whose existence is
+    undetermined is present with no known value.
     """
 
     by_unit: Mapping[tuple[str, ...], Ids] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class Unknown:
         return Unknown(by_unit)
 
     def known_of(self, row: pa.Table) -> pa.Table:
-        """Return a table of one row without the columns that are undetermined in it."""
+        """Return a one-row table without its undetermined columns."""
         ids = one_array(row.column("id"))
         gone = [name for columns, unit_ids in self.by_unit.items() if is_among(ids, unit_ids).any() for name in columns]
         return row.drop_columns(gone) if gone else row
@@ -133,7 +133,7 @@ def _settled(rule: MergeRule, base: Column, ours: Column, theirs: Column, taken:
 
 
 def _wins(rule: MergeRule, ours: Column, theirs: Column) -> Mask:
-    """Return where their value is the larger or smaller one; any value wins over none."""
+    """Return where their value is larger or smaller than ours; any value wins over null."""
     compare = pc.greater if rule is MergeRule.MAX else pc.less
     wins = pc.or_(pc.fill_null(compare(theirs, ours), False), pc.and_(pc.is_null(ours), pc.is_valid(theirs)))
     return np.asarray(wins.to_numpy(zero_copy_only=False), bool)
@@ -185,9 +185,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """One entity that the two sides left in different states, as tables of one row; None where it is absent.
+    """An entity that the two sides left in different states, as one-row tables; None where it is absent.
 
-    `merged` is what could be merged of it, with ours in the `columns` that nothing settles.
+    `merged` is the mergeable part, with our values in the conflicting `columns`.
     """
 
     kind: Kind
@@ -201,7 +201,7 @@ class Clash:
 
 @dataclass(frozen=True, slots=True)
 class RowMerge:
-    """What a merge does to the rows of one type on our side, and what it could not settle."""
+    """The changes of a merge to the rows of one type on our side, and the conflicts."""
 
     inserted: pa.Table
     updated: pa.Table
@@ -229,9 +229,9 @@ def merge_rows(type_: Type, ours: RowChanges, theirs: RowChanges, unknown: Unkno
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Entities that nothing settles in full, row by row the same in all tables; None where they are absent.
+    """Entities with unresolved conflicts, aligned row by row in all tables; None where they are absent.
 
-    `unsettled` tells in which rows a unit is left open; without any it is whether the entity exists at all.
+    `unsettled` marks the rows in which a unit conflicts; if empty, the existence of the entity conflicts.
     """
 
     kind: Kind
@@ -253,7 +253,7 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class SideMerge:
-    """What a merge does to the rows of our side, and the entities it could not settle."""
+    """The changes of a merge to the rows of our side, and the contested entities."""
 
     inserted: pa.Table
     updated: pa.Table
@@ -296,7 +296,7 @@ class _Pair:
 
 
 def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unknown) -> tuple[pa.Table, Contest]:
-    """Return the rows to put in place of ours, and the entities in which something is left unsettled."""
+    """Return the rows that replace ours, and the entities with a conflict."""
     units = units_of(type_)
     merged, unsettled = merge_columns(units, base, pair.ours, pair.theirs, unknown)
     is_open = np.zeros(merged.num_rows, bool)
@@ -310,7 +310,7 @@ def _merge_images(type_: Type, pair: _Pair, base: pa.Table | None, unknown: Unkn
 
 
 def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> Mask:
-    """Return which rows are not what ours are; a merge without a base finds out."""
+    """Return which rows differ from ours; needed only without a base."""
     everything = [Unit(unit.columns, MergeRule.FAIL) for unit in units]
     _, differences = merge_columns(everything, None, ours, merged)
     changed = np.zeros(ours.num_rows, bool)
@@ -322,7 +322,7 @@ def changed_rows(units: tuple[Unit, ...], ours: pa.Table, merged: pa.Table) -> M
 def _deletes_against_updates(
     type_: Type, ours: RowChanges, theirs: RowChanges
 ) -> tuple[pa.Table, Ids, tuple[Contest, ...]]:
-    """Return rows to bring back, ids to take out, and what neither is decided for; a type as a whole decides."""
+    """Return rows to restore, ids to delete, and undecided ones; delete-versus-update is decided per type."""
     we_deleted = _Pair.of(ours.deleted, theirs.after)
     they_deleted = _Pair.of(ours.after, theirs.deleted)
     nothing, nobody = theirs.after.slice(0, 0), _ids(theirs.deleted).slice(0, 0)

@@ -1,6 +1,6 @@
-"""Three states of a graph to one: which types need work, what happens to their rows, and what stands in the way.
+"""Three-way merge of whole graphs: which types need work, their row merges, and all conflicts.
 
-Reads only. Row conflicts end it before the rules are asked; either list is complete.
+Reads only. Row conflicts are reported before rules are checked; each list is complete.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from omnigraph.rules.violations import Violation
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.lookup import ROW_ID, find
 
-# A merge tells all that is wrong with it.
+# A merge reports all violations.
 _ALL: Final = 2**31
 
 Type = NodeType | EdgeType
 
 
 @dataclass(frozen=True)
-class Three:
-    """The base, our side, which is merged into, and their side, which is merged; all of one schema."""
+class ThreeWayState:
+    """The base, our side (merged into) and their side (merged), all of one schema."""
 
     base: MergeBase[View]
     ours: View
     theirs: View
-    # Rows hold these in place of the bytes of blobs.
+    # Placeholders that rows hold instead of blob bytes.
     blobs: BlobValues = field(default_factory=BlobValues)
 
     def __post_init__(self) -> None:
@@ -106,7 +106,7 @@ class Three:
         return merge_rows(type_, ours_changes, changes)
 
     def rows(self, type_: Type, entity_id: str) -> tuple[pa.Table | None, pa.Table | None, pa.Table | None]:
-        """Return one entity before either side, on ours and on theirs, as tables of one row."""
+        """Return an entity in the base, on our side and on theirs, as one-row tables."""
         image = build_image(type_, self.base_of(type_), lambda dataset: _row(dataset, entity_id, self.blobs))
         sides = [_row(view.sound_dataset(type_.table_key), entity_id, self.blobs) for view in (self.ours, self.theirs)]
         base, ours, theirs = (rows if rows.num_rows else None for rows in (image.unknown.known_of(image.rows), *sides))
@@ -132,7 +132,7 @@ def _merge_from_virtual(
 
 
 def _row(dataset: Dataset, entity_id: str, blobs: BlobValues) -> pa.Table:
-    """Return one entity as a table of one row, or of none."""
+    """Return an entity as a table of one row or none."""
     matches = find(dataset, pa.array([entity_id], pa.string()))
     rows = pa.table({"id": matches.column("id"), BEFORE: pa.nulls(matches.num_rows), AFTER: matches.column(ROW_ID)})
     return compare(None, dataset, rows, blobs).inserted
@@ -140,7 +140,7 @@ def _row(dataset: Dataset, entity_id: str, blobs: BlobValues) -> pa.Table:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How many entities of one type a merge inserts, updates and deletes."""
+    """Counts of inserted, updated and deleted entities of one type."""
 
     inserted: int = 0
     updated: int = 0
@@ -171,29 +171,29 @@ class GraphMerge:
         return {key: pin for key, pin in adoptable.items() if key not in self.overruled}
 
 
-def merge_all(three: Three, resolutions: Resolutions) -> GraphMerge:
-    """Merge all types, apply the resolutions, and hold what comes out against every rule."""
+def merge_all(three: ThreeWayState, resolutions: Resolutions) -> GraphMerge:
+    """Merge all types, apply the resolutions, and validate the result against every rule."""
     merges = {type_.table_key: resolutions.settle(type_, three.merge(type_), three.blobs) for type_ in three.types()}
     clashes = [conflict_of(key, clash, three.blobs) for key, merge in merges.items() for clash in merge.clashes]
     if clashes:
         if resolutions.has_open:
             # What is still open may be about a rule that breaks once the clashes are settled.
-            resolutions.refuse_idle(three, partial(_is_touched, merges), violations_of(three, merges))
+            resolutions.reject_irrelevant(three, partial(_is_touched, merges), violations_of(three, merges))
         return GraphMerge(merges, clashes)
     decided, violations = merges, violations_of(three, merges)
     if resolutions.has_open and violations:
         decided = resolutions.override(three, merges, violations)
         violations = violations_of(three, decided)
-    resolutions.refuse_open()
+    resolutions.reject_unused()
     overruled = frozenset(key for key, merge in decided.items() if merge is not merges.get(key))
-    return GraphMerge(decided, [described(three, violation) for violation in violations], overruled)
+    return GraphMerge(decided, [violation_conflict(three, violation) for violation in violations], overruled)
 
 
 def _is_touched(merges: Mapping[str, RowMerge], table_key: str, entity_id: str) -> bool:
     return table_key in merges and touches(merges[table_key], entity_id)
 
 
-def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violation]:
+def violations_of(three: ThreeWayState, merges: Mapping[str, RowMerge]) -> list[Violation]:
     """Return everything that is wrong with the merged graph."""
     types = three.by_key
     deltas = {
@@ -206,8 +206,8 @@ def violations_of(three: Three, merges: Mapping[str, RowMerge]) -> list[Violatio
     return validate(Changes(three.ours.catalog, deltas), CommittedRows(three.ours), _ALL).violations
 
 
-def described(three: Three, violation: Violation) -> Conflict:
-    """Return a broken rule as a conflict, with how its entity stands on all sides."""
+def violation_conflict(three: ThreeWayState, violation: Violation) -> Conflict:
+    """Return a rule violation as a conflict, with the entity on all sides."""
     if violation.entity_id is None or violation.type_key is None:
         return conflict_from(violation)
     type_ = three.by_key[violation.type_key]

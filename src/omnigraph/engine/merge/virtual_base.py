@@ -1,8 +1,8 @@
-"""Virtual bases: the one state that several best common ancestors are joined to, for the rows of one type.
+"""Virtual merge bases: join several best common ancestors into one state, for the rows of one type.
 
-Pure. As in git's recursive strategy, the ancestors are merged with each other, by what they in turn have in common.
-What they disagree about is unknown in the result: it equals no value that a side can hold, so the merge above sees a
-change on both sides there, and settles it only if they agree or the schema has a rule. Nothing is written or published.
+Pure. As in git's recursive strategy, the ancestors are merged with each other, using their own merge base. Values they
+disagree about become undetermined: they equal no value of a side, so the merge sees a change on both sides and
+resolves it only if they agree or the schema has a rule. Nothing is written.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIRECTED = (MergeRule.OURS, MergeRule.THEIRS)
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """The entities in question as one state has them, and what of them is unknown."""
+    """The affected entities in one state, and their undetermined values."""
 
     rows: pa.Table
     unknown: Unknown = NOTHING_UNKNOWN
@@ -62,9 +62,9 @@ def build_image(type_: Type, base: MergeBase[T], rows_of: Callable[[T], pa.Table
 
 
 def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]:
-    """Return the rows that differ in any state, as the reference has them and as each state has them.
+    """Return the rows that differ in any state, in the reference and in each state.
 
-    Deltas lead from one reference to each state; entities that none of them names are the same everywhere.
+    Deltas lead from one reference to each state; entities that no delta names are equal everywhere.
     """
     olds = [rows for delta in deltas.values() for rows in (delta.before, delta.deleted)]
     old = pa.concat_tables(olds).combine_chunks()
@@ -78,7 +78,7 @@ def images(deltas: Mapping[K, RowChanges]) -> tuple[pa.Table, dict[K, pa.Table]]
 
 
 def difference(type_: Type, before: Image, after: Image) -> RowChanges:
-    """Return what became of entities; one of which anything is unknown counts as updated."""
+    """Return the changes between two images; entities with undetermined values count as updated."""
     indices = pc.index_in(_ids(before.rows), value_set=_ids(after.rows))
     is_there = np.asarray(pc.is_valid(indices).to_numpy(zero_copy_only=False), bool)
     old, new = before.rows.filter(pa.array(is_there)), after.rows.take(indices.drop_null())
@@ -120,7 +120,7 @@ def _join(type_: Type, left: Image, right: Image, base: Image | None) -> Image:
 
 
 def _placed(contest: Contest) -> pa.Table:
-    """Return the rows that stand for contested entities: as far as they could be merged, or as one side has them."""
+    """Return the rows that represent contested entities: the merged part, or those of one side."""
     [rows, *_] = [
         rows_of_side for rows_of_side in (contest.merged, contest.ours, contest.theirs) if rows_of_side is not None
     ]

@@ -1,6 +1,6 @@
-"""The committed rows of one snapshot, as set rules and statements ask for them.
+"""Look up committed rows of a snapshot for set rules and mutation statements.
 
-Reads only what a question names, and remembers where it lies for the staging that follows.
+Reads only what is asked for, and caches row addresses for staging.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _WORDS: Final = {"uint32": "UInt32", "uint64": "UInt64", "date64[ms]": "Date64"}
 
 @dataclass(frozen=True, slots=True)
 class ColumnTest:
-    """A comparison of one column with a constant of its type. Without a constant: any value, or none at all."""
+    """A comparison of a column with a constant of its type; without a constant, with null."""
 
     column: str
     stored: pa.DataType
@@ -68,7 +68,7 @@ class ColumnTest:
         return f"`{self.column}` {self.op} arrow_cast({number}, '{_WORDS[str(self.stored)]}')"
 
     def _zero(self, field: Any) -> Any:
-        """Return the comparison with zero, which has two signs that the filter engine tells apart and we do not."""
+        """Return the comparison with zero for both signs, which the filter engine distinguishes and we do not."""
         below, above = (pa.scalar(number, self.constant.type) for number in (-0.0, 0.0))
         return {
             CompareOp.EQ: (field >= below) & (field <= above),
@@ -170,7 +170,7 @@ class CommittedRows:
         """Return columns of the rows in which each column of `where` holds one of its values."""
         question = (table_key, *columns, "where", *where)
         asked, answer = self._answers.get(question, (None, None))
-        # A delete looks for edges to take along, and the rules look for those that were forgotten.
+        # Cached, because a delete looks up incident edges and the rules then check for dangling ones.
         if asked is None or answer is None or not all(asked[name].equals(values) for name, values in where.items()):
             rows = find_rows(self._dataset(table_key), list(dict.fromkeys(["id", *columns])), where)
             self._see(table_key, rows)
@@ -179,10 +179,10 @@ class CommittedRows:
         return answer
 
     def rows(self, type_: NodeType | EdgeType, test: ColumnTest) -> Iterator[pa.Table]:
-        """Stream whole rows that pass a test, in the type's own columns; of a blob only whether there is one."""
+        """Stream full rows that pass a test; blobs are replaced by whether there is one."""
         dataset = self._dataset(type_.table_key)
         logical = arrow_schema(type_)
-        where = _looked_up(type_, test)
+        where = _lookup_condition(type_, test)
         parts: Iterator[pa.Table]
         if where is not None:
             parts = iter([find_rows(dataset, logical.names, where)])
@@ -196,7 +196,7 @@ class CommittedRows:
     def ids_passing(self, type_: NodeType | EdgeType, test: ColumnTest) -> Ids:
         """Return the ids of the rows that pass a test."""
         dataset = self._dataset(type_.table_key)
-        where = _looked_up(type_, test)
+        where = _lookup_condition(type_, test)
         if where is not None:
             rows = find_rows(dataset, ["id"], where)
         else:
@@ -213,8 +213,8 @@ class CommittedRows:
             self._seen.setdefault(table_key, []).append(rows.select(list(PLACE)))
 
 
-def _looked_up(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
-    """Return the one value that a test asks for, if its column is one whose rows are looked up value by value."""
+def _lookup_condition(type_: NodeType | EdgeType, test: ColumnTest) -> Mapping[str, Column] | None:
+    """Return the value of an equality test if its column supports lookups by value."""
     keys = {"id", *(("src", "dst") if isinstance(type_, EdgeType) else ()), *sum(type_.unique, ())}
     if test.op is not CompareOp.EQ or test.column not in keys:
         return None
@@ -229,7 +229,7 @@ def _scan(dataset: Dataset, columns: Sequence[str], condition: Any) -> Iterator[
             filter=condition,
             with_row_id=True,
             with_row_address=True,
-            # A write may touch few rows, so the other columns are fetched for those alone.
+            # Fetch the other columns only for matching rows, which may be few.
             late_materialization=True,
         )
         for batch in scanner.to_batches():

@@ -1,6 +1,6 @@
-"""Ingest: bounded NDJSON as one commit, checked by the same rules as a mutation.
+"""Ingest bounded NDJSON as one commit, validated by the same rules as a mutation.
 
-Larger inputs belong to the pipeline, which takes the same files.
+Larger inputs are loaded by the pipeline, which reads the same files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _LOAD: Final = (
 )
 
 
-def refuse_other_format(beginning: bytes, name: str | None = None) -> None:
+def reject_other_format(beginning: bytes, name: str | None = None) -> None:
     """Raise `DataError` (N1) if an input begins as another format does: an array, CSV, Parquet or binary data."""
     reason = describe_other_format(beginning)
     if reason is not None:
@@ -55,7 +55,7 @@ def refuse_other_format(beginning: bytes, name: str | None = None) -> None:
 
 
 def describe_other_format(beginning: bytes) -> str | None:
-    """Return what an input is, and what to do with it; None for what may be NDJSON.
+    """Describe an input that is not NDJSON and what to do with it; None if it may be NDJSON.
 
     >>> describe_other_format(b'{"type": "A", "data": {}}'), describe_other_format(b"a,b;c")[:26]
     (None, 'this looks like CSV, not N')
@@ -69,7 +69,7 @@ def describe_other_format(beginning: bytes) -> str | None:
     if head.startswith(b"PAR1"):
         return f"this is Parquet, not NDJSON; {_LOAD}"
     if _CONTROL.search(head):
-        return "this is binary data, not NDJSON; give lines of JSON as UTF-8 text"
+        return "this is binary data, not NDJSON; pass lines of JSON as UTF-8 text"
     if text.startswith(b"["):
         return (
             "this is a JSON array, and NDJSON has one object per line; write each element on a line of its own, for"
@@ -79,7 +79,7 @@ def describe_other_format(beginning: bytes) -> str | None:
 
 
 def _is_csv(text: bytes) -> bool:
-    """Tell whether the first two lines have the same number of separators, and no brackets."""
+    """Return True if the first two lines have the same number of separators and no brackets."""
     lines = [line for line in text.splitlines()[:3] if line.strip()][:2]
     if b"{" in b"".join(lines):
         return False
@@ -108,12 +108,12 @@ class Reader:
         return dict(sorted(self.loaded.items()))
 
     def _read_lines(self, data: Data) -> None:
-        """Read the input until it ends, or until it is clear that it will be refused."""
+        """Read the input to its end, or until it is certain to be rejected."""
         decoder = Decoder(self._catalog, self.findings)
         self.loaded = decoder.loaded
         for buffer in read_blocks(data):
             if not decoder.lines:
-                refuse_other_format(buffer)
+                reject_other_format(buffer)
             decoder.add(buffer, decoder.lines + 1)
             if self.findings.is_full or self._is_too_much():
                 return
@@ -139,7 +139,7 @@ class Reader:
             aliases.apply(self.loaded)
 
     def _is_too_much(self) -> bool:
-        """Tell whether what was read is more than one write may hold."""
+        """Return True if more was read than one write may hold."""
         return (self._is_strict or self._is_bounded) and any(
             rows.size > WRITE_BYTES_MAX or (self._is_bounded and rows.count > WRITE_ENTITIES_MAX)
             for rows in self.loaded.values()
@@ -171,11 +171,10 @@ def ingest(
     actor: str | None = None,
     dialect: Dialect = "strict",
 ) -> IngestReceipt:
-    """Write NDJSON: a path, bytes, a file object, or dictionaries of the same shape.
+    """Write NDJSON from a path, bytes, a file object, or dictionaries, as one commit.
 
-    `append` adds entities that must be new, `merge` adds or replaces them by id, `overwrite` replaces every type that
-    the input names. A branch that does not exist is made from `from_branch` first. One ingest is one commit; an input
-    without entities makes none.
+    `append` adds entities that must be new, `merge` inserts or replaces them by id, `overwrite` replaces every type in
+    the input. A missing branch is created from `from_branch` first. An input without entities makes no commit.
     """
     _check_word("mode", mode, get_args(Mode))
     _check_word("dialect", dialect, get_args(Dialect))
@@ -230,7 +229,7 @@ def _delta(loaded: Loaded, mode: Mode) -> Delta:
     rows, lines = loaded.rows, loaded.lines
     is_keyed = isinstance(loaded.type, NodeType) and bool(loaded.type.key)
     if mode == "merge" and not is_keyed:
-        # Of one id the last one wins; a key that comes twice is left for the rules to refuse.
+        # The last record of an id wins; duplicate keys are left for the rules to report.
         last = last_of_each(rows.column("id").combine_chunks())
         rows, lines = rows.take(last), lines[last]
     return Delta(loaded.type, rows, _INTENTS[mode], lines=lines)
@@ -244,11 +243,11 @@ def _create(session: GraphSession, view: View, branch: str, changes: Changes) ->
     except GraphError as error:
         if error.code != "branch.exists":
             raise
-        # Somebody made it meanwhile; the write itself is checked again on what it holds.
+        # Another process created the branch meanwhile; the write is validated against its content.
         return False
     return True
 
 
 def _check_word(what: str, word: str, known: tuple[str, ...]) -> None:
     if word not in known:
-        raise UsageError(f"there is no {what} `{word}`; it is one of {', '.join(known)}", word=word)
+        raise UsageError(f"unknown {what} `{word}`; expected one of {', '.join(known)}", word=word)

@@ -1,6 +1,6 @@
-"""Mutations: the statements of one query as one commit, or none when nothing changes.
+"""Run the statements of a mutation query as one commit; none if nothing changes.
 
-Everything runs in memory against one snapshot; what comes out is checked by the rules, staged, and published.
+Statements run in memory against one snapshot. The result is validated by the rules, staged, and published.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from omnigraph.rules.validate import validate
 
 
 class Constants:
-    """The values of a mutation's parameters, and its one instant."""
+    """The parameter values of a mutation, and its single `now()`."""
 
     def __init__(self, params: tuple[ir.Parameter, ...], values: Mapping[str, object], now_us: int) -> None:
         self._values = decode_params(params, values)
@@ -83,7 +83,7 @@ def mutate(
     actor: str | None = None,
     if_commit: str | None = None,
 ) -> MutationReceipt:
-    """Run a mutation. `if_commit` lets it through only while the branch is at that commit."""
+    """Run a mutation. With `if_commit`, only if that commit is the head of the branch."""
     branch = strip_name(branch)
     session = authorize(session, "change", on_branch(branch), actor)
     may, compiled = _compile_early(session, branch, source, name)
@@ -101,9 +101,9 @@ def mutate(
 def _compile_early(
     session: GraphSession, branch: str, source: str, name: str | None
 ) -> tuple[WritePermissions, CompiledQuery]:
-    """Compile on the state that was seen last, to learn what kind of write it is; the write compiles it again.
+    """Compile against the last known snapshot, to choose the commit policy; the write compiles again.
 
-    So storage is asked for the newest state once, while the rows are written. A refusal counts on that one alone.
+    This saves a storage request for the head. An error is raised only if the newest snapshot confirms it.
     """
     recent = session.kernel.recent_snapshot(branch)
     if recent is not None:
@@ -189,7 +189,7 @@ class _Mutation:
 
 
 class Run:
-    """One run of the statements over one view."""
+    """One execution of the statements over a view."""
 
     def __init__(self, view: View, constants: Constants, fresh: dict[int, str], uncounted: frozenset[str]) -> None:
         self.view = view
@@ -207,7 +207,7 @@ class Run:
         return Changes(self.view.catalog, {key: pending.delta() for key, pending in touched})
 
     def execute(self, index: int, statement: ir.Statement) -> None:
-        """Run one statement; it sees what those before it did."""
+        """Run a statement, which sees the effects of earlier ones."""
         if isinstance(statement, ir.Insert):
             self._insert(index, statement)
         elif isinstance(statement, ir.Update):
@@ -222,7 +222,7 @@ class Run:
         if isinstance(type_, NodeType) and type_.key:
             values["id"] = key_id(type_, values)
         else:
-            # A retry inserts the same entity, not another one.
+            # Ids are reused by a retry, so that it inserts the same entity.
             values["id"] = self._fresh.setdefault(index, new_ulid())
         self._of(type_).insert(values)
         self._count(statement.kind, 1)
@@ -232,7 +232,7 @@ class Run:
         pending = self._of(type_)
         test, lookup = self._test(type_, statement.predicate)
         values = {assignment.column: self._fitted(type_, assignment) for assignment in statement.assignments}
-        _refuse_lost_blobs(type_, values)
+        _check_blobs_kept(type_, values)
         rows = pending.matching(test, lookup)
         if rows.num_rows:
             pending.update(rows, values)
@@ -251,11 +251,11 @@ class Run:
         for column, end in (("src", edge.source), ("dst", edge.target)):
             if end == node:
                 fallen = self._of(edge).delete(incident_ids(self.committed, edge, column, ids))
-                # Edges that the writer may not read fall all the same, but are not counted for it.
+                # Incident edges of hidden types are deleted as well, but not counted.
                 self._count("edge", 0 if edge.name in self._uncounted else fallen)
 
     def _test(self, type_: NodeType | EdgeType, predicate: ir.Predicate) -> tuple[ColumnTest, ColumnTest]:
-        """Return the test of a predicate, and the one that finds the same committed rows fastest."""
+        """Return the test of a predicate, and an equivalent test on committed rows that can use an index."""
         column, expected = predicate.column, predicate.type
         if expected.scalar in NUMBERS:
             value = self._constants.value(predicate.value)
@@ -266,7 +266,7 @@ class Run:
         test = comparison(column, expected, predicate.op, value)
         is_key = isinstance(type_, NodeType) and type_.key == (column,) and test.op is ir.CompareOp.EQ
         if is_key and isinstance(type_, NodeType):
-            # Rows are looked up by id, and the id is spelled from the key.
+            # The id is derived from the key, so a key test becomes a lookup by id.
             return test, ColumnTest("id", pa.string(), test.op, _id_of(type_, column, test))
         return test, test
 
@@ -293,11 +293,11 @@ def _id_of(type_: NodeType, column: str, test: ColumnTest) -> Any:
     return key_ids(type_, pa.table({column: arrays.repeat(test.constant, 1)}))[0]
 
 
-def _refuse_lost_blobs(type_: NodeType, values: dict[str, Any]) -> None:
+def _check_blobs_kept(type_: NodeType, values: dict[str, Any]) -> None:
     for column, value in values.items():
         if value is None and type_.properties[column].type.scalar is Scalar.BLOB:
             raise DataError(
-                f"`{type_.name}.{column}` is a Blob, which an update cannot set to null; insert the node anew without"
+                f"`{type_.name}.{column}` is a Blob, which an update cannot set to null; insert the node again without"
                 " it",
                 rule="E4",
                 property=f"{type_.name}.{column}",

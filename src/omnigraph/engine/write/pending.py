@@ -1,6 +1,6 @@
-"""Pending rows: what the statements of one write have done so far, in memory, shadowing what is committed by id.
+"""Uncommitted rows of a mutation, in memory; they shadow committed rows by id.
 
-Reads see committed rows and pending ones as one; nothing here is durable.
+Statements see committed and pending rows as one table. Nothing here is durable.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEXT = PropertyType(Scalar.STRING)
 
 
 class PendingType:
-    """The pending rows of one type, and the ids that are taken out of it."""
+    """The pending rows and deleted ids of one type."""
 
     def __init__(self, type_: NodeType | EdgeType, committed: CommittedRows) -> None:
         self.type = type_
@@ -39,7 +39,7 @@ class PendingType:
         return bool(self._inserted) or self._rows.num_rows > 0 or len(self.deleted) > 0
 
     def insert(self, values: dict[str, Any]) -> None:
-        """Add one row of fitted values; a later row of the same id takes its place."""
+        """Add a row of converted values; a later row with the same id replaces it."""
         self._inserted.append(values)
 
     def rows(self) -> pa.Table:
@@ -53,11 +53,10 @@ class PendingType:
         return self._rows
 
     def matching(self, test: ColumnTest, lookup: ColumnTest) -> pa.Table:
-        """Return whole rows of the type as it stands: committed ones that nothing shadows, and pending ones.
+        """Return the current rows that pass a test: pending ones, and committed ones that are not shadowed.
 
-        The bytes of committed blobs are not read: rows hold empty ones in their place.
-
-        `lookup` is a test that committed rows pass when they pass `test`, and by which they are found faster.
+        Bytes of committed blobs are not read; the rows hold empty ones. `lookup` is a test implied by `test` for
+        committed rows that can use an index.
         """
         pending = self.rows()
         tables = [pending.filter(pa.array(test.mask(pending)))]
@@ -82,25 +81,25 @@ class PendingType:
         self._put(rows)
 
     def _keep_blobs(self, ids: Ids, changed: Collection[str]) -> None:
-        """Take note that updated rows keep the blobs that are not changed; those of pending rows are in these."""
+        """Record that updated rows keep their unchanged blobs; blobs of pending rows are part of the rows."""
         committed = without(ids, one_array(self._rows.column("id")))
         for name, kept in self._kept.items():
             self._kept[name] = without(kept, ids) if name in changed else pa.concat_arrays([kept, committed])
 
     def ids_matching(self, lookup: ColumnTest) -> Ids:
-        """Return the ids of the rows that a delete takes out; pending rows cannot be among them, by the D2 rule."""
+        """Return the ids to delete; rule D2 excludes pending rows."""
         if lookup.is_never:
             return NO_IDS
         return without(self._committed.ids_passing(self.type, lookup), self.deleted)
 
     def delete(self, ids: Ids) -> int:
-        """Take ids out; return how many of them were still there."""
+        """Delete ids; return how many were still present."""
         ids = without(ids, self.deleted)
         self.deleted = pa.concat_arrays([self.deleted, ids])
         return len(ids)
 
     def delta(self) -> Delta:
-        """Return what is pending, as the rules see it."""
+        """Return the pending changes as a delta for the rules."""
         rows = self.rows()
         check_size(self.type, rows.num_rows, rows.nbytes)
         is_keyed = isinstance(self.type, NodeType) and bool(self.type.key)
@@ -130,6 +129,6 @@ def _blob_names(type_: NodeType | EdgeType) -> list[str]:
 
 
 def incident_ids(committed: CommittedRows, edge: EdgeType, column: str, nodes: Ids) -> Ids:
-    """Return the ids of committed edges that have one of the nodes at one end."""
+    """Return the ids of committed edges with one of the nodes at one endpoint."""
     edges = committed.matching(edge.table_key, ("id", column), {column: nodes})
     return one_array(edges.column("id"))

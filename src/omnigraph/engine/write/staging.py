@@ -1,7 +1,7 @@
-"""Staging: from checked deltas to the effects of a plan.
+"""Stage validated deltas as the effects of a commit plan.
 
-New rows become an append, which a retry can reuse; known ones an upsert by id. Small fragments that earlier commits
-left at the end of a dataset are folded in the same commit, so that a history of small writes stays cheap to read.
+New rows become an append, which a retry can reuse; existing ones an upsert by id. Small fragments at the end of a
+dataset are compacted in the same commit, so that many small writes stay cheap to read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from omnigraph.store.write.upsert import delete_found, upsert
 
 @dataclass(slots=True)
 class Stager:
-    """Stages the deltas of one write, and remembers appends so that a retry does not write them again."""
+    """Stages the deltas of one write; caches appends so that a retry does not write them again."""
 
     appended: dict[str, tuple[pa.Table, str, Change]] = field(default_factory=dict)
 
@@ -67,13 +67,13 @@ class Stager:
 
 
 def _begin(dataset: Dataset, fold: Change | None) -> Staged | None:
-    """Commit a fold, invisibly, so that updates and deletes can be staged on top of it."""
+    """Commit a fold as a detached version, so that updates and deletes can be staged on top of it."""
     if fold is None:
         return None
     try:
         return dataset.store.commit(dataset, [fold], {})
     except StaleBase:
-        # The dataset moved by path; the publish will find out why, and folding can wait.
+        # Another writer committed to this path; the publish will detect it, and folding can wait.
         return None
 
 
@@ -92,7 +92,7 @@ def _on_top(delta: Delta, dataset: Dataset, begun: Staged | None, replaced: pa.T
 
 
 def kept_blobs(base: Dataset, delta: Delta, replaced: pa.Table) -> list[StoredBlobs]:
-    """Return the blobs that rows of a delta keep; `found` says where the rows that they replace lie."""
+    """Return the blobs that updated rows keep; `replaced` has the addresses of the rows they replace."""
     if not delta.kept:
         return []
     rows = pc.index_in(delta.ids, value_set=one_array(replaced.column("id")))
@@ -106,7 +106,7 @@ def kept_blobs(base: Dataset, delta: Delta, replaced: pa.Table) -> list[StoredBl
 
 
 def physical(rows: pa.Table, dataset: Dataset) -> pa.Table:
-    """Return rows in the columns and types that a dataset stores: blobs become Lance blobs."""
+    """Return rows with the columns and types that a dataset stores; blobs become Lance blobs."""
     columns: list[Any] = []
     for target in dataset.schema:
         column: Any = rows.column(target.name).combine_chunks()
@@ -123,7 +123,7 @@ def _blobs(values: Any, target: Any) -> Any:
 
 
 def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
-    """Refuse more entities or bytes of one type than one write may hold (E12); blobs that are kept do not count."""
+    """Raise if a write has too many entities or bytes of one type (E12); kept blobs do not count."""
     if entities > WRITE_ENTITIES_MAX:
         raise too_large(f"keyed entities for {type_.table_key}", WRITE_ENTITIES_MAX, entities, type_.name, "entities")
     if size > WRITE_BYTES_MAX:
@@ -131,7 +131,7 @@ def check_size(type_: NodeType | EdgeType, entities: int, size: int) -> None:
 
 
 def too_large(resource: str, limit: int, actual: int, name: str, unit: str, rule: str = "E12") -> LimitExceeded:
-    """Return the refusal of a write that holds too much of one type."""
+    """Return the error of a write with too much data of one type."""
     return LimitExceeded(
         f"this write holds at least {actual} {unit} of `{name}`, and one write may hold {limit}; split it, or load it"
         " with the pipeline",

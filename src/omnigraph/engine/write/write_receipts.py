@@ -1,7 +1,4 @@
-"""Receipts: what a write did, and the very commit that did it.
-
-Pure values.
-"""
+"""Receipts of mutations and ingests."""
 
 from __future__ import annotations
 

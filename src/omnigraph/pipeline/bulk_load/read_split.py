@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet
 
-from omnigraph.engine.write.ingest import refuse_other_format
+from omnigraph.engine.write.ingest import reject_other_format
 from omnigraph.engine.write.ndjson.blocks import Loaded
 from omnigraph.engine.write.ndjson.decoder import decode
 from omnigraph.engine.write.ndjson.reader import line_too_long
@@ -80,7 +80,7 @@ def _read_ndjson(split: Split, catalog: Catalog, findings: Findings) -> Iterator
     for buffer, is_cut in _read_lines(split):
         first = line
         if first == 1:
-            refuse_other_format(buffer, split.file)
+            reject_other_format(buffer, split.file)
         line += buffer.count(b"\n") + (not buffer.endswith(b"\n") and bool(buffer))
         complete = buffer
         if is_cut:

@@ -103,7 +103,7 @@ class Feed:
             and not pair.is_same_data
             and self.selection.has_type(pair.after.pin.table_key)
         ]
-        step.refuse_gone(pairs)
+        step.check_versions_exist(pairs)
         for view in step.views() if pairs else ():
             # Tasks open versions by path, so links of recent commits must be finished first.
             kernel.finish_links(view.snapshot)

@@ -19,7 +19,7 @@ from omnigraph.engine.merge.ancestry import MergeBase
 from omnigraph.engine.merge.apply_resolutions import Resolutions
 from omnigraph.engine.merge.conflicts import Resolution, ResolutionsInput
 from omnigraph.engine.merge.merge_tasks import Settled, Task, ThisProcess, Workers
-from omnigraph.engine.merge.three_way import Counted, Three, Type, described
+from omnigraph.engine.merge.three_way import Counted, ThreeWayState, Type, violation_conflict
 from omnigraph.engine.tasks import Runner
 from omnigraph.errors import Effect, OmniGraphError, PipelineUnavailable, UsageError
 from omnigraph.graph import Graph
@@ -129,10 +129,10 @@ class SparkMergeWorkers:
     def merge(self, task: Task) -> Settled:
         """Merge all changed types; conflicts are reported before violations of rules, and either stops the merge."""
         if task.is_forward:
-            Resolutions(task.resolutions).refuse_open()
+            Resolutions(task.resolutions).reject_unused()
         types = _types_to_merge(task)
         if not types:
-            Resolutions(task.resolutions).refuse_open()
+            Resolutions(task.resolutions).reject_unused()
             return Settled({}, adopted=task.adoptable)
         run = self._plan(task, types)
         self._runs.append(run)
@@ -148,13 +148,13 @@ class SparkMergeWorkers:
         if undecided and (violations_by_rule or conflicts):
             touched = {(result.table_key, entity_id) for result in results for entity_id in result.touched}
             violations = [violation for _, violation in violations_by_rule]
-            Resolutions(undecided).refuse_idle(task.three, lambda *entity: entity in touched, violations)
+            Resolutions(undecided).reject_irrelevant(task.three, lambda *entity: entity in touched, violations)
         if conflicts:
             cut = conflicts[:MERGE_CONFLICTS_MAX]
             return Settled(counts, cut, is_cut=len(cut) < len(conflicts))
         if violations_by_rule:
             return self._report_violations(task, counts, violations_by_rule, undecided)
-        Resolutions(undecided).refuse_open()
+        Resolutions(undecided).reject_unused()
         return Settled(counts, effects=self._effects(run, results), adopted=task.adoptable)
 
     def clean(self, store: Store, *, is_published: bool) -> None:
@@ -247,7 +247,7 @@ class SparkMergeWorkers:
                 type_key=first.type_key,
                 entity_id=first.entity_id,
             )
-        conflicts = [described(task.three, violation) for _, violation in violations[:MERGE_CONFLICTS_MAX]]
+        conflicts = [violation_conflict(task.three, violation) for _, violation in violations[:MERGE_CONFLICTS_MAX]]
         return Settled(counts, conflicts, is_cut=len(conflicts) < len(violations))
 
     def _effects(self, run: _MergeRun, results: Sequence[MergedRange]) -> tuple[plan.Effect, ...]:
@@ -281,7 +281,7 @@ class _ComparedVersions:
     theirs: DatasetRef
 
     @classmethod
-    def of(cls, three: Three, type_: Type) -> _ComparedVersions:
+    def of(cls, three: ThreeWayState, type_: Type) -> _ComparedVersions:
         base = three.base_of(type_).map(lambda dataset: dataset.ref)
         ours, theirs = (view.sound_dataset(type_.table_key).ref for view in (three.ours, three.theirs))
         return cls(base, None if three.is_ours_unchanged(type_) else ours, theirs)

@@ -164,7 +164,7 @@ def _stage_merge(
     if rows.num_rows:
         # Updated rows may keep their stored blobs, so their current addresses are needed.
         current = find(target, one_array(merge.updated.column("id"))) if type_.has_blobs else old.slice(0, 0)
-        rows, stored = blobs.taken_over(rows, target, current)
+        rows, stored = blobs.with_kept_blobs(rows, target, current)
         fragments = write_fragments_with_blobs(target, physical(rows, target), stored, job.access.operation_id)
     addresses = np.sort(old.column(ROW_ADDRESS).to_numpy().astype(np.int64))
     if not len(addresses):

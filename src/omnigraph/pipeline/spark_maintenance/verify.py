@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.maintain.verify import Looked, VerifyReport, count_lost, count_repeated, look_here
+from omnigraph.engine.maintain.verify import TypeScan, VerifyReport, count_lost, count_repeated, scan_in_process
 from omnigraph.engine.maintain.verify import verify as run_verify
 from omnigraph.engine.session import View
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -58,24 +58,24 @@ def verify(graph: Graph, *, engine: Engine = "auto", master: str | None = None, 
         return run_verify(graph_session, graph_session.actor, data=data)
     is_requested = engine == "spark" or master is not None
 
-    def look(view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
+    def scan(view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
         from omnigraph.pipeline.spark.session import session
 
         rows = sum(view.snapshot.state.pins[type_.table_key].row_count for type_ in types)
         if not is_requested and rows <= MAINTAIN_LOCAL_ROWS_MAX:
-            return look_here(view, types)
+            return scan_in_process(view, types)
         try:
             spark = session(master)
         except PipelineUnavailable:
             if is_requested:
                 raise
-            return look_here(view, types)
+            return scan_in_process(view, types)
         return check_on_spark(spark, view, types)
 
-    return run_verify(graph_session, graph_session.actor, look, data=data)
+    return run_verify(graph_session, graph_session.actor, scan, data=data)
 
 
-def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, Looked | OmniGraphError]:
+def check_on_spark(spark: Any, view: View, types: Sequence[Type]) -> Mapping[str, TypeScan | OmniGraphError]:
     """Read all ids and endpoints of a view on executors and compare them by bucket."""
     from omnigraph.pipeline.spark.session import run_job
 
@@ -175,7 +175,7 @@ def _summarize(
     rows: Mapping[int, int],
     counted: Sequence[Any],
     failed: Mapping[int, OmniGraphError],
-) -> Looked:
+) -> TypeScan:
     rows_seen, wrong = [0, 0, 0], [0, 0, 0]
     for row in counted:
         if row["asker"] == index:
@@ -191,4 +191,4 @@ def _summarize(
         )
     unread = {types[number].name for number in failed if not isinstance(types[number], EdgeType)}
     lost = {column: rows[index] if end in unread else wrong[_COLUMNS.index(column)] for column, end in ends.items()}
-    return Looked(rows[index], wrong[0] == 0, lost)
+    return TypeScan(rows[index], wrong[0] == 0, lost)
