@@ -117,9 +117,7 @@ def test_retry_gives_up_after_a_bounded_number_of_attempts(came: Response | NoRe
         ([operation("pending")] * 99, Effect.UNKNOWN, 1 + CLIENT_ATTEMPTS_MAX),
     ],
 )
-def test_retry_unknown_outcome_is_asked_for(
-    told: list[Response | NoResponse], effect: Effect, requests: int
-) -> None:
+def test_retry_unknown_outcome_is_asked_for(told: list[Response | NoResponse], effect: Effect, requests: int) -> None:
     error, asked = talk(WRITE, [UNKNOWN, *told])
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (effect, requests)
