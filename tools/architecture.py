@@ -109,9 +109,9 @@ def rewrite(page: str, trees: Mapping[str, ast.Module]) -> str:
         start, end = f"<!-- generated: {name} -->", f"<!-- end of {name} -->"
         pattern = re.escape(start) + ".*?" + re.escape(end)
         text = f"{start}\n{render(trees)}\n{end}"
-        page, count = re.subn(pattern, lambda _, text=text: text, page, flags=re.DOTALL)
-        if count != 1:
+        if len(re.findall(pattern, page, re.DOTALL)) != 1:
             raise SystemExit(f"{PAGE.name} must hold `{start}` and `{end}` once")
+        page = re.sub(pattern, text.replace("\\", r"\\"), page, flags=re.DOTALL)
     return page
 
 

@@ -115,7 +115,7 @@ class Graph:
 
         With a `request_id`, a ULID, it is for one write, which is refused if it was done under this id before.
         """
-        kernel = self.session.kernel if request_id is None else self.session.kernel.once(request_id)
+        kernel = self.session.kernel if request_id is None else self.session.kernel.with_request_id(request_id)
         other = Graph.__new__(Graph)
         other._attach(replace(self.session, actor=actor, kernel=kernel), self._caches)
         return other

@@ -15,7 +15,7 @@ from omnigraph.engine import export as exporting
 from omnigraph.engine.authorization import on_branch
 from omnigraph.errors import GraphError, UsageError
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read import ordered_scan
 from omnigraph.store.write.transaction import append
 from tests.kernel.graphs import CITY, KNOWS, PERSON, SCHEMA, insert
@@ -52,7 +52,7 @@ def add_docs(graph: og.Graph, rows: list[dict[str, Any]]) -> None:
         change = append(dataset, pa.Table.from_arrays(columns, schema=dataset.schema))
         return Plan("insert", (Effect("node:Doc", dataset, (change,)),))
 
-    graph.session.kernel.commit(MAIN, prepare, Work.INSERT)
+    graph.session.kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
 
 
 def test_export_is_edges_then_nodes_by_id(graph: og.Graph) -> None:

@@ -18,7 +18,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError
 from omnigraph.graph import Graph
 from omnigraph.pipeline import algo
-from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.engine.cleanupworld import files_of, named_files
 from tests.s3server import S3Server, s3_server
 
@@ -307,7 +307,7 @@ def test_merge_in_tasks_leaves_blobs_alone(graph: Graph) -> None:
     update(graph, "n: 2", 'name != "none"', branch="b")
     put(graph, "fresh", 150_000, "b")
     graph.mutate('query q() { update File set {tags: ["x"]} where name = "alone" }')
-    ranges = Ranges(Threads, 1, 1)
+    ranges = SparkMergeWorkers(Threads, 1, 1)
     with cost_of(graph) as cost:
         merge_with(graph, "b", "main", ranges, ranges)
     # All but the blob that is new to the target, which is also compared with what was written.

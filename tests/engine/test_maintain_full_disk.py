@@ -18,7 +18,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.limits import RESERVE_BYTES
 from omnigraph.manifest import intents, recovery
-from omnigraph.manifest.intents import CLEANUP, Owner, alone, declared, pending, this_process
+from omnigraph.manifest.intents import CLEANUP, Owner, declared, exclusive_intent, pending, this_process
 from omnigraph.store.objects.control_objects import Objects
 from omnigraph.store.objects.local_objects import LocalObjects
 from omnigraph.store.objects.reserve import RESERVE_PATH
@@ -118,7 +118,7 @@ def test_cleanup_on_a_full_disk_stands_back_for_another(disk: Path) -> None:
     graph = make(disk)
     kernel = graph.session.kernel
     fill(disk)
-    with alone(kernel.store, CLEANUP, graph.snapshot()), hours_later():
+    with exclusive_intent(kernel.store, CLEANUP, graph.snapshot()), hours_later():
         assert not Path(graph.uri, RESERVE_PATH).exists()
         assert [one.kind for one in pending(kernel.store)[0]] == [CLEANUP]
         assert refused(lambda: og.open(graph.uri).cleanup(keep=1)).code == "conflict.busy"
@@ -146,7 +146,7 @@ def test_cleanup_on_a_full_disk_spares_live_work(disk: Path) -> None:
 def test_heartbeat_on_a_full_disk_needs_no_room(disk: Path) -> None:
     graph = make(disk)
     store = graph.session.kernel.store
-    with alone(store, CLEANUP, graph.snapshot()) as held:
+    with exclusive_intent(store, CLEANUP, graph.snapshot()) as held:
         fill(disk)
         before = store.objects.info(held.intent.object_path)
         for _ in range(2):

@@ -34,7 +34,7 @@ WRITER = """
 import sys, omnigraph as og
 with og.open(sys.argv[1]) as graph:
     # It overtakes as often as the test wants, whatever others ask for.
-    graph.session.kernel._turn(None).line.contention.must_look = lambda now: False
+    graph.session.kernel.commit_loop.turn(None).line.contention.must_look = lambda now: False
     print("ready", flush=True)
     for line in sys.stdin:
         graph.mutate(line)

@@ -19,8 +19,8 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import HEARTBEAT_LOST_SECONDS, STAGED_SECONDS_MAX
 from omnigraph.manifest import branches, publish
-from omnigraph.manifest.intents import FOLDER, alone, declared
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.intents import FOLDER, declared, exclusive_intent
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.store.objects import uri
 from tests.engine.upkeep import hours_later
@@ -161,7 +161,7 @@ def test_name_that_is_given_without_an_intent_is_caught(
 
 def test_cleanup_beside_another_is_refused(graph: Graph) -> None:
     with (
-        alone(graph.session.kernel.store, "cleanup", graph.snapshot()),
+        exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()),
         pytest.raises(ConflictError, match="another cleanup"),
     ):
         graph.cleanup(keep=1)
@@ -202,7 +202,7 @@ def test_intent_that_storage_does_not_give_out_stops_who_has_to_know(
     first = graph.commits()[0].commit_id
     graph.ingest([{"type": "Person", "data": {"name": "a"}}])
     other = og.open(graph.uri)
-    with alone(graph.session.kernel.store, "cleanup", graph.snapshot()) as held:
+    with exclusive_intent(graph.session.kernel.store, "cleanup", graph.snapshot()) as held:
 
         def fault(request: Request) -> Fault | None:
             is_intent = request.method == "GET" and request.key.endswith(held.intent.object_path)
@@ -283,7 +283,7 @@ def publish_under_intent(graph: Graph, *, is_rolled_back: bool) -> None:
         if is_rolled_back:
             kernel.store.objects.delete(held.intent.object_path)
         with hours_later(2 * HEARTBEAT_LOST_SECONDS / 3_600):
-            kernel.commit("main", lambda snapshot: plan, Work.LONG_CHANGE)
+            kernel.commit("main", lambda snapshot: plan, CommitPolicy.LONG_CHANGE)
 
 
 def test_long_work_that_was_rolled_back_meanwhile_is_refused(graph: Graph) -> None:
@@ -304,14 +304,14 @@ def test_long_work_that_nobody_touched_is_published(graph: Graph) -> None:
 def test_alone_second_of_a_kind_stands_back_until_the_first_is_gone(graph: Graph) -> None:
     store, base = graph.session.kernel.store, graph.snapshot()
     with (
-        alone(store, "tidy", base),
-        alone(store, "other", base),
+        exclusive_intent(store, "tidy", base),
+        exclusive_intent(store, "other", base),
         pytest.raises(ConflictError, match="another tidy"),
-        alone(store, "tidy", base),
+        exclusive_intent(store, "tidy", base),
     ):
         pytest.fail("there are two of a kind")
-    with alone(store, "tidy", base) as again:
+    with exclusive_intent(store, "tidy", base) as again:
         dead = replace(again.intent, owner=replace(again.intent.owner, started="0"))
         store.objects.write(dead.object_path, dead.to_bytes())
-        with alone(store, "tidy", base) as next_one:
+        with exclusive_intent(store, "tidy", base) as next_one:
             assert next_one.intent.kind == "tidy"

@@ -18,7 +18,7 @@ from omnigraph.failpoints import Point
 from omnigraph.graph import Graph
 from omnigraph.ids import OperationId, new_ulid
 from omnigraph.manifest import recovery
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import Snapshot
 
@@ -187,7 +187,10 @@ def new_operation() -> OperationId:
 
 
 def test_repair_beside_another_is_refused(graph: Graph) -> None:
-    with alone(graph.session.kernel.store, "repair", graph.snapshot()), pytest.raises(ConflictError, match="another"):
+    with (
+        exclusive_intent(graph.session.kernel.store, "repair", graph.snapshot()),
+        pytest.raises(ConflictError, match="another"),
+    ):
         graph.repair(confirm=True)
 
 

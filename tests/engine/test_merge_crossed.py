@@ -14,7 +14,7 @@ from omnigraph.engine.tasks import Threads
 from omnigraph.errors import GraphError, MergeConflict
 from omnigraph.graph import Graph
 from omnigraph.manifest.kernel import Kernel
-from omnigraph.pipeline.range_merge.merge import Ranges, merge_with
+from omnigraph.pipeline.range_merge.merge import SparkMergeWorkers, merge_with
 from tests.engine.mergegraphs import files
 from tests.engine.upkeep import hours_later
 from tests.engine.write.graphs import rows
@@ -67,7 +67,7 @@ def here(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
 
 def on_ranges(graph: Graph, source: str, into: str, **options: Any) -> MergeReceipt:
     """Merge as a large merge does: each task has a few ids."""
-    ranges = Ranges(Threads, 1, 1)
+    ranges = SparkMergeWorkers(Threads, 1, 1)
     return merge_with(graph, source, into, ranges, ranges, options.get("resolutions"))
 
 

@@ -31,7 +31,7 @@ from omnigraph.manifest.create import accepted, init
 from omnigraph.manifest.intents import Intent, declared, this_process
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Pin, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.updates import Drop, Register, SetSchema
 from omnigraph.store.index import index_build
@@ -176,7 +176,10 @@ def _insert(rows: Mapping[str, Sequence[str]], branch: str = MAIN) -> Callable[[
 
 
 def _change(
-    table_key: str, stage: Callable[[Dataset], Change | None], work: Work = Work.CHANGE, branch: str = MAIN
+    table_key: str,
+    stage: Callable[[Dataset], Change | None],
+    work: CommitPolicy = CommitPolicy.CHANGE,
+    branch: str = MAIN,
 ) -> Callable[[Kernel], None]:
     def run(kernel: Kernel) -> None:
         def prepare(snapshot: Snapshot) -> Plan:
@@ -202,11 +205,13 @@ def _compact(kernel: Kernel) -> None:
         assert built is not None
         return Plan("optimize", (Effect(PERSON, dataset, (rewritten, built)),))
 
-    kernel.commit(MAIN, prepare, Work.MAINTENANCE)
+    kernel.commit(MAIN, prepare, CommitPolicy.MAINTENANCE)
 
 
 def _change_schema(kernel: Kernel) -> None:
-    kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, OperationId(new_ulid())), Work.CHANGE)
+    kernel.commit(
+        MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, OperationId(new_ulid())), CommitPolicy.CHANGE
+    )
 
 
 def _long_schema_change(kernel: Kernel) -> None:
@@ -214,7 +219,9 @@ def _long_schema_change(kernel: Kernel) -> None:
     with declared(kernel.store, "schema_apply", base, "ann") as held:
         _, pin = _next_schema(base)
         held.staging(f"{pin.path}/")
-        kernel.commit(MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, held.operation_id), Work.LONG_CHANGE)
+        kernel.commit(
+            MAIN, lambda snapshot: _schema_plan(kernel.store, snapshot, held.operation_id), CommitPolicy.LONG_CHANGE
+        )
 
 
 def _schema_plan(store: Store, snapshot: Snapshot, operation_id: OperationId) -> Plan:
@@ -356,7 +363,7 @@ SCENARIOS: Final = {
             _change(
                 PERSON,
                 lambda dataset: index_build.build(dataset, [IndexSpec("name", IndexKind.FULLTEXT, "name_text")]),
-                Work.MAINTENANCE,
+                CommitPolicy.MAINTENANCE,
             ),
         ),
         Scenario("compact", _small, _compact),

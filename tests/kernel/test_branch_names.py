@@ -15,9 +15,10 @@ from omnigraph.engine.history import describe_commits
 from omnigraph.graph import Graph
 from omnigraph.manifest import branches as branch_control
 from omnigraph.manifest import encoding, history
+from omnigraph.manifest.heads import BranchHeads
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, UNKNOWN_NAMES, BranchNames, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import AddBranch, DropBranch
 
 
@@ -51,7 +52,7 @@ def forget_names(graph: Graph, name: str) -> None:
         old = replace(main.state.branches[name], recorded_names=None)
         return Plan(None, updates=(DropBranch(name), AddBranch(old)))
 
-    kernel.commit(MAIN, prepare, Work.CONTROL)
+    kernel.commit(MAIN, prepare, CommitPolicy.CONTROL)
 
 
 def test_names_live_renamed_and_deleted_branch_keeps_all(graph: Graph) -> None:
@@ -133,7 +134,7 @@ def test_names_of_live_branches_cost_no_request(graph: Graph, monkeypatch: pytes
         graph.branches.create(name)
     session = og.open(graph.uri).session
     snapshot = session.kernel.snapshot("a")
-    monkeypatch.setattr(Kernel, "_verify", None)
+    monkeypatch.setattr(BranchHeads, "refresh", None)
     monkeypatch.setattr(history, "open_log", None)
     assert session.names_of(snapshot) == BranchNames(("a",))
 

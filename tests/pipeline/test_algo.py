@@ -246,8 +246,8 @@ def test_write_to_nodes_that_moved_is_a_conflict(graph: og.Graph) -> None:
         ({"write_to": "levl"}, "did you mean `level`"),
         ({"write_to": "note"}, "takes a number"),
         ({"write_to": "title"}, "takes a number"),
-        ({"write_to": "level", "at": 1}, "in the past"),
-        ({"engine": "abacus"}, "no engine `abacus`"),
+        ({"write_to": "level", "at": 1}, "a past state cannot be written"),
+        ({"engine": "abacus"}, "unknown engine `abacus`"),
     ],
 )
 def test_degree_wrong_calls_say_what_to_do(graph: og.Graph, options: dict[str, Any], message: str) -> None:

@@ -27,7 +27,7 @@ from omnigraph.manifest.plan import Effect, Plan
 from omnigraph.manifest.updates import SetVersion
 from omnigraph.pipeline.spark.executors import Executors
 from omnigraph.pipeline.spark_maintenance import optimize, verify
-from omnigraph.pipeline.spark_maintenance.optimize import Spread
+from omnigraph.pipeline.spark_maintenance.optimize import SparkWorkers
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write import compaction
 from omnigraph.store.write.transaction import append
@@ -94,7 +94,7 @@ def test_optimize_elsewhere_equals_optimize_in_process(tmp_path: Path, pieces: N
     here, there = grown(tmp_path / "here"), grown(tmp_path / "there")
     head = there.snapshot().version
     expected = here.optimize()
-    with patch.object(optimize, "executors", lambda _: Threads()):
+    with patch.object(optimize, "start_executors", lambda _: Threads()):
         report = pipeline.optimize(there, engine="spark")
     assert told(report) == told(expected)
     assert shape(there) == shape(here)
@@ -113,7 +113,7 @@ def test_optimize_elsewhere_leaves_nothing_to_do(tmp_path: Path) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
     for place in range(3):
         graph.ingest([{"type": "Person", "data": person(place)}])
-    with patch.object(optimize, "executors", lambda _: Threads()):
+    with patch.object(optimize, "start_executors", lambda _: Threads()):
         assert pipeline.optimize(graph, engine="spark").commit is not None
         assert pipeline.optimize(graph, engine="spark").commit is None
 
@@ -136,7 +136,7 @@ def test_optimize_elsewhere_writer_in_between_wins_and_neither_fails(tmp_path: P
                 )
             return super().run(stage, work, payloads, sizes)
 
-    with patch.object(optimize, "executors", lambda _: Late()):
+    with patch.object(optimize, "start_executors", lambda _: Late()):
         report = pipeline.optimize(graph, engine="spark")
     assert wrote
     assert all(one.committed for one in report.types)
@@ -154,7 +154,10 @@ def test_optimize_auto_takes_spark_above_a_size(tmp_path: Path, limit: int, engi
         asked.append("elsewhere")
         return Threads()
 
-    with patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit), patch.object(optimize, "executors", executors):
+    with (
+        patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", limit),
+        patch.object(optimize, "start_executors", executors),
+    ):
         assert pipeline.optimize(graph).commit is not None
     assert asked == (["elsewhere"] if engine == "elsewhere" else [])
 
@@ -168,7 +171,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 
     with (
         patch.object(optimize, "MAINTAIN_LOCAL_BYTES_MAX", 0),
-        patch.object(optimize, "executors", executors),
+        patch.object(optimize, "start_executors", executors),
         patch.object(optimize, "find_spec", lambda _: None if missing == "package" else object()),
     ):
         assert pipeline.optimize(graph).commit is not None
@@ -179,7 +182,7 @@ def test_optimize_auto_without_spark_stays_here(tmp_path: Path, missing: str) ->
 @pytest.mark.parametrize("command", [pipeline.optimize, pipeline.verify])
 def test_maintenance_unknown_engine_is_refused(tmp_path: Path, command: Callable[..., object]) -> None:
     graph = og.init(tmp_path / "g", SCHEMA)
-    with pytest.raises(UsageError, match="no engine `sparc`"):
+    with pytest.raises(UsageError, match="unknown engine `sparc`"):
         command(graph, engine="sparc")
 
 
@@ -278,7 +281,7 @@ def test_optimize_on_spark_task_that_dies_adds_nothing_twice(spark: Any, tmp_pat
     object.__setattr__(runner, "marks", tmp_path)
     staged: list[str] = []
     with failpoints.armed({Point.COMMIT_PREPARED: staged.append}):
-        report = run_optimize(there.session, "main", None, Spread(there.session, "main", lambda: runner))
+        report = run_optimize(there.session, "main", None, SparkWorkers(there.session, "main", lambda: runner))
     assert (tmp_path / "compacting").exists()
     assert (tmp_path / "indexing").exists()
     assert told(report) == told(expected)

@@ -19,7 +19,7 @@ from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.lang.catalog import EdgeType, NodeType, Property, Scalar
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, PendingIndex, build, coverage, misleading, missing
 from omnigraph.store.read.dataset import Dataset
@@ -86,7 +86,7 @@ def ensure_indices(session: GraphSession, branch: str = MAIN, actor: str | None 
     session = authorize(session, "change", on_branch(branch), actor)
     with ExitStack() as stack:
         work = _Ensure(session, session.actor, stack)
-        receipt = session.kernel.commit(branch, work.prepare, Work.MAINTENANCE)
+        receipt = session.kernel.commit(branch, work.prepare, CommitPolicy.MAINTENANCE)
     # All types are looked after; of those that the actor may not see, nothing is told.
     seen = session.visible_view(receipt.snapshot if receipt else session.kernel.snapshot(branch)).snapshot.state.pins
     built = sorted(

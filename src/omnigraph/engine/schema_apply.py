@@ -28,7 +28,7 @@ from omnigraph.lang.source import Source
 from omnigraph.manifest.create import SCHEMA_COPY, accepted
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import HARD_DROPS, MAIN, Commit, Pin, Purge, Snapshot, TypeIdentity
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import HeadIs, SchemaIs
 from omnigraph.manifest.updates import Drop, Register, Rename, SetPurges, SetSchema, Update
 from omnigraph.store.lance_schema import physical_schema
@@ -89,7 +89,7 @@ def apply(
     work = _Apply(session.kernel, _source(text), allow_data_loss, session.actor, check)
     # Control work waits for its turn, so writers of this process never make it lose. A write of another process in
     # between costs it nothing: it is planned anew, as long as the schema that it was planned against still stands.
-    receipt = session.kernel.commit(MAIN, work.prepare, Work.CONTROL)
+    receipt = session.kernel.commit(MAIN, work.prepare, CommitPolicy.CONTROL)
     after = receipt.snapshot if receipt else work.base
     _refresh_copy(session.kernel, after.state.schema.source)
     return SchemaReceipt(

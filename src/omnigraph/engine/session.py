@@ -5,13 +5,12 @@ Reading, writing, branches and maintenance are functions in other modules of the
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -36,51 +35,17 @@ from omnigraph.lang.schema import SchemaIR, catalog_of
 from omnigraph.lang.schema.restrict import with_their_edges
 from omnigraph.lang.source import Source
 from omnigraph.limits import CATALOG_CACHE_MAX, QUERY_CACHE_BYTES_MAX, QUERY_CACHE_MAX, QUERY_LONG_BYTES
+from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, AcceptedSchema, BranchNames, Commit, Snapshot
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.live_rows import check_deletions
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 # A past state: a commit id or tag, a manifest version, or a timestamp (naive means UTC).
 AsOf: TypeAlias = str | int | datetime
 _AT_EXPECTED: Final = "`at` must be a commit id, a tag, a manifest version or a datetime"
 
 
-class Lru(Generic[K, V]):
-    """A thread-safe LRU cache, bounded by the number of entries and optionally by bytes."""
-
-    def __init__(self, entries_max: int, bytes_max: int | None = None) -> None:
-        self._entries: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        self._entries_max = entries_max
-        self._bytes_max = bytes_max
-        self._lock = Lock()
-        self.nbytes = 0
-
-    def get(self, key: K, make: Callable[[], V], size: int = 0) -> V:
-        """Return the value of a key, computing it on a miss; `size` is its approximate size in bytes."""
-        with self._lock:
-            if key in self._entries:
-                self._entries.move_to_end(key)
-                return self._entries[key][0]
-        value = make()
-        if self._bytes_max is not None and size * _LARGE_SHARE > self._bytes_max:
-            # A value this large would evict most others: compute it each time instead.
-            return value
-        with self._lock:
-            if key not in self._entries:
-                self._entries[key] = (value, size)
-                self.nbytes += size
-            while len(self._entries) > self._entries_max or (self._bytes_max or self.nbytes) < self.nbytes:
-                _, (_, dropped) = self._entries.popitem(last=False)
-                self.nbytes -= dropped
-        return value
-
-
-# Values larger than this fraction (one fourth) of the cache are not cached.
-_LARGE_SHARE: Final = 4
 # Memory of a compiled query per byte of its text, measured; most of it is plan objects.
 _COMPILED_BYTES: Final = 128
 # Long texts are compiled one at a time, so that they do not hold the GIL against all other requests.
@@ -115,11 +80,13 @@ class GraphSession:
     kernel: Kernel
     actor: str | None = None
     policy: PolicyHook = ALLOW_ALL
-    _catalogs: Lru[str, Catalog] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
-    _queries: Lru[tuple[str, str | None, str], CompiledQuery] = field(
-        default_factory=lambda: Lru(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
+    _catalogs: LruCache[str, Catalog] = field(default_factory=lambda: LruCache(CATALOG_CACHE_MAX))
+    _queries: LruCache[tuple[str, str | None, str], CompiledQuery] = field(
+        default_factory=lambda: LruCache(QUERY_CACHE_MAX, QUERY_CACHE_BYTES_MAX)
     )
-    _schemas: Lru[tuple[str, frozenset[str]], AcceptedSchema] = field(default_factory=lambda: Lru(CATALOG_CACHE_MAX))
+    _schemas: LruCache[tuple[str, frozenset[str]], AcceptedSchema] = field(
+        default_factory=lambda: LruCache(CATALOG_CACHE_MAX)
+    )
 
     def acting_as(self, actor: str | None) -> GraphSession:
         """Return this session for another actor; itself if `actor` is None."""
@@ -264,7 +231,7 @@ class GraphSession:
         """Return a snapshot without the given hidden types."""
         if hidden:
             full = snapshot.state.schema
-            schema = self._schemas.get((full.ir_hash, hidden), lambda: restrict_schema(full, hidden))
+            schema = self._schemas.get_or_create((full.ir_hash, hidden), lambda: restrict_schema(full, hidden))
             snapshot = replace(restrict_snapshot(snapshot, hidden, schema), is_partial=True)
         return View(self.kernel, snapshot, self.catalog(snapshot))
 
@@ -297,7 +264,9 @@ class GraphSession:
     def catalog(self, snapshot: Snapshot) -> Catalog:
         """Return the catalog of a snapshot's schema."""
         schema = snapshot.state.schema
-        return self._catalogs.get(schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir))))
+        return self._catalogs.get_or_create(
+            schema.ir_hash, lambda: catalog_of(SchemaIR.from_json(orjson.loads(schema.ir)))
+        )
 
     def compile(self, source: str, catalog: Catalog, name: str | None = None) -> CompiledQuery:
         """Return a query compiled against a catalog, from the cache if possible."""
@@ -309,7 +278,7 @@ class GraphSession:
             with _compiling_long if len(source) > QUERY_LONG_BYTES else nullcontext():
                 return compile_query(Source("query.gq", source), catalog, name=name)
 
-        return self._queries.get(key, compile_source, compiled_bytes(source))
+        return self._queries.get_or_create(key, compile_source, compiled_bytes(source))
 
     def at(self, branch: str, at: AsOf) -> Snapshot:
         """Return a past snapshot as stored; the caller checks permission."""

@@ -1,7 +1,4 @@
-"""Embed: vectors for what is stored, with tasks in threads of this process or on the executors of Spark.
-
-What is to be embedded, and how it is published, is decided by `engine.embed`; this says where the work runs.
-"""
+"""`Graph.embed` with tasks in threads or on Spark executors; `engine.embed` plans and publishes."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
 from omnigraph.manifest.model import MAIN
-from omnigraph.pipeline.bulk_load.embed_site import site_of, slots
-from omnigraph.pipeline.spark.executors import Engine, check_engine, executors
+from omnigraph.pipeline.bulk_load.embed_site import count_processes, executor_site
+from omnigraph.pipeline.spark.executors import Engine, check_engine, start_executors
 
 
 def embed(
@@ -33,23 +30,23 @@ def embed(
     master: str | None = None,
     watcher: Watcher = NOBODY,
 ) -> EmbedReceipt:
-    """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
+    """Embed stored texts like `Graph.embed`, on Spark if `engine` says so or the types are large."""
     check_engine(engine)
     session, branch = graph.session, strip_name(branch)
-    if not _is_for_spark(engine, master, session, branch):
+    if not _use_spark(engine, master, session, branch):
         return embed_stored(session, branch, types, mode, select, runner=Threads(watcher))
-    runner = executors(master, watcher)
-    site = site_of(graph.uri, new_ulid(), slots(runner))
+    runner = start_executors(master, watcher)
+    site = executor_site(graph.uri, new_ulid(), count_processes(runner))
     return embed_stored(session, branch, types, mode, select, runner=runner, site=site)
 
 
-def _is_for_spark(engine: str, master: str | None, session: GraphSession, branch: str) -> bool:
+def _use_spark(engine: str, master: str | None, session: GraphSession, branch: str) -> bool:
     if engine != "auto" or master is not None:
         return engine != "local"
     if find_spec("pyspark") is None:
         return False
     snapshot = session.kernel.snapshot(branch)
     nodes = session.catalog(snapshot).nodes.values()
-    keys = [one.table_key for one in nodes if any(property_.embed for property_ in one.properties.values())]
-    fragments = [one for key in keys for one in session.kernel.dataset(snapshot, key).fragments]
-    return sum(file.file_size_bytes or 0 for one in fragments for file in one.files) > EMBED_LOCAL_BYTES_MAX
+    keys = [item.table_key for item in nodes if any(property_.embed for property_ in item.properties.values())]
+    fragments = [item for key in keys for item in session.kernel.dataset(snapshot, key).fragments]
+    return sum(file.file_size_bytes or 0 for item in fragments for file in item.files) > EMBED_LOCAL_BYTES_MAX

@@ -17,7 +17,7 @@ import omnigraph as og
 from omnigraph.engine.indexes import wanted_indexes
 from omnigraph.errors import DriftDetected
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import coverage
 from omnigraph.store.write.transaction import append
 from tests.kernel.fleettools import stranger
@@ -70,7 +70,7 @@ def fill(graph: og.Graph, ids: Sequence[str], branch: str = MAIN, **values: Sequ
             effects.append(Effect(key, dataset, (append(dataset, rows(dataset.schema)),)))
         return Plan("insert", tuple(effects))
 
-    graph.session.kernel.commit(branch, prepare, Work.INSERT)
+    graph.session.kernel.commit(branch, prepare, CommitPolicy.INSERT)
 
 
 def test_wanted_indexes_follow_the_declarations(graph: og.Graph) -> None:
@@ -189,7 +189,7 @@ def test_ensure_indices_someone_else_got_there_first_is_done(graph: og.Graph) ->
     prepare = graph.session.kernel.commit
     calls: list[int] = []
 
-    def commit(branch: str, work: Any, kind: Work) -> Any:
+    def commit(branch: str, work: Any, kind: CommitPolicy) -> Any:
         def slow(snapshot: Snapshot) -> Any:
             plan = work(snapshot)
             if not calls:

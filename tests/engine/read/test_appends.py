@@ -13,7 +13,7 @@ import pytest
 import omnigraph as og
 from omnigraph.engine.query import adjacency
 from omnigraph.engine.query.adjacency import Adjacency, add_to_adjacency, build_adjacency
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.read.version_diff import Beginning, read_after, shared_beginning
 from tests.engine.read.graphs import create, knows, person, write
@@ -48,7 +48,7 @@ def fold(graph: og.Graph, table_key: str) -> None:
         assert change is not None
         return Plan("optimize", (Effect(table_key, dataset, (change,)),))
 
-    kernel.commit("main", prepare, Work.MAINTENANCE)
+    kernel.commit("main", prepare, CommitPolicy.MAINTENANCE)
 
 
 class Reads:

@@ -14,7 +14,7 @@ from omnigraph import clock
 from omnigraph.engine.query.budget import Budget, CancelToken
 from omnigraph.errors import BudgetExceeded, OmniGraphError, QueryCancelled
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.write.transaction import append
 from tests.engine.read.graphs import create
 
@@ -44,7 +44,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> og.Graph:
             effects.append(Effect(key, dataset, (append(dataset, table),)))
         return Plan("load", tuple(effects))
 
-    graph.session.kernel.commit("main", prepare, Work.INSERT)
+    graph.session.kernel.commit("main", prepare, CommitPolicy.INSERT)
     return graph
 
 

@@ -15,7 +15,7 @@ from omnigraph.errors import GraphError, OmniGraphError, PolicyDenied, ReadSetCh
 from omnigraph.failpoints import Point
 from omnigraph.lang.diagnostic import LanguageError
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.recovery import sweep
 from omnigraph.manifest.requirements import SchemaIs
 from tests.kernel.fleettools import stranger
@@ -239,7 +239,7 @@ def test_apply_writer_of_the_old_schema_is_told(graph: og.Graph) -> None:
         return Plan("insert", requirements=(SchemaIs(old),))
 
     with pytest.raises(ReadSetChanged) as caught:
-        graph.session.kernel.commit(MAIN, prepare, Work.INSERT)
+        graph.session.kernel.commit(MAIN, prepare, CommitPolicy.INSERT)
     assert caught.value.context["member"] == "schema_ir_hash"
 
 

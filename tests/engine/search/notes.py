@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from omnigraph.engine.session import GraphSession, View
 from omnigraph.manifest.model import Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.store.index.index_build import IndexKind, IndexSpec, build
 from omnigraph.store.read.dataset import Dataset
 from omnigraph.store.write.transaction import Change
@@ -79,4 +79,4 @@ class Notes:
             assert change is not None
             return Plan(kind, (Effect(NOTE, dataset, (change,)),))
 
-        kernel.commit("main", prepare, Work.CHANGE)
+        kernel.commit("main", prepare, CommitPolicy.CHANGE)

@@ -9,7 +9,7 @@ import pytest
 import omnigraph as og
 from omnigraph.errors import OmniGraphError
 from omnigraph.graph import Graph
-from omnigraph.manifest.commit_attempt import prepare_first
+from omnigraph.manifest.commit_loop import prepare_first
 from tests.engine.upkeep import elsewhere
 from tests.kernel.fleetlog import requests_of, shape
 from tests.s3server import S3Server, s3_server
@@ -74,7 +74,7 @@ def test_mutation_sees_a_type_and_a_row_that_another_process_just_added(graph: G
 
 def test_refusal_on_an_old_state_alone_is_caught(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "omnigraph.manifest.kernel.prepare_first",
+        "omnigraph.manifest.commit_loop.prepare_first",
         lambda base, prepare, work, read_newest: prepare_first(base, prepare, work, lambda: base),
     )
     elsewhere(graph).mutate(INSERT, params={"name": "z"})

@@ -20,10 +20,10 @@ from omnigraph.engine.write.staging import Stager
 from omnigraph.engine.write.write_authorization import authorize, write_permissions
 from omnigraph.errors import UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, EdgeType, NodeType, Scalar
-from omnigraph.lang.query.syntax_errors import suggestion
 from omnigraph.lang.schema.arrow_schema import arrow_schema, arrow_type
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.manifest.model import Commit, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import PinIs, Requirement, SchemaIs
 from omnigraph.rules.arrow_typing import pc
 from omnigraph.rules.delta import Changes, Delta, Intent, one_array
@@ -71,7 +71,9 @@ def _edge_types(catalog: Catalog, names: Sequence[str] | None) -> tuple[EdgeType
     for name in names:
         edge = catalog.edge_by_word(name)
         if edge is None:
-            hint = suggestion(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
+            hint = (
+                did_you_mean(name, catalog.edges) or f"the schema has {', '.join(sorted(catalog.edges)[:8]) or 'none'}"
+            )
             raise UsageError(f"there is no edge type `{name}`; {hint}", type=name)
         found[edge.name] = edge
     if not found:
@@ -151,7 +153,7 @@ def write_values(session: GraphSession, values: NodeValues, property_name: str, 
         reads = frozenset(committed.types_read | deltas.keys())
         return Plan("mutation", effects, (), tuple(requirements), session.actor, reads=reads)
 
-    receipt = session.kernel.commit(branch, prepare, Work.LONG_CHANGE)
+    receipt = session.kernel.commit(branch, prepare, CommitPolicy.LONG_CHANGE)
     return receipt.commit if receipt is not None else None
 
 
@@ -160,7 +162,7 @@ def _types_with(values: NodeValues, name: str) -> list[NodeType]:
     types = [one for one in all_types if name in one.properties]
     if not types:
         known = sorted({known for one in all_types for known in one.properties})
-        hint = suggestion(name, known) or f"add it to {' or '.join(f'`{one.name}`' for one in all_types[:4])}"
+        hint = did_you_mean(name, known) or f"add it to {' or '.join(f'`{one.name}`' for one in all_types[:4])}"
         raise UsageError(f"no node type that was measured has a property `{name}`; {hint}", property=name)
     for one in types:
         wanted = one.properties[name].type

@@ -21,7 +21,7 @@ from omnigraph.engine.changes.change_json import change_texts
 from omnigraph.engine.changes.cursor import Place, Scope, Selection, Token, decode, encode, place_of, rejected, select
 from omnigraph.engine.changes.state_diff import Pair, Side, of_ops, pairs
 from omnigraph.engine.past_names import NOW, Naming, check_names
-from omnigraph.engine.session import GraphSession, Lru, View
+from omnigraph.engine.session import GraphSession, View
 from omnigraph.errors import ChangeFeedGap, GraphError, LimitExceeded, OmniGraphError, SchemaBoundary, UsageError
 from omnigraph.ids import BranchId, CommitId
 from omnigraph.limits import (
@@ -34,6 +34,7 @@ from omnigraph.limits import (
     CHANGE_WINDOW_BLOB_ROWS,
     CHANGE_WINDOW_ROWS,
 )
+from omnigraph.lru import LruCache
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Snapshot
 
@@ -41,7 +42,7 @@ from omnigraph.manifest.model import MAIN, Commit, Snapshot
 pc: Any = pyarrow.compute
 
 # Which entities of a large commit changed is found out once for all of its pages.
-_found: WeakKeyDictionary[Kernel, Lru[object, pa.Table]] = WeakKeyDictionary()
+_found: WeakKeyDictionary[Kernel, LruCache[object, pa.Table]] = WeakKeyDictionary()
 
 
 @dataclass(slots=True)
@@ -118,7 +119,7 @@ def _type_key(pair: Pair) -> str:
 
 def _candidates(kernel: Kernel, pair: Pair) -> pa.Table:
     key = tuple(side.pin.ref if side else None for side in (pair.before, pair.after))
-    return _found.setdefault(kernel, Lru(CHANGE_CACHE_MAX)).get(key, pair.candidates)
+    return _found.setdefault(kernel, LruCache(CHANGE_CACHE_MAX)).get_or_create(key, pair.candidates)
 
 
 def _start(ids: Any, after: Place) -> int:

@@ -26,7 +26,7 @@ from omnigraph.errors import OmniGraphError
 from omnigraph.limits import LOAD_SPLIT_BYTES
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.read.dataset import DatasetRef
 from omnigraph.store.write import fragments
@@ -147,7 +147,7 @@ class _Embedding:
         """Do the work, and remove what it staged in vain."""
         keep: set[str] = set()
         try:
-            receipt = self.session.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+            receipt = self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             keep = self._files()
             return receipt.commit if receipt else None
         except OmniGraphError as error:

@@ -21,7 +21,7 @@ from omnigraph.engine.write.committed_rows import ColumnTest, comparison
 from omnigraph.errors import DataError, UsageError
 from omnigraph.lang.catalog import NUMBERS, Catalog, NodeType, Property, PropertyType, Scalar
 from omnigraph.lang.query.ir import CompareOp, Parameter
-from omnigraph.lang.query.syntax_errors import suggestion
+from omnigraph.lang.suggestions import did_you_mean
 from omnigraph.rules.arrow_typing import Column, pc
 from omnigraph.rules.delta import one_array
 
@@ -50,7 +50,7 @@ def _test(type_: NodeType, field: str, value: str, text: str) -> ColumnTest:
     known = {"id": PropertyType(Scalar.STRING)} | {name: one.type for name, one in type_.properties.items()}
     wanted = known.get(field)
     if wanted is None or wanted.is_list or wanted.scalar in (Scalar.VECTOR, Scalar.BLOB):
-        hint = suggestion(field, known) or f"it has {', '.join(sorted(known))}"
+        hint = did_you_mean(field, known) or f"it has {', '.join(sorted(known))}"
         raise UsageError(f"`{type_.name}` has no property `{field}` to select by; {hint}", select=text)
     [decoded] = decode_params([Parameter(field, wanted, "")], {field: _plain(value, wanted)}).values()
     return comparison(field, wanted, CompareOp.EQ, decoded)
@@ -117,7 +117,7 @@ def plan_types(
     chosen = sorted(set(types or known))
     for name in chosen:
         if name not in known:
-            hint = suggestion(name, known) or f"those that have one are {', '.join(sorted(known))}"
+            hint = did_you_mean(name, known) or f"those that have one are {', '.join(sorted(known))}"
             raise UsageError(f"`{name}` is no type with an `@embed` property; {hint}", type=name)
     selects = parse_selects([known[name] for name in chosen], select)
     plans: list[TypePlan] = []

@@ -25,7 +25,7 @@ from omnigraph.errors import DriftDetected, GraphError, OmniGraphError, UsageErr
 from omnigraph.failpoints import Point
 from omnigraph.limits import RESIDUE_AGE_SECONDS
 from omnigraph.manifest.file_removal import Planner, RemovalPlan, delete_in_bulk, remove
-from omnigraph.manifest.intents import CLEANUP, Declared, alone
+from omnigraph.manifest.intents import CLEANUP, Declared, exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, MANIFEST_PATH
 from omnigraph.manifest.recovery import (
@@ -119,7 +119,7 @@ def cleanup(
     swept = SweepReport()
     settle(kernel, swept)
     # Said before anything is looked at, so that whoever names an old commit meanwhile hears of it.
-    with alone(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
+    with exclusive_intent(kernel.store, CLEANUP, kernel.snapshot(MAIN), session.actor) as held:
         planned = _plan(kernel, Policy(keep, older_than_seconds, held.now_us))
         failpoints.hit(Point.CLEANUP_DECIDED)
         rows = planned.remove(swept, held)

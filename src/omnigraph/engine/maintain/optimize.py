@@ -25,7 +25,7 @@ from omnigraph.lang.catalog import EdgeType, NodeType
 from omnigraph.limits import OPTIMIZE_ATTEMPTS_MAX
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Effect, Plan, Receipt, Work
+from omnigraph.manifest.plan import CommitPolicy, Effect, Plan, Receipt
 from omnigraph.manifest.requirements import PinIs, SchemaIs
 from omnigraph.store.index import index_build
 from omnigraph.store.index.index_build import Built, IndexSpec, PendingIndex, Segment
@@ -203,7 +203,7 @@ class _Optimize:
             if not self._staged:
                 return None
             try:
-                return self.session.kernel.commit(branch, self.prepare, Work.MAINTENANCE)
+                return self.session.kernel.commit(branch, self.prepare, CommitPolicy.MAINTENANCE)
             except _Outpaced:
                 continue
         raise AssertionError("the last attempt leaves out what is outpaced")
@@ -301,7 +301,7 @@ class _Optimize:
         with aside(base, rewrite) if rewrite is not None else nullcontext(base) as rewritten:
             shrunk = compaction.shrunk_fragments(rewrite) if rewrite is not None else frozenset()
             renewal = index_build.renewal(rewritten, specs, shrunk)
-            built = self.workers.index(rewritten, renewal.wanted)
+            built = self.workers.index(rewritten, renewal.segments)
             indexes = index_build.renewed(rewritten, renewal, built)
         files = [
             f"{base.ref.directory}/{file}"

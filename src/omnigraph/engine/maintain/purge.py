@@ -16,7 +16,7 @@ from omnigraph.limits import PURGE_BATCH_BYTES, STAGED_SECONDS_MAX
 from omnigraph.manifest.intents import CLEANUP, pending
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Purge, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.updates import SetPurges
 from omnigraph.store.files.shredding import Span, Unread, fields_in, shred_columns, stored_versions
 from omnigraph.store.read.dataset import Dataset
@@ -69,7 +69,7 @@ def purge(kernel: Kernel, now_us: int) -> tuple[Purged, ...]:
             done += [replace(one, is_done=True)] if is_done else []
     if done:
         try:
-            kernel.commit(MAIN, lambda main: _finish(main, done), Work.CONTROL)
+            kernel.commit(MAIN, lambda main: _finish(main, done), CommitPolicy.CONTROL)
         except StorageError as error:
             # The bytes are gone all the same; the next cleanup finds that out, and says so when there is room.
             if error.storage_kind is not StorageKind.FULL:

@@ -27,7 +27,7 @@ from omnigraph.limits import (
     RECONCILE_TYPES_MAX,
     RECONCILE_UNCOVERED_ROWS_MAX,
 )
-from omnigraph.manifest.intents import Busy, alone
+from omnigraph.manifest.intents import Busy, exclusive_intent
 from omnigraph.manifest.model import MAIN, Snapshot
 from omnigraph.manifest.recovery import SweepReport, finish_links, resolve_intents
 from omnigraph.store.index import index_build
@@ -92,7 +92,7 @@ class Reconciliation:
         kernel.refuse_read_only()
         with ExitStack() as stack:
             try:
-                stack.enter_context(alone(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))
+                stack.enter_context(exclusive_intent(kernel.store, RECONCILE, kernel.snapshot(MAIN), session.actor))
             except Busy as busy:
                 return ReconcileReport(is_claimed=True, unreadable=busy.unreadable)
             swept = SweepReport()

@@ -16,10 +16,10 @@ from omnigraph.engine.write.write_authorization import authorize
 from omnigraph.errors import UsageError, VersionMismatch
 from omnigraph.ids import OperationId
 from omnigraph.manifest import recovery
-from omnigraph.manifest.intents import alone
+from omnigraph.manifest.intents import exclusive_intent
 from omnigraph.manifest.kernel import Kernel
 from omnigraph.manifest.model import MAIN, Commit, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.publish import is_drifted
 from omnigraph.manifest.recovery import AuditRow, Outcome
 from omnigraph.manifest.requirements import HeadIs, PinIs, Requirement
@@ -37,7 +37,7 @@ def drifted_head(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> int | None:
     """
     if pin.owner != snapshot.state.branch_id:
         return None
-    if kernel.displaced(snapshot, pin):
+    if kernel.links.is_displaced(snapshot, pin):
         return kernel.store.open_latest(pin.path, pin.fork).version
     if not is_drifted(kernel.store, snapshot.ref, pin.ref):
         return None
@@ -129,7 +129,7 @@ def repair(
         return RepairReport(branch, tuple(_look_at_all(kernel, snapshot)), None)
     kernel.refuse_read_only()
     # Two repairs could take over and throw away the same version, so one stands back.
-    with alone(kernel.store, "repair", snapshot, session.actor) as held:
+    with exclusive_intent(kernel.store, "repair", snapshot, session.actor) as held:
         snapshot = kernel.snapshot(branch)
         rows = [_decide(row, force, discard) for row in _look_at_all(kernel, snapshot)]
         for row in rows:
@@ -152,7 +152,7 @@ def _look(kernel: Kernel, snapshot: Snapshot, pin: Pin) -> TypeRepaired:
     if head is None:
         return TypeRepaired(pin.table_key, pin.version, pin.version, Classification.NO_DRIFT, Action.NO_OP)
     newest = kernel.store.open_latest(pin.path, pin.fork)
-    is_displaced = kernel.displaced(snapshot, pin)
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
     foreign = operations(newest, pin.version - 1 if is_displaced else pin.version)
     if None in foreign:
         classification = Classification.UNVERIFIABLE
@@ -195,7 +195,7 @@ def _discard(kernel: Kernel, snapshot: Snapshot, row: TypeRepaired) -> None:
             type_key=row.type_key,
             expected=pin.version,
         )
-    is_displaced = kernel.displaced(snapshot, pin)
+    is_displaced = kernel.links.is_displaced(snapshot, pin)
     last = pin.version if is_displaced else pin.version + 1
     refs = [pin.ref.at(version) for version in range(row.head_version, last - 1, -1)]
     for ref in refs:
@@ -222,5 +222,5 @@ def _adopt(
         requirements: tuple[Requirement, ...] = (HeadIs(snapshot.head), *pins)
         return Plan("repair", (), tuple(updates), requirements, actor, operation_id=operation_id)
 
-    receipt = kernel.commit(snapshot.branch, prepare, Work.CHANGE)
+    receipt = kernel.commit(snapshot.branch, prepare, CommitPolicy.CHANGE)
     return receipt.commit if receipt else None

@@ -28,7 +28,7 @@ from omnigraph.lang.catalog import Catalog
 from omnigraph.limits import MERGE_ADOPT_ENTITIES_MIN
 from omnigraph.manifest.intents import Declared, declared
 from omnigraph.manifest.model import ADOPTED, Pin, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import BranchIs, HeadIs, SchemaIs
 from omnigraph.manifest.updates import SetVersion
 
@@ -141,7 +141,7 @@ class Application:
                 made[:] = [receipt]
                 return plan
 
-            published = self.session.kernel.commit(self.target, prepare, Work.MERGE)
+            published = self.session.kernel.commit(self.target, prepare, CommitPolicy.MERGE)
         [receipt] = made
         if published is None or published.commit is None:
             return receipt

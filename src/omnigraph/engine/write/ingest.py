@@ -31,7 +31,7 @@ from omnigraph.lang.catalog import Catalog, NodeType
 from omnigraph.limits import INGEST_CHUNK_RECORDS, WRITE_BYTES_MAX, WRITE_ENTITIES_MAX
 from omnigraph.manifest.branches import create_branch
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import SchemaIs
 from omnigraph.rules.delta import Changes, Delta, Intent, last_of_each
 from omnigraph.rules.validate import validate
@@ -216,7 +216,9 @@ def _write(
         reads = frozenset(committed.types_read | changes.deltas.keys())
         return Plan("ingest", effects, (), (schema,), session.actor, properties={"mode": mode}, reads=reads)
 
-    receipt = session.kernel.commit(branch, prepare, Work.CHANGE if mode == "overwrite" else Work.INSERT)
+    receipt = session.kernel.commit(
+        branch, prepare, CommitPolicy.CHANGE if mode == "overwrite" else CommitPolicy.INSERT
+    )
     assert receipt is not None
     assert receipt.commit is not None
     counts = {key: delta.rows.num_rows for key, delta in changes.deltas.items()}

@@ -32,7 +32,7 @@ from omnigraph.lang.catalog import FLOATS, NUMBERS, EdgeType, NodeType, Property
 from omnigraph.lang.query import CompiledQuery, ir, require_kind
 from omnigraph.lang.schema.key_ids import key_id, key_ids
 from omnigraph.manifest.model import MAIN, Snapshot
-from omnigraph.manifest.plan import Plan, Work
+from omnigraph.manifest.plan import CommitPolicy, Plan
 from omnigraph.manifest.requirements import IfCommit, SchemaIs
 from omnigraph.rules.arrow_typing import arrays
 from omnigraph.rules.coerce_value import Misfit, fit, shown
@@ -89,7 +89,7 @@ def mutate(
     may, compiled = _compile_early(session, branch, source, name)
     mutation = _Mutation(session, source, name, params or {}, if_commit)
     mutation.hidden |= may.hidden
-    work = Work.INSERT if _is_insert_only(compiled) else Work.CHANGE
+    work = CommitPolicy.INSERT if _is_insert_only(compiled) else CommitPolicy.CHANGE
     with mask_hidden_type_errors(mutation.hidden, session.actor):
         receipt = session.kernel.commit(branch, mutation.prepare, work)
     run = mutation.run

@@ -55,7 +55,7 @@ class WritePermissions:
             raise hidden_data_error(self.actor)
         for name in sorted(touched & self.unchangeable):
             raise PolicyDenied(
-                f"`change` of `{name}` is not allowed for `{self.actor}`; ask the policy's administrator for a"
+                f"`change` of `{name}` is not allowed for `{self.actor}`; ask the policy's administrator owner for a"
                 " rule that allows it",
                 action="change",
                 actor=self.actor,

@@ -114,5 +114,5 @@ def _run_stored(call: Call[wire.Invoke], if_commit: str | None) -> Response:
 
 def _reject_hidden(stored: StoredQuery, seen: View) -> None:
     """Hide a query of types that the caller may not see; the compiler would quote its text."""
-    if not stored.is_seen(seen.catalog):
+    if not stored.is_visible(seen.catalog):
         raise unknown_query()

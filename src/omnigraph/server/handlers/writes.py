@@ -74,7 +74,7 @@ def schema_plan(call: Call[wire.NewSchema]) -> Response:
 
 def schema_apply(call: Call[wire.NewSchema]) -> Response:
     request, session = call.input, call.graph.session
-    check = call.served.queries.refuse_breakage
+    check = call.served.queries.reject_breakage
     receipt = apply(session, Source("schema.pg", request.schema_source), request.allow_data_loss, call.actor, check)
     return receipt_response(receipt, uri=call.uri)
 

@@ -76,7 +76,7 @@ def blob_faults(dataset: Dataset) -> Iterator[str]:
 def _folder(dataset: Dataset, fragment: Any, column: str) -> str | None:
     """Return where the larger blobs of a column of a fragment lie; None when it has none, or they are not ours."""
     field = dataset.field_ids[column]
-    file = next((one for one in fragment.files if field in one.fields), None)
+    file = next((candidate for candidate in fragment.files if field in candidate.fields), None)
     directory = directory_of(dataset, file.base_id) if file is not None else None
     return f"{directory}/data/{file.path.removesuffix('.lance')}" if file is not None and directory else None
 
