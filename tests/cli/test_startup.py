@@ -13,7 +13,7 @@ from omnigraph.cli import startup
 usual = gc.get_threshold()
 {claim}
 print(gc.get_threshold()[0] > 10 * usual[0])
-startup.stay()
+startup.restore_gc()
 print(gc.get_threshold() == usual, gc.get_freeze_count() > 0)
 """
 

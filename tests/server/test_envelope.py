@@ -148,7 +148,7 @@ def test_told_names_the_graph_instead_of_its_place(house: GraphRegistry) -> None
 
 
 def test_told_of_texts_left_as_they_are_is_caught(house: GraphRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(error_masking, "_without", lambda value, roots, graph_id: value)
+    monkeypatch.setattr(error_masking, "_replace_paths", lambda value, roots, graph_id: value)
     assert "secret-place" in str(redact_error(naming(house.served["g"]), house.served["g"]))
 
 

@@ -380,7 +380,7 @@ def test_reader_that_is_always_slow_is_cut_off_though_it_never_stalls(
 
 def test_large_json_answer_that_is_not_read_is_dropped(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     live.service.minimum_rate = MinimumRate(stall_seconds=0.1)
-    monkeypatch.setattr("omnigraph.server.handlers.reads.json_answer", lambda value: Response(b"x" * 50_000_000))
+    monkeypatch.setattr("omnigraph.server.handlers.reads.json_response", lambda value: Response(b"x" * 50_000_000))
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     raw.connect((live.host, live.port))

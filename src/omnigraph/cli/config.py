@@ -83,7 +83,7 @@ def home() -> Path:
 
 
 def read_config() -> Config:
-    """Return what is written down; a missing file says nothing, a malformed one is refused, unknown keys are told.
+    """Read `config.yaml`; a missing file is empty, a malformed one an error, unknown keys are warned about.
 
     A home directory that this user may not enter, as in many containers, holds nothing for them; a file that they may
     not read is ignored with a warning. Where `OMNIGRAPH_HOME` names a directory, it has to be readable.
@@ -103,7 +103,7 @@ def read_config() -> Config:
 
 @lru_cache(maxsize=1)
 def _read(path: Path, stamp: int, is_chosen: bool) -> Config:
-    # A command asks several times; what is odd about the file is told once.
+    # Read once per command, so that warnings are printed once.
     try:
         text = path.read_text(encoding="utf-8")
     except PermissionError as error:
@@ -122,7 +122,7 @@ def _unreadable(path: Path, error: Exception) -> UsageError:
 
 
 def parse_config(text: str, path: str, warn: Callable[[str], None]) -> Config:
-    """Return what a text of YAML says; `warn` is told of keys that mean nothing here."""
+    """Parse the YAML of a configuration; calls `warn` for unknown keys."""
     import yaml
 
     try:

@@ -76,7 +76,7 @@ def metrics_text(service: Service, actor: str | None) -> Response:
         ("omnigraph_read_cache_bytes", "Bytes that graphs keep in memory for reads.", held),
         ("omnigraph_graphs", "Graphs that are served.", len(service.registry.served)),
         ("omnigraph_reconcile_rounds", "Rounds of work in the background.", sum(o.rounds for o in service.reconcilers)),
-        ("omnigraph_reconcile_failures", "Those that failed.", sum(served.failures for served in service.reconcilers)),
+        ("omnigraph_reconcile_failures", "Those that failed.", sum(o.failures for o in service.reconcilers)),
     ]
     return Response(service.metrics.render(gauges, storage).encode(), observability.METRICS_MEDIA)
 

@@ -6,7 +6,7 @@
 | sends trailers or extensions of chunks without end | a bound on all bytes that are neither headers nor body |
 | goes on with its body after it was answered | `Connection: close` and one deadline; nothing of it is kept |
 | sends the next request before this one is answered | the answer, and then the end of the connection |
-| does not read its answer | the clock of whoever sends; then the connection is reset, with all that waits in it |
+| does not read its answer | the minimum read rate; then the connection is reset, with all that waits in it |
 | hangs up | its request is cancelled, whatever else it had sent |
 | closes its half after a whole request | the answer, and then the end of the connection |
 | asks for another protocol | the answer in this one |

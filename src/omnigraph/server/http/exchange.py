@@ -68,7 +68,7 @@ class Exchange:
     # -- what the request brings -----------------------------------------------------------------------------------
 
     def feed(self, part: bytes) -> None:
-        """Take a part of the body; a body that nobody wants any more is dropped."""
+        """Buffer a part of the body; dropped once the response is complete."""
         if self.is_complete or self._is_disconnected:
             return
         self._body += part
@@ -82,7 +82,7 @@ class Exchange:
         self._event.set()
 
     def disconnect(self) -> None:
-        """Take note that nobody is there to answer to."""
+        """Record that the client has disconnected."""
         self._is_disconnected = True
         self._event.set()
 

@@ -76,7 +76,7 @@ def talk(
         (WRITE, [refused(UsageError("slow down"), 429), DONE], 2),
     ],
 )
-def test_converse_what_did_nothing_is_sent_again(
+def test_retry_what_did_nothing_is_sent_again(
     call: Call[Any], came: list[Response | NoResponse], requests: int
 ) -> None:
     answer, asked = talk(call, came)
@@ -93,7 +93,7 @@ def test_converse_what_did_nothing_is_sent_again(
         (WRITE, LATER, "usage.invalid", Effect.NONE),
     ],
 )
-def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
+def test_retry_what_may_have_happened_or_cannot_is_raised_at_once(
     call: Call[Any], came: Response | NoResponse, code: str, effect: Effect
 ) -> None:
     error, asked = talk(call, [came])
@@ -102,7 +102,7 @@ def test_converse_what_may_have_happened_or_cannot_is_raised_at_once(
 
 
 @pytest.mark.parametrize("came", [UNSENT, BUSY])
-def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Response | NoResponse) -> None:
+def test_retry_gives_up_after_a_bounded_number_of_attempts(came: Response | NoResponse) -> None:
     error, asked = talk(WRITE, [came] * 99)
     assert isinstance(error, OmniGraphError)
     assert len(asked) == CLIENT_ATTEMPTS_MAX
@@ -117,21 +117,19 @@ def test_converse_gives_up_after_a_bounded_number_of_attempts(came: Response | N
         ([operation("pending")] * 99, Effect.UNKNOWN, 1 + CLIENT_ATTEMPTS_MAX),
     ],
 )
-def test_converse_unknown_outcome_is_asked_for(
-    told: list[Response | NoResponse], effect: Effect, requests: int
-) -> None:
+def test_retry_unknown_outcome_is_asked_for(told: list[Response | NoResponse], effect: Effect, requests: int) -> None:
     error, asked = talk(WRITE, [UNKNOWN, *told])
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (effect, requests)
     assert asked[1] == "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
 
-def test_converse_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None:
+def test_retry_outcome_that_is_nothing_lets_the_write_be_sent_again() -> None:
     answer, asked = talk(WRITE, [UNKNOWN, operation("absent"), DONE])
     assert (answer, asked) == (1, ["/branches", "/operations/01ARZ3NDEKTSV4RRFFQ69G5FAV", "/branches"])
 
 
-def test_converse_unanswered_write_of_its_own_id_is_sent_again_under_the_same() -> None:
+def test_retry_unanswered_write_of_its_own_id_is_sent_again_under_the_same() -> None:
     steps = retry_steps(ONCE)
     first = next(steps)
     assert isinstance(first, Request)
@@ -140,7 +138,7 @@ def test_converse_unanswered_write_of_its_own_id_is_sent_again_under_the_same() 
     assert is_ulid(first.headers[wire.OPERATION_ID])
 
 
-def test_converse_never_answered_write_says_how_to_ask_for_it() -> None:
+def test_retry_never_answered_write_says_how_to_ask_for_it() -> None:
     error, asked = talk(ONCE, [UNANSWERED] * 99)
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (Effect.UNKNOWN, CLIENT_ATTEMPTS_MAX)
@@ -158,7 +156,7 @@ def test_converse_never_answered_write_says_how_to_ask_for_it() -> None:
         [SORRY] * 4,
     ],
 )
-def test_converse_write_that_one_attempt_may_have_done_stays_unknown(came: list[Response | NoResponse]) -> None:
+def test_retry_write_that_one_attempt_may_have_done_stays_unknown(came: list[Response | NoResponse]) -> None:
     error, asked = talk(ONCE, came)
     assert isinstance(error, OmniGraphError)
     assert (error.effect, len(asked)) == (Effect.UNKNOWN, len(came))
@@ -166,19 +164,19 @@ def test_converse_write_that_one_attempt_may_have_done_stays_unknown(came: list[
     assert "was not done" not in error.message
 
 
-def test_converse_failed_read_did_nothing() -> None:
+def test_retry_failed_read_did_nothing() -> None:
     error, asked = talk(READ, [SORRY] * 99)
     assert isinstance(error, OmniGraphError)
     assert (error.code, error.effect, len(asked)) == ("server.unreachable", Effect.NONE, CLIENT_ATTEMPTS_MAX)
 
 
-def test_converse_asking_for_an_outcome_waits_only_before_it_asks_again_and_never_long() -> None:
+def test_retry_asking_for_an_outcome_waits_only_before_it_asks_again_and_never_long() -> None:
     waits: list[float] = []
     talk(WRITE, [UNKNOWN, *[Response(503, {"retry-after": "3600"}, b"sorry")] * 99], waits)
     assert waits == [CLIENT_WAIT_SECONDS_MAX] * (CLIENT_ATTEMPTS_MAX - 1)
 
 
-def test_converse_write_that_was_done_is_raised_as_applied() -> None:
+def test_retry_write_that_was_done_is_raised_as_applied() -> None:
     done = GraphError("before", code="conflict.repeated", effect=Effect.APPLIED, graph_commit_id="C")
     error, asked = talk(ONCE, [UNANSWERED, refused(done)])
     assert isinstance(error, OmniGraphError)
