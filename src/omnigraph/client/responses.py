@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from omnigraph.engine.changes import ChangeSet, CommitPage, FeedPage
     from omnigraph.engine.changes.commit_diff import Block
     from omnigraph.engine.merge import MergeReceipt
-    from omnigraph.engine.query.explain import Explanation, Operator
+    from omnigraph.engine.query.explain import Explanation, OperatorReport
     from omnigraph.engine.query.result import Result
     from omnigraph.engine.schema_apply import SchemaReceipt
     from omnigraph.engine.write.write_receipts import IngestReceipt, MutationReceipt
@@ -56,11 +56,13 @@ def explanation(reply: Reply) -> Explanation:
     return Explanation(told["query"], tuple(map(_operator, told["plan"])), totals)
 
 
-def _operator(told: Mapping[str, Any]) -> Operator:
-    from omnigraph.engine.query.explain import Operator
+def _operator(told: Mapping[str, Any]) -> OperatorReport:
+    from omnigraph.engine.query.explain import OperatorReport
 
     actual = {name: value for name, value in told.items() if name not in ("operator", "estimated_rows", "inner")}
-    return Operator(told["operator"], told["estimated_rows"], actual, tuple(map(_operator, told.get("inner", ()))))
+    return OperatorReport(
+        told["operator"], told["estimated_rows"], actual, tuple(map(_operator, told.get("inner", ())))
+    )
 
 
 def mutated(reply: Reply) -> MutationReceipt:

@@ -13,7 +13,7 @@ from omnigraph.engine.embed.embed import embed as embed_stored
 from omnigraph.engine.embed.plan import Mode
 from omnigraph.engine.given import checked
 from omnigraph.engine.session import Core
-from omnigraph.engine.tasks import NOBODY, Threads, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Threads
 from omnigraph.graph import Graph
 from omnigraph.ids import new_ulid
 from omnigraph.limits import EMBED_LOCAL_BYTES_MAX
@@ -32,7 +32,7 @@ def embed(
     *,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Watcher = NOBODY,
+    watcher: Progress = NO_PROGRESS,
 ) -> EmbedReceipt:
     """Do what `Graph.embed` does, on Spark where `engine` says so or the types are large."""
     check_engine(engine)

@@ -24,7 +24,7 @@ from omnigraph.engine.changes.commit_diff import (
     page_room,
 )
 from omnigraph.engine.changes.cursor import Scope, Selection, Token, decode, encode, rejected, select
-from omnigraph.engine.export import records
+from omnigraph.engine.export import export_records
 from omnigraph.engine.session import Core
 from omnigraph.errors import ChangeFeedGap, GraphError, SchemaBoundary, UsageError
 from omnigraph.ids import CommitId
@@ -204,7 +204,7 @@ def baseline(
     wanted = [one for one in known if selection.has_type(one.table_key)]
 
     def stream() -> Iterator[bytes]:
-        yield from records(view, sorted(wanted, key=lambda one: one.table_key))
+        yield from export_records(view, sorted(wanted, key=lambda one: one.table_key))
         yield orjson.dumps({"baseline": {"snapshot_commit_id": head, "resume_cursor": cursor}}) + b"\n"
 
     return stream()

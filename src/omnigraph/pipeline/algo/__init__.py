@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from omnigraph.engine import algo
-from omnigraph.engine.algo.measures import Numbers, Sweeps
+from omnigraph.engine.algo.measures import BlockGraph, Numbers
 from omnigraph.engine.session import Moment
 from omnigraph.graph import Graph
 from omnigraph.manifest.model import MAIN
@@ -18,7 +18,7 @@ from omnigraph.pipeline.spark.executors import Engine
 
 __all__ = ["Measured", "components", "degree", "label_propagation", "pagerank"]
 
-Columns: TypeAlias = Callable[[Sweeps], Mapping[str, Numbers]]
+Columns: TypeAlias = Callable[[BlockGraph], Mapping[str, Numbers]]
 
 
 def degree(
@@ -68,7 +68,7 @@ def pagerank(
 ) -> Measured:
     """Measure the `pagerank` of every node; all add up to 1."""
 
-    def compute(sweeps: Sweeps) -> Mapping[str, Numbers]:
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"pagerank": algo.pagerank(sweeps, damping=damping, iterations=iterations, tolerance=tolerance)}
 
     return measure(graph, edges, compute, branch, at, write_to, engine, spark)
@@ -87,7 +87,7 @@ def label_propagation(
 ) -> Measured:
     """Measure the `community` of every node by label propagation; 0 is the largest."""
 
-    def compute(sweeps: Sweeps) -> Mapping[str, Numbers]:
+    def compute(sweeps: BlockGraph) -> Mapping[str, Numbers]:
         return {"community": algo.label_propagation(sweeps, iterations=iterations)}
 
     return measure(graph, edges, compute, branch, at, write_to, engine, spark)

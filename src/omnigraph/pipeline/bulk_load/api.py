@@ -15,7 +15,7 @@ from omnigraph.engine.authorization import on
 from omnigraph.engine.branches import mask_hidden_tag
 from omnigraph.engine.given import checked
 from omnigraph.engine.session import Core
-from omnigraph.engine.tasks import NOBODY, Runner, Threads, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner, Threads
 from omnigraph.engine.write.ingest import Mode
 from omnigraph.engine.write.write_authorization import admit, check_base, missing_base, rights
 from omnigraph.errors import Effect, GraphError, OmniGraphError, UsageError
@@ -59,7 +59,7 @@ def load(
     actor: str | None = None,
     engine: Engine = "auto",
     master: str | None = None,
-    watcher: Watcher = NOBODY,
+    watcher: Progress = NO_PROGRESS,
 ) -> LoadReport:
     """Write an input of any size as one commit.
 
@@ -199,7 +199,7 @@ def _all_keys(catalog: Catalog) -> list[str]:
     )
 
 
-def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Watcher) -> Runner:
+def _runner(engine: str, master: str | None, size: int, frames: Mapping[str, Columns], watcher: Progress) -> Runner:
     """Return where tasks run: small inputs are done before Spark would have started."""
     for columns in frames.values():
         if engine == "local":

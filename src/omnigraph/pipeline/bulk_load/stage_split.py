@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import Space
-from omnigraph.engine.embed.fetch import Tally
-from omnigraph.engine.embed.plan import Mask, Needs, Target, has_text, plan_types
-from omnigraph.engine.embed.tasks import with_vectors
-from omnigraph.engine.query.search import embedder_of
+from omnigraph.engine.embed.cache import VectorSpace
+from omnigraph.engine.embed.fetch import EmbedCounts
+from omnigraph.engine.embed.plan import Mask, Target, VectorChanges, has_text, plan_types
+from omnigraph.engine.embed.tasks import replace_vectors
+from omnigraph.engine.query.search import default_embedder
 from omnigraph.engine.session import View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.ndjson.blocks import Type
@@ -47,7 +47,7 @@ class EmbedJob:
     targets: Mapping[str, tuple[Target, ...]]
 
     @property
-    def spaces(self) -> set[Space | None]:
+    def spaces(self) -> set[VectorSpace | None]:
         return {one.space for targets in self.targets.values() for one in targets}
 
     def window(self, table_key: str) -> int:
@@ -79,7 +79,7 @@ def _optional(property_: Property) -> Property:
 
 def plan_embedding(view: View, operation_id: str, runner: Runner) -> EmbedJob:
     """Return how a load embeds; refuses a schema without `@embed`, and models that do not agree."""
-    embedder = embedder_of(view)
+    embedder = default_embedder(view)
     plans = plan_types(view.catalog, None, "fill_missing", (), embedder)
     site = site_of(view.kernel.store.root.uri, operation_id, slots(runner))
     return EmbedJob(site, {one.type.table_key: one.targets for one in plans})
@@ -92,7 +92,7 @@ def windows(job: EmbedJob, table_key: str, count: int) -> Iterator[slice]:
 
 
 def fill_rows(
-    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, Tally]
+    job: EmbedJob, table_key: str, rows: pa.Table, tallies: dict[str, EmbedCounts]
 ) -> tuple[pa.Table, dict[str, Mask]]:
     """Return rows with vectors where they had a text and none, and by property which these are.
 
@@ -106,12 +106,12 @@ def fill_rows(
             continue
         assert target.space is not None, "a load never only clears"
         fresh, tally = job.site.filler(target.space).vectors(texts.filter(pa.array(needed)))
-        needs = Needs(needed, np.zeros(len(needed), np.bool_))
+        needs = VectorChanges(needed, np.zeros(len(needed), np.bool_))
         place = rows.schema.get_field_index(target.name)
-        column = with_vectors(vectors, needs, fresh, target.dimension)
+        column = replace_vectors(vectors, needs, fresh, target.dimension)
         rows = rows.set_column(place, rows.schema.field(place), column)
         name = f"{table_key.partition(':')[2]}.{target.name}"
-        tallies[name] = tallies.get(name, Tally()) + replace(tally, filled=0)
+        tallies[name] = tallies.get(name, EmbedCounts()) + replace(tally, filled=0)
         filled[name] = needed
     return rows, filled
 
@@ -152,7 +152,7 @@ class StagedSplit:
     refused: list[Violation] = field(default_factory=list)
     broken: list[tuple[int, Violation]] = field(default_factory=list)
     rejected: list[Rejected] = field(default_factory=list)
-    embedded: dict[str, Tally] = field(default_factory=dict)
+    embedded: dict[str, EmbedCounts] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ def kept_rows(job: Job, task: StageTask, staged: StagedSplit, wanted: Container[
                     told.setdefault(one.line, one)
             kept = _without(dropped.apply(kept), known)
             for name, mask in kept.filled.items():
-                staged.embedded[name] += Tally(filled=int(mask.sum()))
+                staged.embedded[name] += EmbedCounts(filled=int(mask.sum()))
             yield kept
         if job.is_rejecting:
             staged.rejected += [Rejected(one, chunk.text(line)) for line, one in sorted(told.items()) if line]

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.fetch import anew
+from omnigraph.engine.embed.fetch import add_retry_counts
 from omnigraph.engine.tasks import Runner, Threads
 from omnigraph.engine.write.ndjson.blocks import Type
 from omnigraph.limits import LOAD_BUCKET_KEYS, LOAD_BUCKETS_MAX
@@ -106,7 +106,7 @@ class StagedInput:
     def stage_again(self, changed: Mapping[int, StageTask]) -> None:
         """Stage some splits anew; what was staged of them before is left for the cleaning up."""
         for place, result in zip(changed, self._stage("reading again", list(changed.values())), strict=True):
-            result.embedded = anew(self.results[place].embedded, result.embedded)
+            result.embedded = add_retry_counts(self.results[place].embedded, result.embedded)
             self.tasks[place] = changed[place]
             self.results[place] = result
         self.gather()

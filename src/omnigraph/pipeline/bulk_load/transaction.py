@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from omnigraph.engine.embed.cache import tidy
-from omnigraph.engine.embed.fetch import Tally, total
+from omnigraph.engine.embed.cache import compact_caches
+from omnigraph.engine.embed.fetch import EmbedCounts, sum_counts
 from omnigraph.engine.session import Core, View
 from omnigraph.engine.tasks import Runner
 from omnigraph.engine.write.committed_rows import CommittedRows
@@ -81,7 +81,7 @@ class Done:
     commit: Commit | None
     counts: Mapping[str, int]
     rejected: Sequence[RejectedLine]
-    embedded: Mapping[str, Tally] = field(default_factory=dict)
+    embedded: Mapping[str, EmbedCounts] = field(default_factory=dict)
 
 
 class AlreadyApplied(JobExists):
@@ -130,7 +130,7 @@ class Loading:
 
             done = self._settle(stage, may_be_empty=True)
             if self.job.embed is not None:
-                tidy(self.core.kernel.store, self.job.embed.spaces)
+                compact_caches(self.core.kernel.store, self.job.embed.spaces)
             return done
 
     def publish(self, job: Job, named: Sequence[str], staged: Sequence[tuple[StageTask, StagedSplit]]) -> Done:
@@ -174,7 +174,7 @@ class Loading:
         finally:
             self.clean(keep)
         counts = {key: sum(self._rows(key)) for key in self.input.types}
-        return Done(commit, counts, self._rejected_lines(), total(one.embedded for one in self.input.results))
+        return Done(commit, counts, self._rejected_lines(), sum_counts(one.embedded for one in self.input.results))
 
     def _is_nothing(self) -> bool:
         """Whether there are no entities, and no type that is emptied by them."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
-from omnigraph.engine.tasks import NOBODY, Runner, Watcher
+from omnigraph.engine.tasks import NO_PROGRESS, Progress, Runner
 from omnigraph.errors import OmniGraphError, PipelineError, UsageError
 from omnigraph.limits import LOAD_WAVE_TASKS
 
@@ -23,7 +23,7 @@ class Executors:
     """Runs tasks on the executors of a Spark session, one partition for each payload."""
 
     spark: Any
-    watcher: Watcher = NOBODY
+    watcher: Progress = NO_PROGRESS
     engine = "spark"
 
     def run(self, stage: str, work: Callable[[P], R], payloads: Sequence[P], sizes: Sequence[int] = ()) -> list[R]:
@@ -105,7 +105,7 @@ def check_engine(engine: str) -> None:
         raise UsageError(f"there is no engine `{engine}`; it is one of {', '.join(get_args(Engine))}", engine=engine)
 
 
-def executors(master: str | None, watcher: Watcher = NOBODY) -> Runner:
+def executors(master: str | None, watcher: Progress = NO_PROGRESS) -> Runner:
     """Return the executors of a session, which is started if there is none."""
     from omnigraph.pipeline.spark.session import session
 

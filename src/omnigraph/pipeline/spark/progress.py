@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from omnigraph.engine.tasks import Watcher
+from omnigraph.engine.tasks import Progress
 
 
 class Bar:
@@ -29,7 +29,7 @@ class Bar:
 
 
 @contextmanager
-def bar() -> Iterator[Watcher]:
+def bar() -> Iterator[Progress]:
     """Show a bar while the block runs; nothing where nobody watches a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
